@@ -43,9 +43,11 @@ from clip_geometry.experiments.repair_table.table import from_compact
 from clip_geometry.experiments.train_clip.config import LR, SIGLIP_LR
 from clip_geometry.ledger import published, read_recorded
 from clip_geometry.ledger.comparing import flat, matches
+from clip_geometry.repairs import repairs
 from clip_geometry.report.numbers import fixed, plus_minus
 from clip_geometry.report.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, save_figure, styled
 from clip_geometry.report.words import render
+from clip_geometry.transforms import transforms
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -652,6 +654,9 @@ def repairs_numbers() -> Numbers:
         table=table, found=found,
         free=[short(name) for name in found.free],
         costs={name: change("CIFAR-10, object names", name, "ndcg") for name in ("zscore", "quantile")},
+        # maps of the recorded table that the package no longer has
+        removed=[f"`{name}`" for name in dict.fromkeys(each.split("(")[0].split("[")[0] for each in table.repairs)
+                 if name not in repairs and name not in transforms],
         rows=[end(rows for rows, _ in table.sizes.values()) for end in (min, max)],
     )  # fmt: skip
 

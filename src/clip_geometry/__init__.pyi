@@ -27,7 +27,6 @@ from clip_geometry.evaluators import contrastive_loss as contrastive_loss
 from clip_geometry.evaluators import cosine_distributions as cosine_distributions
 from clip_geometry.evaluators import cosine_histograms as cosine_histograms
 from clip_geometry.evaluators import ensemble as ensemble
-from clip_geometry.evaluators import gromov_wasserstein as gromov_wasserstein
 from clip_geometry.evaluators import language_distance as language_distance
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability
@@ -56,7 +55,6 @@ from clip_geometry.geometry import add_measure as add_measure
 from clip_geometry.geometry import alignment as alignment
 from clip_geometry.geometry import alpha_req as alpha_req
 from clip_geometry.geometry import average_cosine as average_cosine
-from clip_geometry.geometry import batch_asw as batch_asw
 from clip_geometry.geometry import bingham_test as bingham_test
 from clip_geometry.geometry import cknna as cknna
 from clip_geometry.geometry import clisi as clisi
@@ -71,7 +69,6 @@ from clip_geometry.geometry import cycle_knn as cycle_knn
 from clip_geometry.geometry import effective_rank as effective_rank
 from clip_geometry.geometry import energy_distance as energy_distance
 from clip_geometry.geometry import gap_shift_share as gap_shift_share
-from clip_geometry.geometry import graph_connectivity as graph_connectivity
 from clip_geometry.geometry import gride as gride
 from clip_geometry.geometry import gride_scales as gride_scales
 from clip_geometry.geometry import hubness as hubness
@@ -82,7 +79,6 @@ from clip_geometry.geometry import inter_type_cosine as inter_type_cosine
 from clip_geometry.geometry import intra_type_cosine as intra_type_cosine
 from clip_geometry.geometry import isoscore as isoscore
 from clip_geometry.geometry import isoscore_star as isoscore_star
-from clip_geometry.geometry import kbet as kbet
 from clip_geometry.geometry import lidar as lidar
 from clip_geometry.geometry import linear_cka as linear_cka
 from clip_geometry.geometry import lisi as lisi
@@ -146,20 +142,14 @@ from clip_geometry.results import to_frame as to_frame
 from clip_geometry.runner import run as run
 from clip_geometry.transforms import Affine as Affine
 from clip_geometry.transforms import AllButTheTop as AllButTheTop
-from clip_geometry.transforms import AnisoAlign as AnisoAlign
 from clip_geometry.transforms import Center as Center
 from clip_geometry.transforms import ClusterCenter as ClusterCenter
-from clip_geometry.transforms import ComBat as ComBat
 from clip_geometry.transforms import Compose as Compose
 from clip_geometry.transforms import Conceptor as Conceptor
 from clip_geometry.transforms import FittedPipeline as FittedPipeline
-from clip_geometry.transforms import GaussianTransport as GaussianTransport
-from clip_geometry.transforms import GromovWasserstein as GromovWasserstein
-from clip_geometry.transforms import Harmony as Harmony
 from clip_geometry.transforms import IsoCLIP as IsoCLIP
 from clip_geometry.transforms import LeastSquares as LeastSquares
 from clip_geometry.transforms import MiniVec2Vec as MiniVec2Vec
-from clip_geometry.transforms import MutualNeighbors as MutualNeighbors
 from clip_geometry.transforms import Normalize as Normalize
 from clip_geometry.transforms import PCA as PCA
 from clip_geometry.transforms import Pipeline as Pipeline
@@ -168,7 +158,6 @@ from clip_geometry.transforms import RankWarning as RankWarning
 from clip_geometry.transforms import ReAlign as ReAlign
 from clip_geometry.transforms import Ridge as Ridge
 from clip_geometry.transforms import Scale as Scale
-from clip_geometry.transforms import Sinkhorn as Sinkhorn
 from clip_geometry.transforms import Whiten as Whiten
 from clip_geometry.transforms import parse_pipeline as parse_pipeline
 from clip_geometry.transforms import prepare as prepare

@@ -277,11 +277,8 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
         (["whiten(3)[text]", "image.npy"], "whiten(3)[text] is to be fitted on text rows, but image.npy holds image"),
         (["whiten(3)[text]", "other.npy"], "but other.npy holds unnamed rows only"),
         (["procrustes[text-to-image]", "image.npy"], "but only image.npy was given: give the TARGET too"),
-        (
-            ["combat", "image.npy"],
-            "combat corrects modalities towards each other, but only image.npy",
-        ),
-        (["harmony", "other.npy", "image.npy"], "it is not clear which modalities other.npy and image.npy hold"),
+        (["isoclip(1, 1)", "image.npy"], "isoclip(1, 1) is fitted on two modalities, but only image.npy"),
+        (["isoclip(1, 1)", "other.npy", "image.npy"], "it is not clear which modalities other.npy and image.npy hold"),
         (["procrustes", "both.npz"], "write procrustes[text-to-image] or procrustes[image-to-text]"),
         (["procrustes", "both.npz", "image.npy"], "both.npz holds image and text rows; say which"),
         (["procrustes[text-to-image]", "image.npy", "text.npy"], "image.npy holds image rows, but the pipeline takes"),
@@ -417,13 +414,13 @@ def test_in_a_process_of_its_own(sets, tmp_path):
     assert found.stdout.startswith("few: 4 × 6, few.npy\n")
 
 
-@pytest.mark.parametrize("steps", ["normalize,realign", "mutual_neighbors(5)", "combat", "normalize,harmony(k=2)"])
+@pytest.mark.parametrize("steps", ["normalize,realign", "normalize,isoclip(1, 1)"])
 def test_maps_without_pairs(cli, sets, x, steps):
     """Of two files that say what they hold, with different numbers of rows."""
     Path("less").mkdir()
     np.save("less/text.npy", x["text"][:30])
     out = ok(cli("fit", steps, "less/text.npy", sets[0], "-o", "m.safetensors"))
-    direction = "text-to-image" if "realign" in steps or "mutual" in steps else "all"
+    direction = "text-to-image" if "realign" in steps else "all"
     assert f":{direction}\n" in out
     ok(cli("apply", "m.safetensors", sets[1], "-o", "moved", "--no-normalize"))
     written = steps + "[text-to-image]" * (direction != "all")

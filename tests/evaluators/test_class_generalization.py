@@ -8,7 +8,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.transforms import (
     Center,
     Compose,
-    Harmony,
+    IsoCLIP,
     LeastSquares,
     Normalize,
     Pipeline,
@@ -160,11 +160,11 @@ def test_a_map_without_pairs_is_fitted_on_one_text_of_each_known_class():
     assert found == class_generalization(Pipeline("realign[text-to-image]"), *data, known=range(4))
 
 
-@pytest.mark.parametrize("transform", [Harmony(), Compose([Normalize(), Harmony()])])
+@pytest.mark.parametrize("transform", [IsoCLIP(1, 1), Compose([Normalize(), IsoCLIP(1, 1)])])
 def test_a_map_of_several_sets_is_a_pipeline(transform):
-    with pytest.raises(InputError, match="corrects images and texts: give a Pipeline that has it"):
+    with pytest.raises(InputError, match="maps images and texts: give a Pipeline that has it"):
         class_generalization(transform, *task(), known=range(4))
-    assert 0 < class_generalization(Pipeline("harmony(k=3)"), *task(), known=range(4))["all"] <= 1
+    assert 0 < class_generalization(Pipeline("isoclip(1, 1)"), *task(), known=range(4))["all"] <= 1
 
 
 def test_a_pipeline_is_fitted_on_images_and_texts_of_known_classes_and_moves_both():

@@ -5,10 +5,6 @@ import mpmath
 import numpy as np
 import ot
 from scipy.optimize import brentq
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
-from scipy.stats import chisquare
-from sklearn.metrics import silhouette_samples
 
 from clip_geometry.geometry.distributions.sliced_wasserstein import random_directions
 from support.oracles_neighbors import neighbors, unit
@@ -44,14 +40,6 @@ def spectral_discrepancy(x, y):
         values[: rows.shape[1]] = np.linalg.eigvalsh(np.atleast_2d(np.cov(rows.T)))[::-1]
         shares.append(values / values.sum())
     return np.abs(shares[0] - shares[1]).sum() / 2
-
-
-def gromov_wasserstein(x, y):
-    c, d = pairwise(x, x), pairwise(y, y)
-    unit_of = max(c.max(), d.max())
-    c, d = c / unit_of, d / unit_of
-    squared = ot.gromov.gromov_wasserstein2(c, d, tol_rel=1e-14, tol_abs=1e-14)
-    return squared / ((c**2).mean() + (d**2).mean())
 
 
 def lisi(x, labels, k=90):
@@ -90,42 +78,6 @@ def clisi(x, labels):
     return (count - np.median(lisi(x, labels))) / (count - 1)
 
 
-def kbet(x, y, k=50):
-    both, modality = together(x, y)
-    expected = k * np.bincount(modality) / len(both)
-    accepted = []
-    for i, near in enumerate(neighbors(both, k - 1)):
-        counts = np.bincount(modality[[i, *near]], minlength=2)
-        accepted.append(chisquare(counts, expected).pvalue >= 0.05)
-    return np.mean(accepted)
-
-
-def graph_connectivity(x, y, labels=None, k=15):
-    both, _ = together(x, y)
-    labels = np.zeros(len(both)) if labels is None else np.concatenate(labels)
-    near = neighbors(both, k)
-    edges = (np.ones(near.size), (np.repeat(np.arange(len(both)), k), near.ravel()))
-    graph = coo_matrix(edges, shape=(len(both), len(both))).tocsr()
-    shares = []
-    for label in np.unique(labels):
-        mine = labels == label
-        _, component = connected_components(graph[mine][:, mine], directed=False)
-        shares.append(np.bincount(component).max() / mine.sum())
-    return np.mean(shares)
-
-
-def batch_asw(x, y, labels=None):
-    both, modality = together(x, y)
-    labels = np.zeros(len(both)) if labels is None else np.concatenate(labels)
-    means = []
-    for label in np.unique(labels):
-        mine = labels == label
-        if 1 < len(set(modality[mine])) < mine.sum():
-            distances = pairwise(both[mine], both[mine])
-            means.append(np.mean(1 - np.abs(silhouette_samples(distances, modality[mine], metric="precomputed"))))
-    return np.mean(means)
-
-
 def occurrences(x, queries=None, k=10):
     if queries is None:
         found = neighbors(unit(x), k)
@@ -148,12 +100,8 @@ MODALITY_ORACLES = {
     "gap_shift_share": lambda x, y: sliced_squares(x, y)[0] / sum(sliced_squares(x, y)),
     "cross_uniformity": cross_uniformity,
     "spectral_discrepancy": spectral_discrepancy,
-    "gromov_wasserstein": gromov_wasserstein,
     "ilisi": lambda x, y: np.median(lisi(*together(x, y))) - 1,
     "clisi": clisi,
-    "kbet": kbet,
-    "graph_connectivity": graph_connectivity,
-    "batch_asw": batch_asw,
     "robin_hood": lambda x: robin_hood(occurrences(x)),
     "robin_hood[image_to_text]": lambda x, y: robin_hood(occurrences(y, x)),
     "robin_hood[text_to_image]": lambda x, y: robin_hood(occurrences(x, y)),

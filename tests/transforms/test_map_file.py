@@ -26,18 +26,10 @@ PIPELINES = [
     "least_squares(rcond=1e-06)[text-to-image],whiten(2)[pooled],normalize",
     "center[pooled],normalize,pca(2)[pooled]",
     "conceptor(alpha=0.5)[each]",
-    "normalize,sinkhorn(0.3)[text-to-image],normalize",
-    "normalize,gaussian_transport(ridge=0.1)[text-to-image]",
-    "gromov_wasserstein(0.5, form=linear)[image-to-text]",
     "mini_vec2vec(anchors=3, runs=2, tries=2, neighbors=5, steps=2, clusters=4)[text-to-image]",
     "normalize,ridge(0.01, rank=2)[text-to-image],normalize",
     "normalize,realign[text-to-image]",
     "normalize,realign(centroid=false)[text-to-image],normalize",
-    "normalize,aniso_align(2)[text-to-image]",
-    "mutual_neighbors(3, sigma=2.0)[text-to-image],center[pooled]",
-    "normalize,combat,normalize",
-    "combat[text-to-image]",
-    "harmony(k=2, theta=1.0)",
     "isoclip(1, 1),normalize",
 ]
 

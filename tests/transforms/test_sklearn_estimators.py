@@ -22,25 +22,18 @@ from clip_geometry.registry import InputError
 from clip_geometry.transforms import (
     PCA,
     AllButTheTop,
-    AnisoAlign,
     Center,
     ClusterCenter,
-    ComBat,
     Compose,
     Conceptor,
-    GaussianTransport,
-    GromovWasserstein,
-    Harmony,
     IsoCLIP,
     LeastSquares,
     MiniVec2Vec,
-    MutualNeighbors,
     Normalize,
     Procrustes,
     ReAlign,
     Ridge,
     Scale,
-    Sinkhorn,
     Whiten,
     transforms,
 )
@@ -73,28 +66,7 @@ class ComposeOntoRows(OntoRows, Compose): ...
 class ReAlignOntoRows(OntoRows, ReAlign): ...
 
 
-class AnisoAlignOntoRows(OntoRows, AnisoAlign): ...
-
-
-class MutualNeighborsOntoRows(OntoRows, MutualNeighbors): ...
-
-
-class ComBatOntoRows(OntoRows, ComBat): ...
-
-
-class HarmonyOntoRows(OntoRows, Harmony): ...
-
-
 class IsoCLIPOntoRows(OntoRows, IsoCLIP): ...
-
-
-class SinkhornOntoRows(OntoRows, Sinkhorn): ...
-
-
-class GaussianTransportOntoRows(OntoRows, GaussianTransport): ...
-
-
-class GromovWassersteinOntoRows(OntoRows, GromovWasserstein): ...
 
 
 class MiniVec2VecOntoRows(OntoRows, MiniVec2Vec): ...
@@ -124,14 +96,7 @@ ONTO_ROWS = [
     ComposeOntoRows([Center(), Procrustes("lapack")]),
     ReAlignOntoRows(),
     ReAlignOntoRows(centroid=False),
-    AnisoAlignOntoRows(2),
-    MutualNeighborsOntoRows(3),
-    ComBatOntoRows(),
-    HarmonyOntoRows(k=1),
     IsoCLIPOntoRows(0, 0),
-    SinkhornOntoRows(1.0),
-    GaussianTransportOntoRows(),
-    GromovWassersteinOntoRows(1.0),
     MiniVec2VecOntoRows(anchors=2, runs=1, tries=1, neighbors=2, steps=1, clusters=2),
     RidgeOntoRows(),
 ]

@@ -40,7 +40,7 @@ def test_strings_and_lists_are_the_same():
         ("whiten()[pooled]", Step("whiten", "pooled"), "whiten[pooled]"),
         ("pca(none)", Step("pca"), "pca"),
         ("pca(center=false)", Step("pca", None, (("center", False),)), "pca(center=false)"),
-        ("mutual_neighbors(k=3)", Step("mutual_neighbors", None, (("k", 3),)), "mutual_neighbors(3)"),
+        ("all_but_the_top(k=3)", Step("all_but_the_top", None, (("k", 3),)), "all_but_the_top(3)"),
     ],
 )  # fmt: skip
 def test_steps_round_trip(text, step, written):

@@ -190,7 +190,7 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
     for step in steps:
         kind = transforms[step.name]
         if kind.onto or kind.joint:
-            does = "corrects modalities towards each other" if kind.joint else "maps one set onto another"
+            does = "is fitted on two modalities" if kind.joint else "maps one set onto another"
             raise InputError(f"{step} {does}, but only {shown(source)} was given: give the TARGET too")
         if step.scope not in (None, *SCOPES, modality):
             raise InputError(
@@ -204,7 +204,7 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
 def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
     """The sets of two paths, and the steps with their direction, which is from the first to the second."""
     kinds = {step: transforms[step.name] for step in steps}
-    mapping = [step for step, kind in kinds.items() if kind.onto and (step.scope or not kind.joint)]
+    mapping = [step for step, kind in kinds.items() if kind.onto]
     stated = list(dict.fromkeys(step.sides() for step in mapping if step.scope))
     if len(stated) > 1:
         both = " and ".join("-to-".join(sides) for sides in stated)

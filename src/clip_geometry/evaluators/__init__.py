@@ -7,7 +7,6 @@ from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
 from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
-from clip_geometry.evaluators.gromov_wasserstein import gromov_wasserstein
 from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
@@ -28,7 +27,6 @@ __all__ = [
     "cosine_distributions",
     "cosine_histograms",
     "ensemble",
-    "gromov_wasserstein",
     "language_distance",
     "linear_probe",
     "modality_separability",

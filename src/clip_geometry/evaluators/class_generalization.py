@@ -136,7 +136,7 @@ def _transformed(
         return transformed["image"], transformed["text"]
     fitted = cast(Transform, clone(transform))
     if transform.joint:
-        raise InputError(f"{transform.name} corrects images and texts: give a Pipeline that has it")
+        raise InputError(f"{transform.name} maps images and texts: give a Pipeline that has it")
     if transform.onto:
         rows = prompts[codes] if transform.paired else prompts[np.unique(codes)]
         return image, fitted.fit(rows, targets).apply(prompts)

@@ -39,7 +39,6 @@ from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_mea
 from clip_geometry.geometry.neighborhoods.hubness import hubness
 from clip_geometry.geometry.neighborhoods.hubs import Hubs, cross_hubs, hubs
 from clip_geometry.geometry.neighborhoods.lisi import clisi, ilisi, lisi
-from clip_geometry.geometry.neighborhoods.mixing import batch_asw, graph_connectivity, kbet
 from clip_geometry.geometry.null import null_value
 from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
 from clip_geometry.geometry.spectrum import alpha_req, nesum
@@ -67,7 +66,6 @@ __all__ = [
     "alignment",
     "alpha_req",
     "average_cosine",
-    "batch_asw",
     "bingham_test",
     "by_group",
     "cknna",
@@ -83,7 +81,6 @@ __all__ = [
     "effective_rank",
     "energy_distance",
     "gap_shift_share",
-    "graph_connectivity",
     "gride",
     "gride_scales",
     "hubness",
@@ -94,7 +91,6 @@ __all__ = [
     "intra_type_cosine",
     "isoscore",
     "isoscore_star",
-    "kbet",
     "lidar",
     "linear_cka",
     "lisi",

@@ -107,13 +107,9 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
     "robin_hood": _SCALE,
     "antihub_share": _SCALE,
     "lisi": _SCALE,
-    "kbet": _SCALE,
-    "graph_connectivity": _SCALE,
-    "batch_asw": _SAMPLING,
     "energy_distance": _SAMPLING,
     "sliced_wasserstein": _SAMPLING,
     "gap_shift_share": _SAMPLING,
-    "gromov_wasserstein": _SAMPLING,
     "spectral_discrepancy": _SAMPLING,
     "retrieval[two_sided]": "how many items are relevant to a query may grow with the set, and the number follows it",
 }

@@ -135,11 +135,3 @@ register(
     "Yu et al. 2026, arXiv:2602.07026",
     pipeline="realign(centroid=false)[text-to-image]",
 )
-register(
-    "combat",
-    Mapped,
-    "means and variances of modalities adjusted column by column; needs no pairs",
-    "cos((q − l_a)/s_a + α, (x − l_m)/s_m + α)",
-    "Johnson et al. 2007",
-    pipeline="combat",
-)

@@ -48,7 +48,7 @@ class Transform:
         fits: Whether it learns anything, so that the set it is fitted on matters.
         onto: Whether it is fitted on two sets and maps the first onto the second.
         paired: Whether these are aligned, row i with row i.
-        joint: Whether it is fitted on several sets at once and corrects each by a map of its own.
+        joint: Whether it is fitted on two sets together and maps each by a map of its own.
         mixes: Whether it is an affine map to new features, whose number follows from `weights`.
         n_features_in_: The dimension d of the fitting set.
         feature_names_in_: Its column names, if it is a table whose columns have names.

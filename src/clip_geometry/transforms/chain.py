@@ -114,7 +114,7 @@ class Compose(Transform):
 
     @property
     def joint(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether one of the steps is fitted on several sets at once."""
+        """Whether one of the steps is fitted on two sets together."""
         steps = self.steps if isinstance(self.steps, list | tuple) else ()
         return any(getattr(step, "joint", False) for step in steps)
 

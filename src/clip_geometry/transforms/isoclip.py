@@ -1,16 +1,20 @@
 """IsoCLIP: the middle of the spectrum of what two modalities share, for search within a modality."""
 
+from collections.abc import Sequence
+from copy import copy
+from typing import Self
+
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, in_torch, register
-from clip_geometry.transforms.sets import JointTransform
+from clip_geometry.transforms.base import Rows, Transform, as_learnable, in_torch, register
+from clip_geometry.transforms.sets import other_set
 
 
 @register
-class IsoCLIP(JointTransform):
+class IsoCLIP(Transform):
     """Keep the middle singular directions of two projection heads (Magistri et al. 2026, arXiv:2603.19862).
 
     With heads A, (width, d), of images, which make features f into embeddings w = f A, and B of texts: A Bᵀ = U S Vᵀ,
@@ -23,6 +27,9 @@ class IsoCLIP(JointTransform):
     that it can be fitted on embeddings, too, whose second moments are n AᵀA if features are white. They are not, and
     this is no method of the paper. Directions that only one side has are not counted. Reads streamed rows.
 
+    `fit_sets(sets)` returns the fitted transform of each of two sets. `fit(x, y)` takes the rows of both, after which
+    `transform` maps those of the first.
+
     Args:
         top: Number of largest singular directions to leave out; the authors' code has 150 by default.
         bottom: Number of smallest ones; the authors' code has 50.
@@ -30,6 +37,7 @@ class IsoCLIP(JointTransform):
     Attributes:
         maps_: (2, d, d) the map of each modality, of rank r − top − bottom.
         singular_values_: (r,) S, above max(width) · ε · S_1.
+        set_: The number of the set that `transform` maps, 0 or 1.
 
     Raises:
         InputError: There are not exactly two modalities, or top + bottom leave no direction.
@@ -43,12 +51,13 @@ class IsoCLIP(JointTransform):
     """
 
     name = "isoclip"
+    joint = True
     mixes = True
     summary = "keeps the middle singular directions of two projection heads, for search within a modality"
     formula = "w A⁺ U Uᵀ A, A Bᵀ = U S Vᵀ without the first and the last directions"
-    least = 1  # of a head, not of a sample
     maps_: np.ndarray
     singular_values_: np.ndarray
+    set_: int
 
     def __init__(self, top: int, bottom: int):
         self.top = top
@@ -58,9 +67,31 @@ class IsoCLIP(JointTransform):
         for key in ("top", "bottom"):
             whole_number(getattr(self, key), f"{key} of {self.name}", least=0)
 
-    def _learn(self, *sets: Rows) -> None:
+    def fit(self, x: Rows, y: Rows | None = None) -> Self:
+        """Learn from rows x, (n, d), and rows y, (m, d), of another set."""
+        first = self._start(x)
+        second = as_learnable(other_set(self, y), name="rows of the other set")
+        if first.shape[1] != second.shape[1]:
+            dimensions = f"{first.shape[1]} and {second.shape[1]}"
+            raise InputError(f"{self.name} needs one space, but the sets have dimensions {dimensions}")
+        self._learn(first, second)
+        self.set_, self.fitted_on_ = 0, len(first)
+        return self
+
+    def fit_sets(self, sets: Sequence[Rows]) -> list[Self]:
+        """Learn from the rows of two sets, (n, d) each, and return the transform of each, in their order.
+
+        Raises:
+            InputError: For fewer or more than two sets, and for sets of two dimensions.
+        """
         if len(sets) != 2:
-            raise InputError(f"{self.name} is of two modalities, but {len(sets)} were given")
+            raise InputError(f"{self.name} is fitted on two modalities, but got {len(sets)}")
+        first = type(self)(**self.get_params()).fit(*sets)
+        second = copy(first)
+        second.set_, second.fitted_on_ = 1, len(sets[1])
+        return [first, second]
+
+    def _learn(self, *sets: Rows) -> None:
         a, b = (triangle(in_torch(x)).numpy() for x in sets)  # of A = QR: A⁺ U Uᵀ A has no Q
         u, values, vt = np.linalg.svd(a @ b.T, full_matrices=False)
         rank = int((values > max(map(len, sets)) * np.finfo(np.float64).eps * values[0]).sum())

@@ -7,8 +7,7 @@ import numpy as np
 from clip_geometry.geometry._core.arguments import SEEDS, whole_number
 from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, register
-from clip_geometry.transforms.paired import rotation
+from clip_geometry.transforms.base import RankWarning, Rows, register
 from clip_geometry.transforms.sets import CenteredTransform, in_memory
 
 
@@ -101,7 +100,13 @@ class MiniVec2Vec(CenteredTransform):
         first, second = (np.concatenate([each[which] for each in matched]) for which in (0, 1))
         x_described, y_described = (unit_or_zero(a @ unit_or_zero(b).T) for a, b in ((x, first), (y, second)))
         turn, rank = rotation(x, self._matches(x_described, y_described, y))
-        self._warn_of_rank(rank)
+        if rank < (full := min(turn.shape)):
+            warnings.warn(
+                f"{self.name} was fitted on rows of rank {rank} in dimension {full}, which leave part of the map free; "
+                "that part is zero",
+                RankWarning,
+                stacklevel=3,
+            )
         for _ in range(self.steps):
             some = x[rng.permutation(len(x))[:1000]]
             turn = (turn + rotation(some, self._matches(unit_or_zero(some @ turn), y, y))[0]) / 2
@@ -129,6 +134,17 @@ class MiniVec2Vec(CenteredTransform):
             near = np.argpartition(-products, k - 1, axis=1)[:, :k]
             found.append(y[near].mean(1))
         return np.concatenate(found)
+
+
+def rotation(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the W, (d, e), that minimizes ‖x W − y‖ with orthonormal rows or columns, and the rank r of xᵀy.
+
+    Directions that the rows leave free, where r is below d and e, are mapped to zero: W has r singular values of 1.
+    """
+    u, values, vt = np.linalg.svd(x.T @ y, full_matrices=False)
+    noise = max(x.shape) * np.finfo(np.float64).eps * np.linalg.norm(x) * np.linalg.norm(y)
+    rank = int((values > noise).sum())
+    return u[:, :rank] @ vt[:rank], rank
 
 
 def k_means(x: np.ndarray, k: int, rng: np.random.Generator, start: np.ndarray | None = None) -> np.ndarray:

@@ -136,14 +136,3 @@ def nearest_orthogonal(matrix: np.ndarray) -> np.ndarray:
     """Return the polar factor: the orthogonal Q with the largest tr(Qᵀ matrix)."""
     u, _, vt = np.linalg.svd(matrix)
     return u @ vt
-
-
-def rotation(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the W, (d, e), that minimizes ‖x W − y‖ with orthonormal rows or columns, and the rank r of xᵀy.
-
-    Directions that the rows leave free, where r is below d and e, are mapped to zero: W has r singular values of 1.
-    """
-    u, values, vt = np.linalg.svd(x.T @ y, full_matrices=False)
-    noise = max(x.shape) * np.finfo(np.float64).eps * np.linalg.norm(x) * np.linalg.norm(y)
-    rank = int((values > noise).sum())
-    return u[:, :rank] @ vt[:rank], rank

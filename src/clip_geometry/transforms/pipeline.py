@@ -12,7 +12,7 @@ from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix, transforms
 from clip_geometry.transforms.chain import Affine, affine_chain
-from clip_geometry.transforms.sets import JointTransform
+from clip_geometry.transforms.isoclip import IsoCLIP
 from clip_geometry.transforms.step import SCOPES, Step, parse_pipeline
 
 Sets: TypeAlias = Mapping[str, Rows]
@@ -211,12 +211,10 @@ def as_sets(sets: Sets) -> Sets:
 def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     """Fit one step and return the transform of each modality that it changes."""
     kind = transforms[step.name]
-    if kind.onto and (step.scope or not kind.joint):
+    if kind.onto:
         return _fit_onto(step, rows, pairs)
     transform = step.make()
-    if isinstance(transform, JointTransform):
-        if len(rows) < 2:
-            raise InputError(f"{step} corrects modalities towards each other, but only {_given(rows)} rows were given")
+    if isinstance(transform, IsoCLIP):
         names = sorted(rows)  # the result does not depend on the order in which sets are given
         return dict(zip(names, transform.fit_sets([rows[name] for name in names]), strict=True))
     if not kind.fits or step.scope in (None, "each"):

@@ -1,9 +1,6 @@
-"""Bases of the transforms fitted on several sets: one mapped onto another, or all of them corrected together."""
+"""Bases of the transforms that map one set onto another."""
 
-import warnings
-from collections.abc import Sequence
-from copy import copy
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -11,7 +8,7 @@ from clip_geometry import memory
 from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_blocks, as_learnable
+from clip_geometry.transforms.base import Rows, Transform, as_blocks, as_learnable
 
 
 class OntoTransform(Transform):
@@ -34,7 +31,8 @@ class OntoTransform(Transform):
         source = self._start(x, "source")
         target = as_learnable(other_set(self, y), name="target")
         self._check_sets(source, target)
-        _check_number(self, source, target)
+        if min(len(source), len(target)) < self.least:
+            raise InputError(f"{self.name} needs at least 2 rows of each modality, but one has 1 sample")
         self._learn(source, target)
         self.fitted_on_ = len(source)
         return self
@@ -88,16 +86,6 @@ class CenteredTransform(OntoTransform):
     source_mean_: np.ndarray
     target_mean_: np.ndarray
 
-    def _warn_of_rank(self, rank: int) -> None:
-        """Warn that the rows leave directions free, if they do."""
-        if rank < (full := min(len(self.source_mean_), len(self.target_mean_))):
-            warnings.warn(
-                f"{self.name} was fitted on rows of rank {rank} in dimension {full}, which leave part of the map free; "
-                "that part is zero",
-                RankWarning,
-                stacklevel=4,
-            )
-
     def _map(self, x: np.ndarray) -> np.ndarray:
         return (x - self.source_mean_) @ self.W_ + self.target_mean_
 
@@ -105,62 +93,11 @@ class CenteredTransform(OntoTransform):
         return self.W_, self.target_mean_ - self.source_mean_ @ self.W_
 
 
-class JointTransform(Transform):
-    """Base of the transforms fitted on several sets at once, each of which is corrected by a map of its own.
-
-    `fit_sets(sets)` returns one fitted transform for each set. scikit-learn's `fit(x, y)` takes the rows of two sets,
-    and `transform` corrects those of the first. A subclass implements `_learn(*sets)`, which sets what is learned of
-    all sets, and `_map`, which corrects rows of the set number `set_`.
-
-    Attributes:
-        set_: The number of the set that `transform` corrects.
-        least: Number of rows of each set that it needs.
-    """
-
-    joint = True
-    least: ClassVar[int] = 2
-    set_: int
-
-    def fit(self, x: Rows, y: Rows | None = None) -> Self:
-        """Learn from rows x, (n, d), and rows y, (m, d), of another set."""
-        return self._fit([x, y])
-
-    def fit_sets(self, sets: Sequence[Rows]) -> list[Self]:
-        """Learn from the rows of all sets, (n, d) each, and return the transform of each, in their order.
-
-        Raises:
-            InputError: For fewer than two sets, and for sets of several dimensions.
-        """
-        if len(sets) < 2:
-            raise InputError(f"{self.name} corrects sets towards each other, but {len(sets)} was given; expected two")
-        fitted = type(self)(**self.get_params())._fit(sets)
-        found = [copy(fitted) for _ in sets]
-        for number, (each, rows) in enumerate(zip(found, sets, strict=True)):
-            each.set_, each.fitted_on_ = number, len(rows)
-        return found
-
-    def _fit(self, sets: Sequence[Rows | None], **learning: Any) -> Self:
-        first, *others = sets
-        checked = [self._start(first, "rows")]  # pyright: ignore[reportArgumentType]
-        checked += [as_learnable(other_set(self, each), name="rows of the other set") for each in others]
-        if len(shapes := {each.shape[1] for each in checked}) > 1:
-            raise InputError(f"{self.name} needs one space, but the sets have dimensions {sorted(shapes)}")
-        _check_number(self, *checked)
-        self._learn(*checked, **learning)
-        self.set_, self.fitted_on_ = 0, len(checked[0])
-        return self
-
-
-def _check_number(transform: OntoTransform | JointTransform, *sets: Rows) -> None:
-    if min(map(len, sets)) < transform.least:
-        raise InputError(f"{transform.name} needs at least 2 rows of each modality, but one has 1 sample")
-
-
 def other_set(transform: Transform, y: Rows | None) -> Rows:
     """Return the second set of a fit; raise InputError, in words that scikit-learn looks for, where there is none."""
     if y is not None:
         return y
-    does = "maps one set onto another" if transform.onto else "corrects sets towards each other"
+    does = "maps one set onto another" if transform.onto else "is fitted on two sets"
     raise InputError(
         f"{transform.name} {does}: fit it on both, fit(source, target); it requires y to be passed, but the target y "
         "is None"

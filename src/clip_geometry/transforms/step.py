@@ -28,7 +28,7 @@ class Step:
         scope: The set a step is fitted on: a modality ("image") or "pooled" fit one map for all sets, "each" one per
             set. None also fits one per set, but then measures across sets are refused. Steps that map one set onto
             another have a direction instead ("text-to-image") and change only its source; "all-to-image" maps every
-            other modality onto images. Steps that are fitted on all sets together have None.
+            other modality onto images. isoclip, which is fitted on two sets together, has None.
         parameters: Those that differ from their defaults, in the transform's order.
     """
 
@@ -96,9 +96,9 @@ def parse_step(text: str) -> Step:
     if scope is not None and not entry.fits:
         raise InputError(f"pipeline step {shown(name)} learns nothing and takes no scope, but {shown(text)} was given")
     if scope is not None:
-        if entry.joint and not entry.onto:
+        if entry.joint:
             raise InputError(
-                f"pipeline step {shown(name)} is fitted on all modalities together and takes no scope, but "
+                f"pipeline step {shown(name)} is fitted on two modalities together and takes no scope, but "
                 f"{shown(text.strip())} was given"
             )
         _check(scope, text.strip(), onto=entry.onto)
@@ -140,18 +140,18 @@ def usage(name: str) -> str:
 
 def brackets(name: str) -> str:
     """Return what a step is fitted on, and how its brackets say so."""
-    kind, sets = transforms[name], []
+    kind = transforms[name]
     if kind.joint:
-        sets.append("all modalities together, without brackets")
+        return "fitted on two modalities together, without brackets"
     if kind.onto:
         rows = "pairs" if kind.paired else "any rows of two modalities"
-        sets.append(f"{rows}: [text-to-image], or [all-to-image] for every other modality")
-    if kind.fits and not sets:
-        sets.append(
-            f"[{'], ['.join(SCOPES)}] or a modality, such as [image]; one set needs no brackets; without them, it is "
-            "fitted on each of several sets by itself, which fit and measures across sets refuse"
-        )
-    return "; or ".join(f"fitted on {each}" for each in sets) or "nothing to fit"
+        return f"fitted on {rows}: [text-to-image], or [all-to-image] for every other modality"
+    if not kind.fits:
+        return "nothing to fit"
+    return (
+        f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; one set needs no brackets; without them, "
+        "it is fitted on each of several sets by itself, which fit and measures across sets refuse"
+    )
 
 
 def _split(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 from clip_geometry.config import validate
 from clip_geometry.experiments.repair_table import RepairTableConfig, RepairTableExperiment
 from clip_geometry.experiments.repair_table.figures import draw, grids, tell
-from clip_geometry.experiments.repair_table.measuring import MEASURES, OF_ROWS
+from clip_geometry.experiments.repair_table.measuring import MEASURED, MEASURES, OF_ROWS, RECORDED
 from clip_geometry.experiments.repair_table.summary import summary
 from clip_geometry.experiments.repair_table.table import RepairTable, Value, compact, from_compact
 from clip_geometry.registry import InputError
@@ -53,7 +53,7 @@ def test_there_is_a_record_for_every_set_repair_and_measure(experiment):
     rows = [row for row in experiment.finished_rows() if row["at"]["set"] != "absent"]
     found = {(row["at"]["set"], row["at"]["repair"], row["measure"]) for row in rows}
     names = ["none", *REPAIRS[:2], "noise", "truth"]
-    assert found == {(s, name, f"repair_table.{m}") for s in ("one", "two", "null") for name in names for m in MEASURES}
+    assert found == {(s, name, f"repair_table.{m}") for s in ("one", "two", "null") for name in names for m in MEASURED}
     assert len(rows) == len(found)
     for row in rows:
         if row["value"] is None:
@@ -231,6 +231,13 @@ def test_the_figure_shows_every_repair_and_has_text_that_can_be_read():
     assert min(float(text.get_fontsize()) for text in texts) >= 7
     numbers = {text.get_text() for text in figure.axes[1].texts}
     assert numbers == {str(k) for k in range(1, len(names) + 2)}
+
+
+def test_measures_that_are_only_recorded_are_shown_where_there_are_values(experiment):
+    assert experiment.table.measures.keys() == MEASURED.keys()
+    assert made({"pca(2)": {}}).measures == MEASURES and set(RECORDED) <= MEASURES.keys() - MEASURED.keys()
+    (mixing,) = (grid for grid in grids(experiment.table) if grid.title == "Mixing, changes")
+    assert mixing.columns == ("repair", ">iLISI", ">separability ↓")
 
 
 def test_tables_have_the_change_and_the_sets(experiment):

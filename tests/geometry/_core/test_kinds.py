@@ -19,7 +19,7 @@ from support.clouds import MEASURES, arguments, cone, labels_for, row_places
 WITHOUT_GRADIENT = {"hubness", "mutual_knn", "cycle_knn", "information_imbalance", "two_nn", "silhouette[sampled]"}
 WITHOUT_GRADIENT |= {name for name in measures if name.split("[")[0] in ("lid", "gride")}
 WITHOUT_GRADIENT |= {"rsa", "nc4"}  # ranks, decisions
-WITHOUT_GRADIENT |= {"ilisi", "clisi", "kbet", "graph_connectivity"}
+WITHOUT_GRADIENT |= {"ilisi", "clisi"}
 WITHOUT_GRADIENT |= {name for name in measures if name.startswith(("robin_hood", "antihub_share"))}
 X = cone(60, 6, np.random.default_rng(0))
 LABELS = labels_for(X)

@@ -29,7 +29,7 @@ def fit(
 
     A single set gives one map for all modalities. For a folder with images and texts, steps say what they are fitted
     on, as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, steps that map one set onto
-    another, such as procrustes or sinkhorn, map SOURCE onto it; steps fitted on pairs pair rows by item_id, or by
+    another, such as procrustes or realign, map SOURCE onto it; steps fitted on pairs pair rows by item_id, or by
     position without one.
     """
     check_pipeline(pipeline)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from clip_geometry.experiments.repair_table.measuring import GROUPS, MEASURES
+from clip_geometry.experiments.repair_table.measuring import GROUPS
 from clip_geometry.experiments.repair_table.ranks import Ranking
 from clip_geometry.experiments.repair_table.table import RepairTable
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
@@ -53,10 +53,10 @@ def _order(table: RepairTable) -> list[str]:
 
 
 def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> None:
-    sets = len(table.ranked)
-    balance, mixed = np.full((len(names), len(MEASURES)), np.nan), []
+    sets, measures = len(table.ranked), table.measures
+    balance, mixed = np.full((len(names), len(measures)), np.nan), []
     for row, name in enumerate(names):
-        for column, measure in enumerate(MEASURES):
+        for column, measure in enumerate(measures):
             if found := table.over_sets(name, measure):
                 better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
                 balance[row, column] = sets * (better - worse) / len(found)
@@ -66,13 +66,13 @@ def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> N
     image = axes.imshow(balance, cmap=colors, vmin=-sets - 0.5, vmax=sets + 0.5, aspect="auto", interpolation="nearest")
     if mixed:
         axes.plot(*zip(*mixed, strict=True), ".", color=INK, markersize=2)
-    axes.set_xticks(range(len(MEASURES)), [each.title for each in MEASURES.values()], rotation=50, ha="left")
+    axes.set_xticks(range(len(measures)), [each.title for each in measures.values()], rotation=50, ha="left")
     axes.set_yticks(range(len(names)), [f"{short(name)}  {k}" for k, name in enumerate(names, start=1)])
     axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, pad=0)
     axes.tick_params(axis="both", length=0, labelsize=7)
     axes.grid(visible=False)
-    right, below, groups = len(MEASURES) - 0.5, len(names) - 0.5, [each.group for each in MEASURES.values()]
-    _lines(axes, [((k - 0.5, k - 0.5), (-0.5, below)) for k in range(1, len(MEASURES))], color="white", linewidth=0.8)
+    right, below, groups = len(measures) - 0.5, len(names) - 0.5, [each.group for each in measures.values()]
+    _lines(axes, [((k - 0.5, k - 0.5), (-0.5, below)) for k in range(1, len(measures))], color="white", linewidth=0.8)
     _lines(axes, [((-0.5, right), (k - 0.5, k - 0.5)) for k in range(1, len(names))], color="white", linewidth=0.8)
     edges = [k - 0.5 for k in range(1, len(groups)) if groups[k] != groups[k - 1]]
     _lines(axes, [((edge, edge), (-0.5, below)) for edge in edges], color=INK, linewidth=0.9)
@@ -126,10 +126,10 @@ def grids(table: RepairTable) -> list[Grid]:
     """A table for each group of measures: mean changes over the sets, with the sets that are better and worse."""
     found = []
     for group in GROUPS:
-        measures = [name for name, each in MEASURES.items() if each.group == group]
+        measures = [name for name, each in table.measures.items() if each.group == group]
         names = [name for name in _order(table) if any(table.over_sets(name, measure) for measure in measures)]
         cells = [[short(name), *(_cell(table, name, measure) for measure in measures)] for name in names]
-        columns = ("repair", *(f">{MEASURES[measure].title}" for measure in measures))
+        columns = ("repair", *(f">{table.measures[measure].title}" for measure in measures))
         legend = [WORDS("legend", table)]
         found.append(Grid(f"{group.capitalize()}, changes", columns, cells, [name == "none" for name in names], legend))
     return found

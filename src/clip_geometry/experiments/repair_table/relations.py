@@ -66,8 +66,8 @@ def examined(table: RepairTable, *, merged: bool = False) -> list[Relation]:
         table: The table.
         merged: Average the variants of one idea, such as whitening to 32 and to 64 columns: they are not independent.
     """
-    sources = [name for name, each in MEASURES.items() if each.group in ("geometry", "mixing")]
-    targets = [name for name, each in MEASURES.items() if each.group == "retrieval"]
+    sources = [name for name, each in table.measures.items() if each.group in ("geometry", "mixing")]
+    targets = [name for name, each in table.measures.items() if each.group == "retrieval"]
     by_measure = {name: _mean_ranks(table, name) for name in (*sources, *targets)}
     by_measure = {name: each for name, each in by_measure.items() if each}  # the sets may have no classes
     maps = [name for name in table.repairs if name != "none" and all(name in each for each in by_measure.values())]

@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import rankdata, t
 
-from clip_geometry.experiments.repair_table.measuring import MEASURES, NO_CLASSES, NO_ROWS, OF_ROWS, Halves, RowRepair
+from clip_geometry.experiments.repair_table.measuring import (
+    MEASURED,
+    MEASURES,
+    NO_CLASSES,
+    NO_ROWS,
+    OF_ROWS,
+    RECORDED,
+    Halves,
+    Judged,
+    RowRepair,
+)
 from clip_geometry.experiments.repair_table.ranks import LEVEL, Ranking, ranking, resampled_error
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair
@@ -34,7 +44,7 @@ def rows_of(
     overlapping splits. `by_split` are the values of the splits. Without a value, `note` says why.
     """
     rows: list[Row] = []
-    for measure, (_, better, _) in MEASURES.items():
+    for measure, (_, better, _) in MEASURED.items():
         at = {"set": of, "repair": name}
         values = np.array(found[measure], dtype=float)
         if np.isnan(values).any():
@@ -68,7 +78,7 @@ def quantile(splits: int) -> float:
 def failed_rows(of: str, name: str, why: str) -> list[Row]:
     """The records of a repair that could not be fitted."""
     return [Record(PREFIX + measure, None, note=f"not fitted: {why}", at={"set": of, "repair": name})
-            for measure in MEASURES]  # fmt: skip
+            for measure in MEASURED]  # fmt: skip
 
 
 def missing_row(of: str, why: str) -> Row:
@@ -107,6 +117,12 @@ class RepairTable:
     splits: int
 
     @cached_property
+    def measures(self) -> dict[str, Judged]:
+        """The measures of the table; those that are only recorded, where it has values of them."""
+        known = {measure for _, _, measure in self.values}
+        return {name: each for name, each in MEASURES.items() if name not in RECORDED or name in known}
+
+    @cached_property
     def repairs(self) -> tuple[str, ...]:
         names = dict.fromkeys(repair for _, repair, _ in (*self.values, *self.notes))
         return tuple(name for name in names if name not in REFERENCES)
@@ -132,8 +148,8 @@ class RepairTable:
     def rankings(self) -> dict[str, Ranking]:
         """Group of measures → the repairs ranked over the sets by it; groups of fewer than two sets are left out."""
         found = {}
-        for group in dict.fromkeys(each.group for each in MEASURES.values()):
-            names, scores = self.scores([name for name, each in MEASURES.items() if each.group == group])
+        for group in dict.fromkeys(each.group for each in self.measures.values()):
+            names, scores = self.scores([name for name, each in self.measures.items() if each.group == group])
             if len(scores) > 1 and len(names) > 1:
                 found[group] = ranking(names, scores)
         return found

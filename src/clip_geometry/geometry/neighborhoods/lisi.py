@@ -3,13 +3,13 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
-from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_codes, as_two_matrices, require_spread
+from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_two_matrices, require_spread
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.geometry.measure import Measure, add_measure
 
@@ -98,12 +98,6 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
         >>> round(cg.ilisi(image, text), 2), round(cg.ilisi(image, text + 1), 2)
         (0.92, 0.25)
     """
-    both, modality = pooled(image, text, k)
-    return torch.quantile(torch.as_tensor(lisi(both, modality, k=k)), 0.5) - 1
-
-
-def pooled(image: Rows, text: Rows, k: Integer) -> tuple[Float[Matrix, "n d"], Int[Tensor, " n"]]:
-    """The rows of both, and 0 for those of image, 1 for those of text; at least k + 1 and not all equal."""
     image, text = as_two_matrices(image, text, ("image", "text"))
     if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
         both = cat([image, text])
@@ -111,7 +105,8 @@ def pooled(image: Rows, text: Rows, k: Integer) -> tuple[Float[Matrix, "n d"], I
         both = torch.cat([image[:], text[:]])
     as_rows_with_neighbors(both, k, name="the union of image and text")
     require_spread(both, name="the union of image and text")
-    return both, (torch.arange(len(both), device=both.device) >= len(image)).long()
+    modality = torch.arange(len(both), device=both.device) >= len(image)
+    return torch.quantile(torch.as_tensor(lisi(both, modality.long(), k=k)), 0.5) - 1
 
 
 @in_kind
