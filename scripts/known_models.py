@@ -1,4 +1,4 @@
-"""The core measures of known models, which `measure` and docs/measures.md show for comparison.
+"""The core measures of known models, which `measure` and the page of measures show for comparison.
 
 CLIP_GEOMETRY_DATA=… python scripts/known_models.py     # writes src/clip_geometry/report/known_models.yaml
 """

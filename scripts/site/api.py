@@ -36,21 +36,23 @@ TOPICS = {
 
 
 def pages() -> dict[str, str]:
-    """Path of a page → its markdown."""
+    """Name of a page → its Markdown."""
     homes = {module.removeprefix("clip_geometry."): names for module, names in _HOME.items()}
     if missing := homes.keys() - {module for modules in TOPICS.values() for module in modules}:
         raise ValueError(f"scripts/site/api.py names no topic for {', '.join(sorted(missing))}")
     made = {}
     for topic, modules in TOPICS.items():
         names = sorted((name for module in modules for name in homes[module]), key=str.lower)
-        made[_path(topic)] = _page(topic, "import clip_geometry as cg", {f"clip_geometry.{name}" for name in names})
+        made[_file_name(topic)] = _page(
+            topic, "import clip_geometry as cg", {f"clip_geometry.{name}" for name in names}
+        )
     inside = {f"clip_geometry.integrations.{module}.{name}" for module, names in INTEGRATIONS.items() for name in names}
-    made[_path("Integrations")] = _page("Integrations", "from clip_geometry.integrations import …", inside)
+    made[_file_name("Integrations")] = _page("Integrations", "from clip_geometry.integrations import …", inside)
     return made
 
 
-def _path(topic: str) -> str:
-    return f"api/{topic.lower().replace(',', '').replace(' ', '_')}.md"
+def _file_name(topic: str) -> str:
+    return f"{topic.lower().replace(',', '').replace(' ', '_')}.md"
 
 
 def _page(topic: str, how: str, names: set[str]) -> str:

@@ -1,12 +1,12 @@
-"""The page docs/claims.md and its figures, from the recorded trainings of configs/train_claims.yaml.
+"""The page of the claims and its figures, from the recorded trainings of configs/train_claims.yaml.
 
 python scripts/site/claims.py RUN [RUN …]     # records finished runs in docs/training/train_claims.jsonl
-python scripts/build_docs.py                  # writes the page; the build of the site draws the figures
 """
 
 import argparse
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -44,7 +44,7 @@ from clip_geometry.experiments.train_clip.interventions import (
 from clip_geometry.ledger import read_recorded
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
-from clip_geometry.report.style import IMAGE, TEXT, save_figure, styled
+from clip_geometry.report.style import IMAGE, TEXT, styled
 from clip_geometry.report.words import render
 from clip_geometry.results import read_rows
 
@@ -409,14 +409,10 @@ def ranks_figure() -> Figure:
     return figure
 
 
-FIGURES = {"claims-settings": settings_figure, "claims-ranks": ranks_figure}
-
-
-def draw_all(folder: Path) -> None:
-    """Write folder/NAME.svg for each figure."""
-    for name, draw in FIGURES.items():
-        bitmap, _ = save_figure(draw(), folder, name)
-        bitmap.unlink()
+def figures() -> Iterator[tuple[str, Figure]]:
+    """The name and the figure of each drawing."""
+    yield "claims-settings", settings_figure()
+    yield "claims-ranks", ranks_figure()
 
 
 def main() -> None:

@@ -1,9 +1,7 @@
-"""The articles in docs/findings/: their numbers, computed from the shipped records, their pages and their figures.
+"""The articles: their numbers, computed from the shipped records, their pages and their figures.
 
 An article has a template in scripts/site/findings/, a function that computes its numbers, and one that draws its figure
-from the same numbers. `python scripts/build_docs.py` writes the pages; the build of the site draws the figures:
-
-python scripts/site/findings.py FOLDER     # FOLDER/NAME.svg and NAME.png
+from the same numbers.
 
 docs/findings/records/ has rows of three runs, written by scripts/record_run.py RUN --where SELECTORS:
 - configs/mixed_index.yaml: {measure: [mixed_index.own_share, mixed_index.cross_r_at_1, mixed_index.r_at_1,
@@ -20,7 +18,7 @@ the whole table of configs/repairs.yaml (record_run.py --table), and the output 
 and scripts/class_means.py with --json.
 """
 
-import argparse
+import json
 import math
 import re
 import textwrap
@@ -45,7 +43,7 @@ from clip_geometry.ledger import published, read_recorded
 from clip_geometry.ledger.comparing import flat, matches
 from clip_geometry.repairs import repairs
 from clip_geometry.report.numbers import fixed, plus_minus
-from clip_geometry.report.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, save_figure, styled
+from clip_geometry.report.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, styled
 from clip_geometry.report.words import render
 from clip_geometry.transforms import transforms
 
@@ -694,7 +692,7 @@ def numbers_of(name: str) -> Numbers:
 
 
 def pages() -> dict[str, str]:
-    """Name of a page in docs/findings/ → its text: the articles, and the index with the claim of each."""
+    """Name of a page → its Markdown: the articles, and the index with the claim of each."""
     found = {}
     listed = []
     for name in ARTICLES:
@@ -725,19 +723,7 @@ def wrapped(page: str) -> str:
     )
 
 
-def draw_all(folder: Path, *, png: bool = False) -> None:
-    """Write folder/NAME.svg for every article, and NAME.png if asked for."""
+def figures() -> Iterator[tuple[str, Figure]]:
+    """The name and the figure of every article."""
     for name, article in ARTICLES.items():
-        bitmap, _ = save_figure(article.draw(numbers_of(name)), folder, name)
-        if not png:
-            bitmap.unlink()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    draw_all(parser.parse_args().folder, png=True)
-
-
-if __name__ == "__main__":
-    main()
+        yield name, article.draw(numbers_of(name))

@@ -1,27 +1,24 @@
-"""The site's hook for mkdocs: adds the pages and figures that are made at build time and never committed."""
+"""The site's hook for mkdocs: adds the generated pages and figures."""
 
 import shutil
-import tempfile
+import sys
 from pathlib import Path
 
-import api
-import claims
-import figures
-import findings
+import generated
 import measure_pages
 import torch
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
-MADE: dict[str, str] = {}  # path of a page below docs/ → its markdown
+SITE = str(Path(__file__).parent)
 
 
 def on_config(config):
-    """Make the pages, and replace the folders of `nav` by their pages."""
+    """Replace the folders of `nav` by their pages."""
+    if SITE not in sys.path:  # mkdocs has it there only while it imports this module
+        sys.path.append(SITE)
     torch.set_num_threads(1)  # many small computations: threads only wait for each other
-    MADE.clear()
-    MADE.update(measure_pages.pages())
-    MADE.update(api.pages())
+    generated.pages.cache_clear()  # `mkdocs serve` builds again after a change
     config.nav = [_expanded(entry) for entry in config.nav]
     return config
 
@@ -40,32 +37,31 @@ def _expanded(entry):
 
 
 def _pages_in(folder):
+    """The pages of a folder, generated or committed, the index first."""
     if folder == "measures/":
         return measure_pages.nav()
-    on_disk = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).glob("*.md"))
-    found = [path for path in MADE if path.startswith(folder)] or on_disk
-    return sorted(found, key=lambda path: (not path.endswith("index.md"), found.index(path)))
+    if folder in generated.SOURCES:
+        paths = list(generated.pages(folder))
+    else:
+        paths = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).glob("*.md"))
+    return sorted(paths, key=lambda path: not path.endswith("index.md"))
 
 
 def on_files(files, config):
-    """Add the pages, and the figures of the findings."""
-    for path, text in MADE.items():
-        files.append(File.generated(config, path, content=text))
-    with tempfile.TemporaryDirectory() as folder:
-        findings.draw_all(Path(folder))
-        claims.draw_all(Path(folder))
-        for path in sorted(Path(folder).glob("*.svg")):
-            files.append(File.generated(config, f"figures/findings/{path.name}", content=path.read_bytes()))
+    """Add what is generated."""
+    for source in generated.SOURCES:
+        for path, text in generated.pages(source).items():
+            files.append(File.generated(config, path, content=text))
+    for path, svg in generated.figures():
+        files.append(File.generated(config, path, content=svg))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put figures in place of `<!-- figure: NAME -->`, and links to their pages into the index of measures."""
+    """Give the first page the whole width."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]
-    if page.file.src_uri == "measures.md":
-        markdown = measure_pages.linked(markdown)
-    return figures.placed(markdown)
+    return markdown
 
 
 def on_post_page(output, page, config):
@@ -75,5 +71,5 @@ def on_post_page(output, page, config):
 
 
 def on_post_build(config):
-    """Leave nothing behind that a reader does not open."""
+    """Remove notebooks, which the site does not show."""
     shutil.rmtree(Path(config.site_dir) / "notebooks", ignore_errors=True)

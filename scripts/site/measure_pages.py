@@ -1,27 +1,49 @@
-"""The pages of the measures: a page for each, its variants on the same page, and one for each evaluator."""
+"""The pages of the measures: their index, a page for each with its variants, and one for each evaluator."""
 
-import re
 from functools import cache
+from inspect import unwrap
+from operator import attrgetter
 from pathlib import Path
 
 import changes
 import svg
 
 import clip_geometry as cg
-from clip_geometry.geometry import GROUPS, Measure
-from clip_geometry.report.explained import by_page, facts, place
+from clip_geometry.geometry import GROUPS, Measure, by_group, measures
+from clip_geometry.report.explained import facts
 from clip_geometry.report.known_models import known_models, values_of
-from clip_geometry.report.numbers import bound
+from clip_geometry.report.numbers import bound, with_error
 from clip_geometry.report.words import render
 
 SIZES = ((300, 512), (5000, 512))
 PANELS = 4  # of a figure
 
 
+def by_page() -> dict[str, list[Measure]]:
+    """Name → its measures, in the order in which they are read: a measure with its variants, an evaluator with all of
+    its numbers."""
+    pages: dict[str, list[Measure]] = {}
+    for measure in [*by_group(all=True), *filter(attrgetter("evaluator"), measures.values())]:
+        pages.setdefault((measure.evaluator or measure.name).partition("[")[0], []).append(measure)
+    return pages
+
+
+def index() -> str:
+    """The page with a line for each of `by_page`."""
+    groups: dict[str, dict[str, list[Measure]]] = {}
+    for name, members in by_page().items():
+        group = "evaluators" if members[0].evaluator else members[0].group
+        groups.setdefault(group, {})[name] = members
+    known = known_models()
+    lines = dict.fromkeys((each["measure"], each["set"]) for model in known.values() for each in model["numbers"])
+    template = Path(__file__).with_name("measures.md.j2")
+    return render(template, groups=groups, bound=bound, known=known, lines=lines, with_error=with_error)
+
+
 def pages() -> dict[str, str]:
-    """Path of a page → its markdown."""
+    """Name of a page → its Markdown."""
     return {
-        _path(name): render(
+        f"{name}.md": render(
             Path(__file__).with_name("measure.md.j2"),
             name=name,
             members=members,
@@ -43,18 +65,21 @@ def nav() -> list:
     groups: dict[str, list[str]] = {}
     for name, members in by_page().items():
         title = "Evaluators" if members[0].evaluator else members[0].group.capitalize()
-        groups.setdefault(title, []).append(_path(name))
+        groups.setdefault(title, []).append(f"measures/{name}.md")
     order = [*(group.capitalize() for group in GROUPS), "Evaluators"]
     return [{title: groups[title]} for title in order if title in groups]
 
 
-def _path(name: str) -> str:
-    return f"measures/{name}.md"
-
-
-def linked(markdown: str) -> str:
-    """The index of measures with a link from each name to its page."""
-    return re.sub(r"^\| `(\w+)` \|", r"| [`\1`](measures/\1.md) |", markdown, flags=re.MULTILINE)
+def place(measure: Measure) -> str:
+    """The call that computes a measure: `clip_geometry.isoscore(x, unbiased=True)`. Functions that are not public are
+    named with their module."""
+    function = unwrap(measure.function)
+    arguments = ", ".join(measure.inputs.arguments)
+    options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
+    number = f'["{measure.attribute}"]' if measure.name.startswith(f"{measure.evaluator}.") else f".{measure.attribute}"
+    public = unwrap(getattr(cg, function.__name__, place)) is function
+    where = "clip_geometry" if public else function.__module__
+    return f"{where}.{function.__name__}({arguments}{options}){number if measure.attribute else ''}"
 
 
 def known(name: str) -> dict[str, str]:

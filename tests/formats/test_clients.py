@@ -3,7 +3,6 @@
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from clip_geometry.embeddings import Embeddings, ShardedRows
 from clip_geometry.formats import formats, read_any
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import repairs
-from clip_geometry.report.words import render
 from clip_geometry.shipping import write_shipment
 from support import format_clients as written
 from support.format_cases import DTYPES, assert_same_bits, cloud
@@ -322,13 +320,6 @@ def test_formats_import_no_library_until_a_file_is_read():
     code = f"import sys, clip_geometry.formats; print([name for name in {outside} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_page_of_formats_is_that_of_the_registry():
-    """After a change of a format: python scripts/build_docs.py."""
-    root = Path(__file__).parents[2]
-    page = render(root / "scripts" / "formats.md.j2", formats=formats)
-    assert page == (root / "docs" / "formats.md").read_text(encoding="utf-8")
 
 
 def test_every_format_says_what_it_holds():

@@ -30,6 +30,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.cli import main
+from support.generated import generated
 
 ROOT = Path(__file__).parents[2]
 OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/databases.md"}  # tests of their own
@@ -135,14 +136,19 @@ OPTIONAL = {
 
 def pages() -> dict[str, list[Block]]:
     """Pages with blocks, by their path below docs/."""
+    return {name: each for name, text in TEXT_OF.items() if (each := blocks(text))}
+
+
+def texts() -> dict[str, str]:
+    """Page, by its path below docs/ → its text. Of the generated pages, those with blocks of their own."""
     if not PAGES_EXIST:
         return {}
     paths = {path.relative_to(ROOT / "docs").as_posix(): path for path in sorted((ROOT / "docs").rglob("*.md"))}
-    found = {name: blocks(path.read_text(encoding="utf-8")) for name, path in paths.items()}
-    found["README.md"] = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
-    return {name: each for name, each in found.items() if each}
+    paths["README.md"] = ROOT / "README.md"
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items()} | generated("formats.md")
 
 
+TEXT_OF = texts()
 PAGES = pages()
 
 
@@ -334,8 +340,9 @@ def test_the_start_page_runs_with_the_wheel(tmp_path):
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_sentences_of_an_output_fit_72_columns(page):
     """On a phone or beside code; tables are as wide as their columns, and none wider than 100."""
-    text = (ROOT / "README.md" if page == "README.md" else ROOT / "docs" / page).read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
+    lines = [
+        line for block in re.findall(r"^```text\n(.*?)^```$", TEXT_OF[page], re.M | re.S) for line in block.splitlines()
+    ]
     assert all(len(line) <= (100 if re.search(r"\S {2,}\S", line) else 72) for line in lines), page
 
 

@@ -1,8 +1,6 @@
 """The page of the claims says what the recorded trainings say."""
 
 import re
-import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,24 +8,22 @@ import pytest
 from scipy import stats
 
 from clip_geometry.experiments.train_clip.interventions import claims
+from support.generated import generated_page, site_module
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def site():
-    folder = str(ROOT / "scripts" / "site")
-    sys.path.insert(0, folder)
-    try:
-        yield runpy.run_path(f"{folder}/claims.py")
-    finally:
-        sys.path.remove(folder)
+    return site_module("claims")
 
 
-def test_the_page_in_docs_is_what_the_records_say(site):
-    """After changing the template, the claims or a record: python scripts/build_docs.py."""
-    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
-    assert page == site["page"]()
+@pytest.fixture(scope="module")
+def page():
+    return generated_page("claims.md")
+
+
+def test_every_claim_has_a_row_with_its_verdict(page):
     rows = [row for line in page.splitlines() if len(row := line.split(" | ")) == 6 and "**" in row[1]]
     assert len(rows) == len(claims())
     assert {re.sub(r"[*\\]", "", row[1]) for row in rows} == {"holds", "does not hold", "tie"}
@@ -35,23 +31,22 @@ def test_the_page_in_docs_is_what_the_records_say(site):
         assert (ROOT / path).exists(), path
 
 
-def test_claims_of_papers_and_of_this_project_are_counted_apart(site):
-    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+def test_claims_of_papers_and_of_this_project_are_counted_apart(site, page):
+    page = " ".join(page.split())
     sources = re.findall(r"\| (?:[^|]*(?:arXiv|JMLR|this project)[^|]*) \|", page)
     own = sum("this project" in each for each in sources)
     assert (len(sources), own) == (len(claims()), 1)
-    verdicts = [each.verdict for each in site["judged"]() if each.claim.published]
+    verdicts = [each.verdict for each in site.judged() if each.claim.published]
     holds, fails, ties = (verdicts.count(verdict) for verdict in ("holds", "does not hold", "tie"))
     assert page.startswith(f"# Published claims, tested on small CLIPs {len(sources) - own} published claims about ")
     assert f"{holds} hold and {fails} do not hold here" in page and f"{ties} stay open" in page
     assert "One claim of this project, counted apart, does not hold." in page
 
 
-def test_holm_is_shown_for_both_verdicts(site):
+def test_holm_is_shown_for_both_verdicts(site, page):
     """Against the p values by hand: one-sided, each verdict in steps over all claims, as committed for "holds"."""
-    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     by_hand = {"holds": [], "does not hold": []}
-    for each in site["judged"]():
+    for each in site.judged():
         values, claim = list(each.effects.values()), each.claim
         wanted, against = ("less", "greater") if claim.expects == "below" else ("greater", "less")
         if claim.expects == "equal":
@@ -82,40 +77,40 @@ def test_holm_is_shown_for_both_verdicts(site):
     assert corrected in config
 
 
-def test_rank_correlations_over_settings_are_scipys(site):
+def test_rank_correlations_over_settings_are_scipys(site, page):
     gap, task = "modality_gap both last", "retrieval[mixed].image_to_text.r_at_10 both tested"
     by_setting = {}
-    for each in site["recorded"]():
+    for each in site.recorded():
         if each.class_captions == 0.75:
             by_setting.setdefault(each.setting, []).append([each.values[key] for key in (gap, "ilisi both last", task)])
     assert len(by_setting) == 16 and all(len(each) == 4 for each in by_setting.values())
     x, other, y = np.round(np.mean(list(by_setting.values()), axis=1), 9).T
     assert (y < 0.01).sum() == 10  # most settings are at the floor
     for key, column in ((gap, x), ("ilisi both last", other)):
-        found, expected = site["ranked"]()[key, task], stats.spearmanr(column, y)
+        found, expected = site.ranked()[key, task], stats.spearmanr(column, y)
         assert found.rho == pytest.approx(expected.statistic, abs=1e-12)
         assert found.low < found.rho < found.high and found.p < 0.01
-    gaps = site["ranked"]()[gap, task]
+    gaps = site.ranked()[gap, task]
     assert gaps.rho == pytest.approx(-0.89, abs=0.005) and (gaps.low, gaps.high) == pytest.approx(
         (-0.96, -0.69), abs=0.02
     )
-    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
-    assert f"the distance of the means has ρ = {site['rank'](gaps).strip('*')}" in page
+    page = " ".join(page.split())
+    assert f"the distance of the means has ρ = {site.rank(gaps).strip('*')}" in page
     assert "not the distance of the means" not in page and "Exploratory" in page
-    sure = sum(each.p < 0.05 for each in site["ranked"]().values())
-    assert len(site["ranked"]()) == 90 and page.split("## Which measure")[1].count("| **") == sure
+    sure = sum(each.p < 0.05 for each in site.ranked().values())
+    assert len(site.ranked()) == 90 and page.split("## Which measure")[1].count("| **") == sure
 
 
-def test_what_the_page_says_about_seeds_and_scenes(site):
+def test_what_the_page_says_about_seeds_and_scenes(site, page):
     """Sentences of the template that no number carries."""
-    judged = {each.claim.name: each for each in site["judged"]()}
-    together = site["holm"](site["judged"]())
+    judged = {each.claim.name: each for each in site.judged()}
+    together = site.holm(site.judged())
     assert min(judged["mismatched-pairs"].effects.values()) > 0 and "mismatched-pairs" in together
     assert {"closing-and-accuracy", "closing-and-retrieval"} & together == {"closing-and-accuracy"}
-    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+    page = " ".join(page.split())
     assert "no interval on this page includes what other scenes would change" in page
     assert "neither other settings nor other scenes" in page
-    assert site["data"]().error == f"{(0.1824 * 0.8176 / 1000) ** 0.5:.3f}"
+    assert site.data().error == f"{(0.1824 * 0.8176 / 1000) ** 0.5:.3f}"
     assert "only the change of accuracy is shown to be that small" in page
     assert (
         "10,000 training scenes, 512 scenes on which geometry is measured and 1,000 on which tasks are scored" in page
@@ -125,9 +120,9 @@ def test_what_the_page_says_about_seeds_and_scenes(site):
     assert "each of the 21 tests" in page and "0.5 in all; the 2 tests of equality" in page
 
 
-def test_swapped_captions_widen_the_gap_in_most_settings(site):
+def test_swapped_captions_widen_the_gap_in_most_settings(site, page):
     """By hand: setting by setting, where the page said "in every seed" of the mean over settings."""
-    gaps = {(*each.setting, each.seed): each.values["modality_gap both last"] for each in site["recorded"]()}
+    gaps = {(*each.setting, each.seed): each.values["modality_gap both last"] for each in site.recorded()}
     rising = {}
     for (objective, dimension, noise, captions, seed), gap in gaps.items():
         if noise == 0.3:
@@ -135,71 +130,69 @@ def test_swapped_captions_widen_the_gap_in_most_settings(site):
             rising.setdefault((objective, dimension), []).append(gap > clean)
     assert sorted(map(sum, rising.values())) == [2, 4, 4, 4, 4, 4, 4, 4]
     assert sum(rising["ClipLoss at 0.02", 16]) == 2
-    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+    page = " ".join(page.split())
     assert "It rises in every seed in 7 of 8 settings; under ClipLoss at 0.02, 16 columns, it falls in 2 of 4" in page
     assert "a tie without seed 0, 1 or 3" in page
 
 
-def test_earlier_trainings_are_named(site):
+def test_earlier_trainings_are_named(page):
     """Whoever chose the bounds could have read these: they are recorded with what the claims are about."""
-    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+    page = " ".join(page.split())
     assert "repetitions, not blind tests" in page and "docs/training/train_scenes_arms.jsonl" in page
     rows = (ROOT / "docs" / "training" / "train_scenes_arms.jsonl").read_text(encoding="utf-8")
     assert all(f'"{name}"' in rows for name in ("average_cosine", "modality_gap", "train_clip.temperature"))
 
 
-def test_verdicts_over_draws_of_settings_are_on_the_page(site):
+def test_verdicts_over_draws_of_settings_are_on_the_page(site, page):
     """By the rule for a claim of a direction, from the printed intervals."""
-    over = {name: more.settings for name, more in site["sensitivity"]().items() if more.settings}
-    changed = {name for name, each in over.items() if each.verdict != site["verdict"](
-        each.claim, *site["interval"](list(each.effects.values())))}  # fmt: skip
+    over = {name: more.settings for name, more in site.sensitivity().items() if more.settings}
+    changed = {name for name, each in over.items() if each.verdict != site.verdict(
+        each.claim, *site.interval(list(each.effects.values())))}  # fmt: skip
     assert changed == {"distribution-gap", "alignment-and-accuracy", "collapse-and-gap"}
     assert over["alignment-and-accuracy"].high > 0 and over["distribution-gap"].high > 0.1
     assert over["collapse-and-gap"].low > -0.1 and over["isotropy-and-classification"].low == pytest.approx(
         -0.0996, abs=1e-4
     )
-    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     assert page.count("[−0.680, 0.001], **tie** |") == page.count("[0.014, 0.639], **does not hold** |") == 1
 
 
 def test_the_grid_is_crossed_with_seeds(site):
-    grid = {(*each.setting, each.seed) for each in site["recorded"]()}
+    grid = {(*each.setting, each.seed) for each in site.recorded()}
     settings = {each[:-1] for each in grid}
-    assert len(grid) == len(site["recorded"]()) == 80 and len(settings) == 20
+    assert len(grid) == len(site.recorded()) == 80 and len(settings) == 20
     assert grid == {(*setting, seed) for setting in settings for seed in range(4)}
 
 
 def test_numbers_of_the_page_by_hand(site):
     """The effect of swapped captions, its verdict, and the word for a verdict that needs a seed."""
-    found = {(*each.setting, each.seed): each.values["modality_gap both last"] for each in site["recorded"]()}
+    found = {(*each.setting, each.seed): each.values["modality_gap both last"] for each in site.recorded()}
     differences = [value - found[(*key[:2], 0.0, *key[3:])] for key, value in found.items() if key[2] == 0.3]
     assert len(differences) == 32
-    (judged,) = (each for each in site["judged"]() if each.claim.name == "mismatched-pairs")
+    (judged,) = (each for each in site.judged() if each.claim.name == "mismatched-pairs")
     assert judged.mean == pytest.approx(sum(differences) / 32) and judged.verdict == "holds" and judged.survives
-    (fragile,) = (each for each in site["judged"]() if each.claim.name == "temperature")
-    assert site["without"](fragile) == "no: tie without 0 or 1 or 3"
+    (fragile,) = (each for each in site.judged() if each.claim.name == "temperature")
+    assert site.without(fragile) == "no: tie without 0 or 1 or 3"
 
 
 def test_what_was_added_by_hand(site):
     """Within dimension and noise, centering by setting, SigLIP with clean captions; the registered verdicts stay."""
-    more, registered = site["sensitivity"](), {each.claim.name: each for each in site["judged"]()}
+    more, registered = site.sensitivity(), {each.claim.name: each for each in site.judged()}
     assert registered["distribution-gap"].verdict == "does not hold" == registered["siglip"].verdict
     within = more["distribution-gap"].within
     assert within.verdict == "tie" and within.low < 0 < within.mean < within.high
     for name in ("siglip", "uniformity-and-accuracy"):
         assert (more[name].within is None) == (more[name].settings is None) == (name == "siglip")
     assert more["mismatched-pairs"].clean is None
-    gaps = {(*each.setting, each.seed): each.values["modality_gap both last"] for each in site["recorded"]()}
+    gaps = {(*each.setting, each.seed): each.values["modality_gap both last"] for each in site.recorded()}
     clean = [
         gaps["SigLIP", *key[1:]] - gap for key, gap in gaps.items() if key[0] == "ClipLoss" and key[2:4] == (0, 0.75)
     ]
     assert len(clean) == 8 and more["siglip"].clean.mean == pytest.approx(sum(clean) / 8)
     assert more["siglip"].clean.verdict == "tie"
-    zero_shot, pairs, mixed = site["centering"]()
+    zero_shot, pairs, mixed = site.centering()
     assert zero_shot.clear[0] == "−0.036 [−0.069, −0.003] from 0.235 (ClipLoss at 0.02, 128 columns, clean)"
     assert len(pairs.clear) == 3 and mixed.floor == 10 and mixed.before == pytest.approx(0.0268, abs=1e-4)
 
 
-def test_the_figures_are_drawn(site, tmp_path):
-    site["draw_all"](tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"claims-settings.svg", "claims-ranks.svg"}
+def test_the_figures_are_drawn(site):
+    assert [name for name, _ in site.figures()] == ["claims-settings", "claims-ranks"]

@@ -1,37 +1,35 @@
 """The articles: their pages say what the records say, their figures show it, and what they name exists."""
 
+import os
 import re
-import runpy
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from clip_geometry.ledger import findings, papers
+from clip_geometry.ledger import findings, papers, read_recorded
 from clip_geometry.repairs import repairs
+from clip_geometry.report.style import save_figure
+from support.generated import generated, site_module
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SITE = runpy.run_path(str(ROOT / "scripts" / "site" / "findings.py"))
-ARTICLES, numbers_of = SITE["ARTICLES"], SITE["numbers_of"]
+SITE = site_module("findings")
+ARTICLES, numbers_of = SITE.ARTICLES, SITE.numbers_of
+SOURCES = site_module("generated").SOURCES
 NAMES = [f"{name}.md" for name in (*ARTICLES, "index")]
 
 
 @pytest.fixture(scope="module")
 def pages():
-    return SITE["pages"]()
-
-
-@pytest.mark.parametrize("page", NAMES)
-def test_the_page_in_docs_is_what_the_records_say(pages, page):
-    """After changing a template or a record: python scripts/build_docs.py."""
-    assert (DOCS / "findings" / page).read_text(encoding="utf-8") == pages[page]
+    """Name of a page → its Markdown."""
+    return {path.removeprefix("findings/"): text for path, text in generated("findings/").items()}
 
 
 def test_every_article_has_a_page_and_there_is_no_other(pages):
     assert len(ARTICLES) == len(NAMES) - 1 >= 10
-    assert {path.name for path in (DOCS / "findings").glob("*.md")} == set(pages) == set(NAMES)
-    assert {path.name for path in SITE["TEMPLATES"].iterdir()} == {f"{page}.j2" for page in NAMES}
+    assert set(pages) == set(NAMES)
+    assert {path.name for path in SITE.TEMPLATES.iterdir()} == {f"{page}.j2" for page in NAMES}
 
 
 @pytest.mark.parametrize("name", ARTICLES)
@@ -58,7 +56,7 @@ SETTINGS = {  # decimals and percentages of a template that are chosen, not meas
 @pytest.mark.parametrize("name", ARTICLES)
 def test_no_result_is_typed_into_a_template(name):
     """What was measured comes from a record, in {{ }}: a number typed beside it outlives the next run."""
-    template = (SITE["TEMPLATES"] / f"{name}.md.j2").read_text(encoding="utf-8")
+    template = (SITE.TEMPLATES / f"{name}.md.j2").read_text(encoding="utf-8")
     prose = re.sub(r"{{.*?}}|{%.*?%}|{#.*?#}|`[^`]*`", "", template, flags=re.DOTALL)
     assert set(re.findall(r"\d+\.\d+|\d+(?=%)", prose)) <= SETTINGS.get(name, set())
 
@@ -67,7 +65,8 @@ def test_no_result_is_typed_into_a_template(name):
 def test_links_configs_and_scripts_exist(pages, page):
     text = pages[page]
     for target in re.findall(r"(?<!\!)\[[^\]]*\]\(([^)#]+)", text):
-        assert (DOCS / "findings" / target).exists(), target
+        path = os.path.normpath(f"findings/{target}")
+        assert path.removeprefix("findings/") in pages or path in SOURCES or (DOCS / path).exists(), target
     for path in re.findall(r"\b(?:configs|scripts)/[\w/]+\.(?:yaml|py)", text):
         assert (ROOT / path).exists(), path
 
@@ -84,7 +83,8 @@ def test_the_index_has_the_claim_of_each_and_findings_of_the_papers_refer_to_art
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
-    SITE["draw_all"](folder)
+    for name, figure in SITE.figures():
+        save_figure(figure, folder, name)
     return folder
 
 
@@ -144,7 +144,7 @@ def test_numbers_agree_with_what_other_pages_say():
 
 def paired():
     """Modality → the average cosines of fresh embeddings by seed, with the initial biases and with none."""
-    rows = [row for run in SITE["read_recorded"](DOCS / "findings" / "records").values() for row in run
+    rows = [row for run in read_recorded(DOCS / "findings" / "records").values() for row in run
             if row.get("measure") == "average_cosine" and row["at"].get("operation") == "projection"]  # fmt: skip
 
     def values(side, zero):

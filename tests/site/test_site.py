@@ -12,8 +12,8 @@ import pytest
 
 import clip_geometry
 from clip_geometry import integrations
-from clip_geometry.report.explained import by_page
 from support.browser import SMALLEST_LETTERS, chromium, faults_at_every_width, letters_of, opened
+from support.generated import site_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -32,6 +32,7 @@ MAIN = (
     ),
 )
 SECONDS = 240  # of a build
+by_page = site_module("measure_pages").by_page
 
 
 @pytest.fixture(scope="module")

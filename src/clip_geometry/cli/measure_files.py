@@ -197,7 +197,7 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on one draw of an isotropic Gaussian of this n and d, through this pipeline"
     if by_default and not maps and (known := values_of(MODEL, [record.measure for record in records])):
-        yield f"for comparison, {MODEL} (500 pairs): {known} (docs/measures.md has other models)"
+        yield f"for comparison, {MODEL} (500 pairs): {known} (the page of measures has other models)"
     if roles := roles_of(records):
         yield roles
     yield "↓ lower, ↑ higher is more isotropic, closer, …, as the direction of the measure says (list measures NAME)"

@@ -1,0 +1,10 @@
+"""The page of file formats, from their registry."""
+
+from pathlib import Path
+
+from clip_geometry.formats import formats
+from clip_geometry.report.words import render
+
+
+def page() -> str:
+    return render(Path(__file__).with_name("formats.md.j2"), formats=formats)
