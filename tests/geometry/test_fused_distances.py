@@ -1,28 +1,40 @@
-"""The GPU's kernel: its cases in Triton's interpreter, that it compiles for Hopper, and who takes it."""
+"""The GPU's kernel: its cases in Triton's interpreter, what it multiplies, that it compiles, and who takes it.
+
+Triton is either interpreted or not, from its import on. So functions named `case_…`, which launch the kernel, run in a
+process of their own, which one test starts.
+"""
 
 import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import silhouette_samples as sklearn_samples
 
-from clip_geometry.geometry import silhouette
-from clip_geometry.geometry._kernels import fused_distances
-from clip_geometry.geometry._kernels.fused_distances import WORTH_IT, fused_is_possible
+from clip_geometry.geometry import silhouette, silhouette_samples
+from clip_geometry.geometry._core.class_distances import WORTH_IT, fused_is_possible
 from clip_geometry.registry import InputError
+from geometry.clusters.test_silhouette import CLOUDS, classes_of
+from support.oracles import silhouette as oracle
 
-CASES = Path(__file__).with_name("interpreted_fused_distances.py")
+triton = pytest.importorskip("triton", reason="the kernel is a Triton one")
+from triton.runtime import interpreter  # noqa: E402
+
+from clip_geometry.geometry._core import fused_distances  # noqa: E402
+
+TESTS = Path(__file__).parents[1]
+SHAPE = (64, 32)  # of 50 rows of 20
+BITS = {"fp16x3": 22, "tf32x3": 24, "ieee": 24, "tf32": 11, "fp16": 11, "bf16": 8}
 COMPILED = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from clip_geometry.geometry._kernels.fused_distances import _tiles, lift_of
-from clip_geometry.geometry._kernels.fused_operands import FORMS
-from clip_geometry.geometry._kernels.distance_sums import distance_sums
+from clip_geometry.geometry._core.fused_distances import FORMS, _tiles, distance_sums, lift_of
 
 tiles = _tiles(FORMS["fp16x3"])
 types = {"high": "*fp16", "low": "*fp16", "norms": "*fp32", "exact": "*fp32", "units": "*fp32", "codes": "*i32",
@@ -45,17 +57,14 @@ def run(*command, tmp_path, **environment):
 
 @pytest.mark.slow
 def test_the_kernel_in_the_interpreter(tmp_path):
-    """In a process of its own: Triton is either interpreted or not, from its import on."""
-    pytest.importorskip("triton", reason="the kernel is a Triton one")
-    options = ("-q", "-p", "no:cacheprovider", "--rootdir", str(CASES.parents[2]))
-    ran = run("-m", "pytest", *options, str(CASES), tmp_path=tmp_path, TRITON_INTERPRET="1")
+    options = ("-q", "-p", "no:cacheprovider", "-o", "python_functions=case_*", "--noconftest", "--rootdir", str(TESTS))
+    ran = run("-m", "pytest", *options, __file__, tmp_path=tmp_path, TRITON_INTERPRET="1")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "skipped" not in ran.stdout
+    assert re.search(r"^\d\d passed", ran.stdout, re.M)
 
 
 def test_the_kernel_compiles_for_the_tensor_cores_of_hopper(tmp_path):
     """Without a GPU: the interpreter checks no types and no shared memory."""
-    pytest.importorskip("triton", reason="the kernel is a Triton one")
     ran = run("-c", COMPILED, tmp_path=tmp_path, TRITON_INTERPRET="0")
     assert ran.returncode == 0, ran.stderr
     assert ".target sm_90a" in ran.stdout
@@ -94,15 +103,12 @@ class OnGpu:
 def test_large_float32_sets_on_a_gpu_take_the_kernel(capability, cuda, given, possible, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(torch.version, "cuda", cuda)
-    monkeypatch.setattr(fused_distances, "_kernel", lambda: object())
     decide = getattr(fused_is_possible, "__wrapped__", fused_is_possible)  # without the check of types
     assert decide(OnGpu(**given)) == possible
 
 
 def test_without_triton_rows_are_measured_as_elsewhere(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "clip_geometry.geometry._kernels.distance_sums", raising=False)
-    assert fused_distances._kernel() is None
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(InputError, match="expected Triton"):
         silhouette(np.eye(4, dtype="float32"), [0, 0, 1, 1], products="ieee")
@@ -122,3 +128,267 @@ def test_without_triton_rows_are_measured_as_elsewhere(monkeypatch):
 def test_products_that_cannot_be_had(options, message):
     with pytest.raises(InputError, match=message):
         silhouette(np.eye(4, dtype="float32"), [0, 0, 1, 1], **options)
+
+
+@pytest.mark.parametrize(("dtype", "gradient", "what"), [("float64", False, "float64 rows"), ("float32", True, "grad")])
+def test_rows_that_the_kernel_does_not_take(dtype, gradient, what):
+    x = torch.eye(6, dtype=getattr(torch, dtype)).requires_grad_(gradient)
+    with pytest.raises(InputError, match=rf"products 'tf32' were asked for of .*{what}.*; expected float32 rows"):
+        silhouette(x, [0, 1, 0, 1, 0, 1], products="tf32")
+
+
+# --- what the kernel multiplies: in range, about a near point, and with the lengths of what is multiplied
+
+
+def given(products, *, factor=1.0, outlier=1.0):
+    """Rows of two classes, their centres, and their operands."""
+    generator = torch.Generator().manual_seed(0)
+    rows = factor * torch.randn(50, 20, generator=generator)
+    rows[7] *= outlier
+    which = torch.arange(50) // 25
+    centres = fused_distances.class_centres(rows, [0, 25, 50])
+    return rows - centres[which], fused_distances.operands(rows, centres, which, fused_distances.FORMS[products], SHAPE)
+
+
+def multiplied(found, products):
+    return found.high.double() + (found.low.double() if fused_distances.FORMS[products].split else 0)
+
+
+@pytest.mark.parametrize("factor", [1e-37, 1e-4, 1.0])
+@pytest.mark.parametrize("products", BITS)
+def test_rows_are_rounded_once_and_lengths_are_those_of_what_is_multiplied(products, factor):
+    """Those of the rows before they were rounded would not cancel against the products."""
+    rows, found = given(products, factor=factor)
+    kept, scaled = multiplied(found, products), rows.double() * found.scale[:50, None]
+    assert torch.equal(found.norms, kept.square().sum(1).float())
+    assert not kept[50:].any() and not kept[:, 20:].any()
+    error = (kept[:50, :20] - scaled).abs()
+    assert (error <= 2.0 ** -BITS[products] * scaled.abs() + 2.0**-25).all()  # half of float16's last place
+    assert error.any() == (BITS[products] < 24)
+
+
+def test_the_median_row_of_each_centre_has_the_typical_length():
+    _, found = given("fp16x3", factor=1e-6)
+    lengths = (multiplied(found, "fp16x3")[:50, :20].square().mean(1)).sqrt()
+    for part in lengths.split(25):
+        assert 2.0 ** (fused_distances.TYPICAL - 1) <= float(part.median()) < 2.0**fused_distances.TYPICAL
+    exponents = found.scale.log2()
+    assert torch.equal(exponents, exponents.round())  # which changes no digit
+
+
+def test_a_row_that_does_not_fit_has_no_length_and_the_others_keep_theirs():
+    rows, found = given("fp16", outlier=200.0)
+    fits = (rows * found.scale[:50, None]).abs().amax(1) < fused_distances.LARGEST
+    assert (~fits).nonzero().flatten().tolist() == [7]
+    assert found.norms.isnan().nonzero().flatten().tolist() == [7]
+    assert found.high.isfinite().all() and not found.high[7].any()
+
+
+def test_a_centre_is_near_most_rows_of_its_class():
+    """Every ninth row, of 81 rows at most four of nine far away; of one or two rows it is the last."""
+    rows = torch.randn(84, 3, generator=torch.Generator().manual_seed(0))
+    rows[:36] += 1e6
+    found = fused_distances.class_centres(rows, [0, 81, 82, 84])
+    assert (found[0].abs() < 10).all()
+    assert torch.equal(found[1], rows[81])
+    assert torch.equal(found[2], rows[83])
+
+
+def test_the_middle_is_near_most_classes():
+    centres = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0)) + 50
+    centres[:1000] += 1e6
+    assert ((fused_distances.middle(centres) - 50).abs() < 10).all()
+
+
+# --- the kernel in the interpreter against the definition
+
+# of a distance: float32 sums of d products; rows rounded to 11 bits; to 8
+ERRORS = {"fp16x3": 1e-6, "tf32x3": 1e-6, "ieee": 1e-6, "tf32": 2**-11, "fp16": 2**-11, "bf16": 2**-8}
+CANCELLING = ["mean 1000 times the spread", "scale 1e-36", "tight clusters in all classes", "a row very far away"]
+CANCELLING += ["a huge class", "two tight points with different labels", "heavy tails"]
+UNEVEN = [38, 26, 1, 31, 2, 1, 13]  # with tiles of 32 or 16: beginnings and ends on edges, within, many in one
+
+
+def sorted_rows(sizes, d, seed=0):
+    """Rows of overlapping classes, with entries up to 1, sorted by class; their codes, and where classes begin."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    rows = rng.normal(size=(len(sizes), d))[codes] + rng.normal(size=(len(codes), d))
+    rows = torch.from_numpy(rows / np.abs(rows).max()).float()
+    return rows, torch.from_numpy(codes), [0, *np.cumsum(sizes).tolist()]
+
+
+def mean_distances(*given, products="fp16x3", tiles=None):
+    return fused_distances.fused_mean_distances(*given, products=products, tiles=tiles)
+
+
+def definition(rows, codes, bounds):
+    rows = rows.double()
+    apart = (rows[:, None] - rows[None]).square().sum(-1).sqrt()
+    sums = torch.stack([apart[:, a:b].sum(1) for a, b in pairwise(bounds)], dim=1)
+    means = sums / torch.tensor(bounds).diff()
+    return sums.gather(1, codes[:, None])[:, 0], means.scatter(1, codes[:, None], torch.inf).amin(1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "d", "tiles"),
+    [
+        (UNEVEN, 21, fused_distances.Tiles(32, 32, 16, 4, 1)),
+        (UNEVEN, 21, fused_distances.Tiles(16, 32, 32, 4, 1)),
+        (UNEVEN, 21, fused_distances.Tiles(64, 16, 16, 4, 1)),
+        ([100, 5], 24, fused_distances.Tiles(32, 16, 16, 4, 1)),
+        ([2] * 20, 16, fused_distances.Tiles(16, 32, 16, 4, 1)),
+        ([3, 2], 1, None),
+    ],
+)
+def case_sums_are_those_of_the_definition(sizes, d, tiles):
+    given = sorted_rows(sizes, d)
+    found, expected = mean_distances(*given, tiles=tiles), definition(*given)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("products", ERRORS)
+def case_each_kind_of_products_has_its_error_and_no_less(products):
+    given = sorted_rows([40, 25, 3], 64)
+    found, expected = mean_distances(*given, products=products), definition(*given)
+    bound = ERRORS[products]
+    for one, other in zip(found, expected, strict=True):
+        error = (one - other).abs().max() / other.mean()
+        assert error < bound
+        assert bound < 1e-5 or error > bound / 100  # it does round, and the bound says something
+
+
+def _cutting_off(builder, a, b, c, *_):
+    """Tensor cores: of each sum of 16 products and what was there the first 24 bits, towards 0."""
+    total, a, b = c.data.astype("float64"), a.data.astype("float64"), b.data.astype("float64")
+    for k in range(0, a.shape[1], 16):
+        mantissa, exponent = np.frexp(total + a[:, k : k + 16] @ b[k : k + 16])
+        total = np.ldexp(np.trunc(mantissa * 2**24) / 2**24, exponent)
+    return interpreter.TensorHandle(total.astype("float32"), c.dtype.scalar)
+
+
+def case_sums_that_tensor_cores_cut_off_stay_short(monkeypatch):
+    """Two classes far from the middle of all, whose products have one sign: 96 sums cut off, one after the other, make
+    distances between them 4e-6 too long, and distances within, which are taken about their own centres, not at all."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(5), 12)
+    rows = 2 * rng.normal(size=(4, 512))[np.array([0, 0, 1, 2, 3])][codes] + rng.normal(size=(60, 512))
+    rows, codes = torch.from_numpy(rows / np.abs(rows).max()).float(), torch.from_numpy(codes)
+    bounds = list(range(0, 61, 12))
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", _cutting_off)
+    expected = definition(rows, codes, bounds)
+    for one, other in zip(
+        mean_distances(rows, codes, bounds, tiles=fused_distances.Tiles(64, 64, 32, 4, 1)), expected, strict=True
+    ):
+        assert torch.allclose(one, other, rtol=1e-6, atol=0)
+
+
+def case_differences_in_many_dimensions_stay_in_range():
+    """Two outlying rows as far apart as rows can be, whose products do not fit float16."""
+    rng = np.random.default_rng(0)
+    x = 1e-3 * rng.normal(size=(9, 300))
+    x[3], x[4] = 1.9, -1.9
+    x, labels = torch.from_numpy(x).float(), np.arange(9) % 2
+    expected = silhouette_samples(x.double(), labels)
+    assert torch.allclose(silhouette_samples(x, labels, products="fp16x3"), expected, rtol=0, atol=3e-6)
+
+
+def case_rounding_moves_rows_and_nothing_cancels():
+    """Rows of 11 bits are multiplied exactly: "tf32" and "fp16" are then as good as the rest."""
+    rows, codes, bounds = sorted_rows([40, 25, 3], 32)
+    rows = (rows * 2**9).round() / 2**9
+    rows[:: len(rows) // 9] = 0  # so that centres are short as well
+    expected = definition(rows, codes, bounds)
+    for products in ("tf32", "fp16"):
+        for one, other in zip(mean_distances(rows, codes, bounds, products=products), expected, strict=True):
+            assert torch.allclose(one, other, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("cloud", CANCELLING)
+def case_silhouette_is_that_of_differences_where_products_cancel(cloud):
+    """The bound of the same clouds on a CPU; scaled rows, since the oracle's squares may leave the range."""
+    n, d, k = 60, 24, 5
+    rng = np.random.default_rng(n)
+    labels = classes_of(n, k, rng)
+    x = CLOUDS[cloud](n, d, labels, rng).astype("float32")
+    expected = oracle(x.astype("float64") / np.abs(x).max(), labels, "euclidean")
+    assert abs(float(silhouette(x, labels, products="fp16x3")) - expected) < 1e-6
+
+
+def _tight_beside_a_giant(rng, labels):
+    """Squares of the differences of tight rows leave float32 where entries up to 1 are multiplied."""
+    x = rng.normal(size=(4, 20))[rng.integers(4, size=len(labels))] + 1e-3 * rng.normal(size=(len(labels), 20))
+    x[5] *= 1e25
+    return x
+
+
+def _tiny_classes(rng, labels):
+    """A few rows near the centre of all, to which float16 leaves few digits."""
+    tiny = (labels < 3)[:, None]
+    return np.where(tiny, 1e-8, 1) * (rng.normal(size=(5, 20))[labels] * tiny + rng.normal(size=(len(labels), 20)))
+
+
+@pytest.mark.parametrize("cloud", [_tight_beside_a_giant, _tiny_classes])
+def case_rows_of_very_different_scale(cloud):
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2, 3, 4], [5, 5, 5, 27, 28])
+    x = cloud(rng, labels).astype("float32")
+    expected = oracle(x.astype("float64") / np.abs(x).max(), labels, "euclidean")
+    assert abs(float(silhouette(x, labels, products="fp16x3")) - expected) < 1e-6
+
+
+@pytest.mark.parametrize(("offset", "cancels"), [(0, False), (1000, False), (None, True)])
+def case_differences_are_taken_where_products_cancel_and_nowhere_else(offset, cancels, monkeypatch):
+    """Rows without values to take differences of: NaN comes out where they are needed. Far from the origin they are
+    not, since products are about a centre; None: two tight classes that touch."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 2
+    x = rng.normal(size=(90, 30)) + (offset or 0)
+    if cancels:
+        x[:2] = x[:1] + 1e-3 * x[:2]
+    launch = fused_distances._launch
+    monkeypatch.setattr(
+        fused_distances, "_launch", lambda given, exact, *rest, **how: launch(given, exact * torch.nan, *rest, **how)
+    )
+    found = silhouette_samples(torch.from_numpy(x).float(), labels, products="fp16x3")
+    assert found.isnan().any() == cancels
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def case_rows_of_any_single_precision(dtype):
+    rng = np.random.default_rng(0)
+    labels = classes_of(100, 7, rng)
+    x = torch.from_numpy(rng.normal(size=(7, 20))[labels] + rng.normal(size=(100, 20)) + 30).to(dtype)
+    found = silhouette_samples(x, labels, products="fp16x3")
+    assert found.dtype == torch.float64
+    assert np.abs(found.numpy() - sklearn_samples(x.double().numpy(), labels)).max() < 1e-6
+
+
+def case_copies_are_at_distance_0_exactly():
+    rows, codes, bounds = sorted_rows([20, 20, 3], 24)
+    rows[:20] = rows[0]
+    rows[20:30] = rows[0]
+    own, nearest = mean_distances(rows, codes, bounds)
+    expected = definition(rows, codes, bounds)
+    assert (own[:20] == 0).all() and (own[20:] > 0).all()
+    assert torch.allclose(nearest, expected[1], rtol=1e-6)
+    rows[20:40] = rows[0]
+    assert (mean_distances(rows, codes, bounds)[1][:40] == 0).all()
+
+
+def case_the_same_rows_have_the_same_bits():
+    given = sorted_rows([40, 25, 3], 40)
+    first, second = mean_distances(*given), mean_distances(*given)
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+
+
+def case_the_own_class_is_left_out_between_classes():
+    """Of a class of half the rows: of its tiles half of the columns."""
+    _, codes, bounds = sorted_rows([320, 160, 160], 1)
+    tiles = fused_distances.Tiles(32, 32, 16, 4, 1)
+    spans = fused_distances._spans(codes, bounds, tiles, within=False)
+    walked = spans[:, 1] - spans[:, 0] - (spans[:, 3] - spans[:, 2])
+    assert walked.tolist() == [320] * 10 + [480] * 10
+    within = fused_distances._spans(codes, bounds, tiles, within=True)
+    assert (within[:, 1] - within[:, 0]).tolist() == [320] * 10 + [160] * 10

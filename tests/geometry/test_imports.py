@@ -8,8 +8,19 @@ from pathlib import Path
 import clip_geometry.geometry
 
 FOLDER = Path(clip_geometry.geometry.__file__).parent
-SOURCES = sorted(set(FOLDER.rglob("*.py")) - {FOLDER / "_kernels" / "distance_sums.py"})  # which imports Triton
-STANDARD = {"collections", "concurrent", "copy", "dataclasses", "functools", "itertools", "math", "mmap", "numbers"}
+SOURCES = sorted(set(FOLDER.rglob("*.py")) - {FOLDER / "_core" / "fused_distances.py"})  # which imports Triton
+STANDARD = {
+    "collections",
+    "concurrent",
+    "copy",
+    "dataclasses",
+    "functools",
+    "importlib",
+    "itertools",
+    "math",
+    "mmap",
+    "numbers",
+}
 STANDARD |= {"operator", "os", "threading", "typing", "warnings"}
 
 

@@ -17,7 +17,8 @@ import torch
 import clip_geometry.encoders
 from clip_geometry.cli import app
 from clip_geometry.data.base import Dataset, Side
-from clip_geometry.embedding.engines import actors, cluster, open_engine
+from clip_geometry.embedding import ray_engine
+from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
 from clip_geometry.encoders.base import encoders as families
@@ -30,7 +31,7 @@ from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake
 from support.engine_fakes import Always, Fatal, Loading, Refuses, die_once
 
 CLASSES = 5
-cluster.MIN_BYTES = 1  # as many spans as there are blocks, where there are few rows
+ray_engine.MIN_BYTES = 1  # as many spans as there are blocks, where there are few rows
 
 
 def embedded(folder, data, on_batch=None, **options):
@@ -52,12 +53,12 @@ def continued(folder):
 
 
 def refused(folder):
-    return embedded(folder / "refused", fake_dataset(), Refuses(), engine="ray")
+    return embedded(folder / "refused", fake_dataset(), Refuses(), limit=4, engine="ray")
 
 
-def dying(folder):
-    actors.RETRIES = 0
-    return embedded(folder / "dying", fake_dataset(), Always(), engine="ray")
+def dying(folder):  # and what comes after it has no retries
+    ray_engine.RETRIES = 0
+    return embedded(folder / "dying", fake_dataset(), Always(), limit=4, engine="ray")
 
 
 def unsendable(folder):
@@ -104,7 +105,7 @@ def elsewhere(folder):
         return embed(config, data, "store", engine="ray", progress=quiet)["sides"]["text"]["n"]
 
 
-def three_files(folder, n=7000, d=300):
+def three_files(folder, n=3000, d=256):
     """Memory maps, the last one a part of its file; classes that are apart, far from the origin."""
     generator, parts = np.random.default_rng(0), []
     for k in range(3):
@@ -145,11 +146,10 @@ def killed_in_a_pass(folder):
 
     with open_engine("ray") as engine:
         rows = engine.stream(streamed(three_files(folder)))
-        return rows.aggregate(lambda: torch.zeros(300, dtype=torch.float64), add, torch.add, 1000).tolist()
+        return rows.aggregate(lambda: torch.zeros(256, dtype=torch.float64), add, torch.add, 1000).tolist()
 
 
 def dying_in_a_pass(folder):
-    cluster.RETRIES = 0
     with open_engine("ray") as engine:
         rows = engine.stream(StreamedRows.of(np.ones((3000, 2)), name="image"))
         rows.aggregate(int, lambda found, block, along: Always()(), int.__add__, 1000)
@@ -193,8 +193,9 @@ def outcome(job, folder):
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     begin()
-    jobs = [elsewhere, continued, refused, dying, unsendable]  # before load_encoder is a fake's
-    jobs += [statistics, killed_in_a_pass, dying_in_a_pass, bad_row, unsendable_rows, gone, measured]
+    jobs = [elsewhere]  # before load_encoder is a fake's
+    jobs += [continued, refused, unsendable, statistics, killed_in_a_pass, bad_row, unsendable_rows, gone, measured]
+    jobs += [dying, dying_in_a_pass]  # without retries
     found = {job.__name__: outcome(job, folder) for job in jobs}
     found["still there"] = ray.is_initialized()
     found["pid"] = os.getpid()

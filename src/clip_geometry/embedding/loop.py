@@ -19,9 +19,9 @@ from clip_geometry.config import Config
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.data.given import given_dataset
-from clip_geometry.embedding.engines import open_engine
-from clip_geometry.embedding.engines.base import Engine, ShardMaker
+from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.rows import ShardMaker
 from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
 from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.embeddings import Embeddings

@@ -1,20 +1,25 @@
-"""The items of a shard through an encoder, batch by batch: their rows, and what happened to items without one."""
+"""The items of a shard through an encoder, batch by batch, and into the files of a store."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from clip_geometry.data.base import Side
-from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import Inputs, Supply
-from clip_geometry.encoders.base import Encoder
+from clip_geometry.data.base import Dataset, Side
+from clip_geometry.embedding.store import Shard, Store
+from clip_geometry.embedding.supply import Inputs, Supply, supply
+from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note
 from clip_geometry.registry import InputError, shown
+
+Record = dict[str, Any]  # of a finished shard
 
 
 @dataclass
@@ -164,3 +169,47 @@ def _embed_batch(encoder: Encoder, side: Side, inputs: Inputs, supply: Supply) -
             f"damaged, or {encoder.config.precision} is too narrow for them; nothing of this shard was written"
         )
     return rows
+
+
+@dataclass(frozen=True)
+class ShardMaker:
+    """Computes and writes shards of a store on any machine. It is pickled without its encoder.
+
+    Attributes:
+        load: Builds the encoder of a config on a device.
+    """
+
+    config: EncoderConfig
+    dataset: Dataset
+    folder: Path
+    device: str
+    batch_size: int
+    throughput: Throughput
+    load: Callable[..., Encoder]
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Built when it is first needed; a complete store needs none."""
+        encoder = self.load(self.config, device=self.device)
+        if self.throughput.compile:
+            encoder.compile()
+        return encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "encoder"}
+
+    def compute(self, side: Side, shard: Shard, given: Supply, advance: Advance) -> Callable[[], Record]:
+        """Computes the rows of a shard; returns a function that writes them and gives the record."""
+        rows = embed_shard(self.encoder, side, shard, self.batch_size, advance, given)
+        facts = {**rows.facts(), "device": str(self.encoder.device)}
+        # what made it fast, where the rows may show it
+        facts |= {"sorted": True} if given.sort else {}
+        facts |= {"compile": True} if self.throughput.compile else {}
+        vectors = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 0), np.float32)
+        return partial(Store(self.folder).write_shard, side.modality, shard, vectors, rows.columns(side), facts)
+
+    def make(self, modality: str, shard: Shard) -> Record:
+        """Computes and writes one shard; returns its record."""
+        side = next(side for side in self.dataset.sides if side.modality == modality)
+        with supply(self.encoder, side, [shard], self.batch_size, self.throughput) as (given, _):
+            return self.compute(side, shard, given, lambda done: None)()

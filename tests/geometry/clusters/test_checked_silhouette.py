@@ -1,4 +1,4 @@
-"""A silhouette and its error. Of the products of a GPU: interpreted_fused_distances.py."""
+"""A silhouette and its error."""
 
 import numpy as np
 import pytest

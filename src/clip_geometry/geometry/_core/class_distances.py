@@ -5,17 +5,27 @@ products of tight classes do not cancel, and a class is complete after few block
 """
 
 import math
+import os
+from importlib.util import find_spec
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact
 from clip_geometry.geometry._core.single import near_one
-from clip_geometry.geometry._kernels.fused_distances import DEFAULT, Products, fused_is_possible, fused_mean_distances
+from clip_geometry.registry import InputError
 
+if TYPE_CHECKING:
+    Products: TypeAlias = Literal["fp16x3", "tf32x3", "ieee", "tf32", "fp16", "bf16"]
+else:  # an unknown one is our sentence, not a type checker's
+    Products = Any
+
+PRODUCTS = ("fp16x3", "tf32x3", "ieee", "tf32", "fp16", "bf16")  # of the kernel; the first by default
+WORTH_IT = 8192  # rows from which on a GPU takes the kernel: below, compiling it takes longer than all else
 SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
 
 
@@ -72,7 +82,9 @@ def mean_distances(
     fused = fused_is_possible(x, products)
     data = _sort(x, codes, k, single=fused or _is_single(x))
     if fused:
-        own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds, products=products)
+        from clip_geometry.geometry._core.fused_distances import fused_mean_distances  # it imports Triton
+
+        own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds, products=products or PRODUCTS[0])
     else:
         own, nearest = _in_blocks(data, block_size, x.is_cuda if ahead is None else ahead)
     others = (data.sizes - 1).clamp(min=1)[data.codes]
@@ -80,10 +92,38 @@ def mean_distances(
     return (own / others)[back], nearest[back]
 
 
+def fused_is_possible(rows: Float[Tensor, "n d"], products: Products | None = None) -> bool:
+    """Whether mean distances of these rows are taken by the kernel: float32 or less, no gradient, many, on a GPU.
+
+    products: asked for by name they are taken however few rows there are, and an InputError says why they cannot be.
+    """
+    single = rows.dtype != torch.float64 and not rows.requires_grad
+    if products is None:
+        return single and rows.is_cuda and len(rows) >= WORTH_IT and _kernel_runs(rows.device)
+    products = one_of(products, "products", PRODUCTS)
+    if not single:
+        what = "rows with a gradient" if rows.requires_grad else "float64 rows"
+        raise InputError(f"products {products!r} were asked for of {what}; expected float32 rows without a gradient")
+    if not _kernel_runs(rows.device):
+        raise InputError(
+            f"products {products!r} were asked for of rows on {rows.device}; expected Triton and rows on an NVIDIA GPU "
+            "(Ampere or later); without products they are measured where they are"
+        )
+    return True
+
+
+def _kernel_runs(device: torch.device) -> bool:
+    nvidia = device.type == "cuda" and torch.version.cuda is not None
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if not interpreted and not (nvidia and torch.cuda.get_device_capability(device) >= (8, 0)):
+        return False
+    return find_spec("triton") is not None
+
+
 def products_of(x: Float[Tensor, "n d"], products: Products | None = None) -> str:
     """How mean_distances multiplies these rows: the products of the kernel, or "float32" or "float64"."""
     if fused_is_possible(x, products):
-        return products or DEFAULT
+        return products or PRODUCTS[0]
     return "float32" if _is_single(x) else "float64"
 
 

@@ -5,11 +5,10 @@ from typing import NamedTuple
 import torch
 
 from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
-from clip_geometry.geometry._core.class_distances import products_of
+from clip_geometry.geometry._core.class_distances import Products, products_of
 from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.row_sums import sums_of_distances
 from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
-from clip_geometry.geometry._kernels.fused_distances import Products
 from clip_geometry.geometry.clusters.silhouette import as_classes, from_means, silhouette_samples
 
 CHECKED = 64

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import one_of
-from clip_geometry.geometry._core.class_distances import mean_distances
+from clip_geometry.geometry._core.class_distances import Products, mean_distances
 from clip_geometry.geometry._core.class_squares import mean_squared_distances
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
@@ -26,7 +26,6 @@ from clip_geometry.geometry._core.rows import (
     mean_row,
     unit_rows,
 )
-from clip_geometry.geometry._kernels.fused_distances import Products
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.registry import InputError
 

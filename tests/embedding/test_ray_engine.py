@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
 
 pytestmark = pytest.mark.slow  # the cluster of all takes half a minute to start
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 CLOSE = 1e-9  # relative; blocks are the same and only sums of float64 numbers are put together in another order
 
 

@@ -14,11 +14,10 @@ import pytest
 import torch
 
 from clip_geometry.data.base import Dataset
-from clip_geometry.embedding.engines import actors, cluster, open_engine
-from clip_geometry.embedding.engines.actors import WorkerEnvironment
-from clip_geometry.embedding.engines.base import ShardMaker
-from clip_geometry.embedding.engines.jobs import described, opened
-from clip_geometry.embedding.store import Shard
+from clip_geometry.embedding import ray_engine
+from clip_geometry.embedding.engines import open_engine
+from clip_geometry.embedding.ray_engine import described, opened
+from clip_geometry.embedding.rows import ShardMaker
 from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.encoders.base import EncoderEntry, encoders
 from clip_geometry.geometry._core.streamed import StreamedRows, aggregate_blocks
@@ -68,17 +67,14 @@ def test_a_map_that_a_worker_cannot_open_is_an_error_when_rows_are_asked_for(map
 def test_labels_of_a_span_travel_without_those_of_all_rows():
     along = torch.arange(100_000)
     ray = InThisProcess()
-    x = StreamedRows.of(np.ones((100_000, 1000), np.float16))
+    x = ray_engine.RayEngine(ray).stream(StreamedRows.of(np.ones((100_000, 1000), np.float16)))
 
     def add(found, block, labels):
         return found + int(labels.sum())
 
-    assert cluster.aggregate(ray, x, int, add, operator.add, 1000, along) == int(along.sum())
+    assert x.aggregate(int, add, operator.add, 1000, along) == int(along.sum())
     assert len(ray.given) == 6 and all(len(pickle.dumps(labels)) < 9 * len(span) for _, span, labels in ray.given)
-    assert (
-        cluster.aggregate(ray, x, int, lambda found, block, labels: found + len(block), operator.add, 1000, None)
-        == 10**5
-    )
+    assert x.aggregate(int, lambda found, block, labels: found + len(block), operator.add, 1000) == 10**5
 
 
 class InThisProcess:
@@ -158,13 +154,13 @@ class Reads:
 
 def test_actors_are_as_many_as_there_are_gpus_or_processors():
     large, small, none = {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 100.0}
-    assert actors.capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
+    assert ray_engine.capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
     # what an actor needs is there on every machine with GPUs: otherwise it would wait for ever
-    assert actors.capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
-    assert actors.capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
-    assert actors.capacity([large, none], "cpu") == (164, {"num_cpus": 1})
-    assert actors.capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
-    assert actors.capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
+    assert ray_engine.capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
+    assert ray_engine.capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
+    assert ray_engine.capacity([large, none], "cpu") == (164, {"num_cpus": 1})
+    assert ray_engine.capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
+    assert ray_engine.capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
 
 
 def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monkeypatch):
@@ -172,58 +168,57 @@ def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
     monkeypatch.setenv("HF_HOME", "/of/the/driver")
     monkeypatch.setenv("SECRET", "s")
-    here = pickle.loads(pickle.dumps(WorkerEnvironment.here(FakeEncoder(FakeConfig()))))
-    assert "SECRET" not in here.variables and here.families == {}
+    driver = pickle.loads(pickle.dumps(ray_engine.environment(FakeEncoder(FakeConfig()))))
+    assert "SECRET" not in driver["variables"] and driver["families"] == {}
     monkeypatch.chdir("/")
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv("HF_HOME", "/of/the/worker")
-    here.replicate()
+    ray_engine.replicate(driver)
     assert Path.cwd() == tmp_path
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["HF_HOME"]) == ("yes", "/of/the/worker")
-    replace(here, folder=str(tmp_path / "not there")).replicate()
+    ray_engine.replicate(driver | {"folder": str(tmp_path / "not there")})
 
 
 def test_a_worker_knows_the_encoders_that_the_user_added(monkeypatch):
     entry = EncoderEntry(FakeConfig, lambda *_: None, lambda _: "", "own:NAME", "")
     monkeypatch.setattr(encoders, "_members", {**encoders._members, "own": entry})
-    here = WorkerEnvironment.here(FakeEncoder(FakeConfig()))
-    assert here.families == {"own": entry}
-    here.replicate()  # where it is known already
+    driver = ray_engine.environment(FakeEncoder(FakeConfig()))
+    assert driver["families"] == {"own": entry}
+    ray_engine.replicate(driver)  # where it is known already
     monkeypatch.setattr(encoders, "_members", {})
-    here.replicate()
+    ray_engine.replicate(driver)
     assert encoders["own"] is entry
 
 
 def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
-    encoder = FakeEncoder(FakeConfig())
-    here = WorkerEnvironment.here(encoder)
-    here.require_weights(encoder)
+    weights = ray_engine.weights_of(FakeEncoder(FakeConfig()))
+    ray_engine.require_equal(weights, dict(weights))
     sentence = r"weights of fake:linear is older here and fake on .*make all machines alike"
     with pytest.raises(InputError, match=sentence):
-        replace(here, weights="older").require_weights(encoder)
+        ray_engine.require_equal(dict.fromkeys(weights, "older"), weights)
     with monkeypatch.context() as there:
-        there.setattr(actors, "library_versions", lambda: {"torch": "2.15.0+cu132"})
-        replace(here, versions={"torch": "2.15.0"}).replicate()  # however it was built
+        there.setattr(ray_engine, "library_versions", lambda: {"torch": "2.15.0+cu132"})
+        assert ray_engine.versions() == {"the version of torch": "2.15.0"}  # however it was built
+    driver = ray_engine.environment(FakeEncoder(FakeConfig()))
     with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
-        replace(here, versions={"numpy": "1.0"}).replicate()
+        ray_engine.replicate(driver | {"versions": {"the version of numpy": "1.0"}})
 
 
 def test_an_actor_decodes_on_its_own_processors_only(tmp_path):
     maker = ShardMaker(FakeConfig(), fake_dataset(), tmp_path, "cpu", 4, Throughput(compile=True), Loading(None))
-    assert actors.with_readers(maker, 7).throughput == Throughput(compile=True, workers=7)
+    assert ray_engine.with_readers(maker, 7).throughput == Throughput(compile=True, workers=7)
     asked = replace(maker, throughput=Throughput(workers=3))
-    assert actors.with_readers(asked, 0) is asked
+    assert ray_engine.with_readers(asked, 0) is asked
 
 
 def test_a_folder_that_is_not_shared_is_found_out(tmp_path):
-    maker = ShardMaker(FakeConfig(), fake_dataset(), tmp_path, "cpu", 4, Throughput(), Loading(None))
-    with pytest.raises(InputError, match=r"record-00003\.json, and it is not there on this machine: -o needs a folder"):
-        actors.require_shared(maker, "image", Shard(3, 48, 64))
+    with pytest.raises(InputError, match=r"record-00003\.json, which is not on this machine: -o needs a folder"):
+        ray_engine.require_shared(tmp_path / "image" / "record-00003.json")
 
 
 def test_spans_are_whole_blocks_of_some_megabytes():
     def first_of(*given):
-        found = cluster.spans_of(*given)
+        found = ray_engine.spans_of(*given)
         assert found[0].start == 0 and found[-1].stop == given[0]
         assert all(a.stop == b.start for a, b in pairwise(found))
         return len(found), len(found[0])
@@ -252,18 +247,20 @@ def test_an_address_from_the_environment_is_knocked_at_too(monkeypatch):
     for address in (None, "auto"):
         with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 \(.*refused"):
             open_engine("ray", address).__enter__()
-    assert cluster.address_of("10.0.0.1:6379") == "10.0.0.1:6379"
-    monkeypatch.delenv("RAY_ADDRESS")
-    assert (cluster.address_of(None), cluster.address_of("auto")) == ("local", "auto")
 
 
-def test_a_failed_connection_tells_what_began_it():
-    told = "Failed. Last error: Traceback (most recent call last):\n  File x\nAuthenticationError: token is missing\n\n"
-    try:
-        raise ConnectionError("Failed to connect") from RuntimeError(told)
-    except ConnectionError as error:
-        assert cluster.root_cause(error) == "AuthenticationError: token is missing"
-    assert cluster.root_cause(ValueError("two\nlines")) == "two lines"
+def test_a_failed_connection_says_what_caused_it(monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
+    text = "Failed. Last error: Traceback (most recent call last):\n  File x\nAuthenticationError: token is missing\n\n"
+
+    def init(**_):
+        raise ConnectionError("Failed to connect") from RuntimeError(text)
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    sentence = r"answers at local \(AuthenticationError: token is missing\)"
+    with pytest.raises(InputError, match=sentence), open_engine("ray"):
+        pass
 
 
 def test_unknown_engine_and_address_without_cluster():

@@ -1,0 +1,324 @@
+"""Mean distances of every row to its own class and to the nearest other one, on a GPU: what class_distances gives, from
+one Triton kernel that keeps every distance in registers. Importing this file imports Triton.
+
+Rows are sorted by class. Distances within a class are taken about a point of that class, distances between classes
+about one of all. Each pair of rows is taken twice, once from either side, which is twice the products of
+class_distances: a row's sums then never leave its program, nothing is added atomically, and the same input gives the
+same bits.
+"""
+
+import math
+import os
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+SHARE = 0.1  # of ‖x‖² + ‖y‖² below which a squared distance is taken from differences, as distances.CANCELLED
+TYPICAL = 8  # binary exponent of a typical entry, scaled: far from both ends of float16
+LARGEST = 2.0**15  # entries beyond leave float16; distances to such rows are taken from differences
+LEAST = 2.0**-6  # of d: squares of distances to which float16 leaves few digits; differences are taken as well
+SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
+PART = 2**16  # rows prepared at a time
+
+
+class Form(NamedTuple):
+    """How rows are multiplied: in which type, as a sum of two parts or not, and how float32 products are taken."""
+
+    dtype: torch.dtype
+    split: bool = False
+    precision: str = "ieee"
+
+
+FORMS = {
+    "fp16x3": Form(torch.float16, split=True),  # twice 11 bits; of their four products the smallest is left out
+    "tf32x3": Form(torch.float32, precision="tf32x3"),
+    "ieee": Form(torch.float32),
+    "tf32": Form(torch.float32, precision="tf32"),
+    "fp16": Form(torch.float16),
+    "bf16": Form(torch.bfloat16),
+}
+
+
+class Tiles(NamedTuple):
+    """Rows, columns and dimensions of a block of products; warps of a program and stages of its loads."""
+
+    rows: int
+    columns: int
+    dimensions: int
+    warps: int
+    stages: int
+
+
+def fused_mean_distances(
+    rows: Float[Tensor, "n d"],
+    codes: Int[Tensor, " n"],
+    bounds: list[int],
+    *,
+    products: str,
+    tiles: Tiles | None = None,
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Sum of the distances of each row to those of its own class, and mean distance to the nearest other class.
+
+    rows: float32, with entries up to 1; codes: ascending from 0, class c in the rows bounds[c] … bounds[c + 1] − 1.
+    products: "fp16x3", "tf32x3" and "ieee" (without tensor cores) have the error of float32 ones;
+    "tf32" and "fp16" round the entries of the rows to 11 bits, "bf16" to 8. Where products cancel differences of the
+    rows themselves are taken, element by element: right, and slow where it is so for a large share of the blocks
+    (copies, rows more than 128 times as far out as the median one). A distance is float32, sums are float64.
+    Memory: three copies of the rows, and the same for 65 536 of them in float64.
+    """
+    form = FORMS[products]
+    tiles = tiles or _tiles(form)
+    block = math.lcm(tiles.rows, tiles.columns)
+    shape = _up(len(rows), block), _up(rows.shape[1], tiles.dimensions)
+    exact = torch.nn.functional.pad(rows, (0, shape[1] - rows.shape[1], 0, shape[0] - len(rows))).contiguous()
+    # numpy, in which Triton interprets a kernel, has no bfloat16
+    dtype = torch.float32 if _interpreted() and form.dtype == torch.bfloat16 else None
+    centres = class_centres(rows, bounds)
+
+    def sums(within: bool) -> Float[Tensor, " n"]:
+        about, which = (centres, codes) if within else (middle(centres)[None], torch.zeros_like(codes))
+        given = operands(rows, about, which, form, shape, dtype=dtype)
+        spans = _spans(codes, bounds, tiles, within=within)
+        out = _launch(given, exact, codes, bounds, spans, form, tiles, within=within)
+        return (out / given.scale.double())[: len(rows)]
+
+    return sums(within=True), sums(within=False)
+
+
+class Operands(NamedTuple):
+    """What is multiplied, padded with zeros, and in which unit: a distance 1 between rows is `scale` there."""
+
+    high: Float[Tensor, "m e"]
+    low: Float[Tensor, "m e"]  # what `high` leaves; the same as high where rows are not split
+    norms: Float[Tensor, " m"]
+    scale: Float[Tensor, " m"]
+
+
+def operands(
+    rows: Float[Tensor, "n d"],
+    centres: Float[Tensor, "c d"],
+    which: Int[Tensor, " n"],
+    form: Form,
+    shape: tuple[int, int],
+    *,
+    dtype: torch.dtype | None = None,
+) -> Operands:
+    """Of float32 rows. which: the centre of each. shape: with padding. dtype: to keep what was rounded in another."""
+    d = rows.shape[1]
+    parts = [slice(start, min(start + PART, len(rows))) for start in range(0, len(rows), PART)]
+    lengths = torch.cat([(rows[part] - centres[which[part]]).double().norm(dim=1) for part in parts])
+    scale = _scales(lengths / d**0.5, which, len(centres))
+    high = rows.new_zeros(shape, dtype=dtype or form.dtype)
+    low = torch.zeros_like(high) if form.split else high
+    norms = rows.new_zeros(shape[0])
+    for part in parts:
+        scaled = (rows[part] - centres[which[part]]) * scale[part, None]
+        fits = scaled.abs().amax(1) < LARGEST
+        scaled = torch.where(fits[:, None], scaled, 0)
+        if form.precision == "tf32":  # to its 11 bits, to which the tensor cores would cut off otherwise
+            first = ((scaled.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+        else:
+            first = scaled.to(form.dtype)
+        high[part, :d] = first
+        multiplied = first.double()
+        if form.split:
+            second = (scaled - first.float()).to(form.dtype)
+            low[part, :d] = second
+            multiplied += second.double()
+        # of what is multiplied, not of the rows: rounding then moves the rows a little, and nothing cancels
+        norms[part] = torch.where(fits, multiplied.square().sum(1).float(), torch.nan)
+    return Operands(high, low, norms, torch.cat([scale, scale.new_ones(shape[0] - len(rows))]))
+
+
+def class_centres(rows: Float[Tensor, "n d"], bounds: list[int]) -> Float[Tensor, "k d"]:
+    """The median of some rows of each class, coordinate by coordinate; class c has bounds[c] … bounds[c + 1] − 1."""
+    edges = torch.tensor(bounds, device=rows.device)
+    sizes = edges.diff()[:, None]
+    sample = edges[:-1, None] + (2 * torch.arange(SAMPLE, device=rows.device) + 1) * sizes // (2 * SAMPLE)
+    parts = [rows[some.flatten()].view(len(some), SAMPLE, -1).median(1).values for some in sample.split(1024)]
+    return torch.cat(parts)
+
+
+def middle(centres: Float[Tensor, "k d"]) -> Float[Tensor, " d"]:
+    """A point near most of the classes."""
+    return centres[:: math.ceil(len(centres) / 1024)].median(0).values
+
+
+def _scales(typical: Float[Tensor, " n"], which: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
+    """The power of two that brings the median row about each centre near 2^TYPICAL."""
+    sizes = torch.bincount(which, minlength=k)
+    order = typical.argsort()
+    order = order[which[order].argsort(stable=True)]  # by centre, then by length
+    medians = typical[order[sizes.cumsum(0) - sizes + sizes // 2]]
+    exponents = torch.frexp(medians).exponent.clamp(min=-90)  # for units within float32
+    return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[which]
+
+
+def _tiles(form: Form) -> Tiles:
+    """For Hopper, in the shared memory of every GPU from Ampere on (99 KB); not measured on a GPU yet, which
+    benchmarks/silhouette_gpu.py --tune does."""
+    if _interpreted():
+        return Tiles(32, 32, 16, 4, 1)
+    return Tiles(128, 128, 32 if form.split or form.dtype == torch.float32 else 64, 8, 3)
+
+
+def lift_of(d: int) -> float:
+    """The power of two that differences are multiplied with: d of them are up to 2, and their float32 squares, whose
+    sum is up to 4 d times its square, stay in range, the smallest as well."""
+    return 2.0 ** ((125 - math.ceil(math.log2(d))) // 2)
+
+
+def _up(count: int, block: int) -> int:
+    return math.ceil(count / block) * block
+
+
+def _spans(codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles, *, within: bool) -> Int[Tensor, "t 4"]:
+    """Columns that each tile of rows walks through, and those among them that it leaves out.
+
+    Within classes, the blocks that hold its classes, none left out. Between them all columns, but a tile of one class
+    leaves out the blocks that hold nothing but this class.
+    """
+    edges = torch.tensor(bounds, device=codes.device)
+    firsts = torch.arange(0, len(codes), tiles.rows, device=codes.device)
+    first, last = codes[firsts], codes[(firsts + tiles.rows - 1).clamp(max=len(codes) - 1)]
+    start, stop = edges[first], edges[last + 1]
+    if within:
+        down, up = start // tiles.columns * tiles.columns, -(-stop // tiles.columns) * tiles.columns
+        return torch.stack([down, up, down, down], dim=1).int()
+    out, out_end = -(-start // tiles.columns) * tiles.columns, stop // tiles.columns * tiles.columns
+    out_end = torch.where(first == last, torch.maximum(out, out_end), out)
+    every = torch.full_like(start, _up(len(codes), tiles.columns))
+    return torch.stack([torch.zeros_like(start), every, out, out_end], dim=1).int()
+
+
+def _launch(
+    given: Operands,
+    exact: Float[Tensor, "m e"],
+    codes: Int[Tensor, " n"],
+    bounds: list[int],
+    spans: Int[Tensor, "t 4"],
+    form: Form,
+    tiles: Tiles,
+    *,
+    within: bool,
+) -> Float[Tensor, " m"]:
+    (padded, d), k = exact.shape, len(bounds) - 1
+    labels = torch.nn.functional.pad(codes.int(), (0, padded - len(codes)), value=k)
+    edges = torch.tensor(bounds, dtype=torch.int32, device=exact.device)
+    lift = lift_of(d)
+    units = given.scale / lift
+    out = exact.new_zeros(padded, dtype=torch.float64)
+    with torch.cuda.device_of(exact):
+        launched: Any = distance_sums[(len(spans),)]
+        launched(
+            *(given.high, given.low, given.norms, exact, units, labels, edges, spans, out),
+            *(k, SHARE, LEAST * d, d),
+            BLOCK_M=tiles.rows,
+            BLOCK_N=tiles.columns,
+            BLOCK_K=tiles.dimensions,
+            SPLIT=form.split,
+            WITHIN=within,
+            PRECISION=form.precision,
+            LIFT=lift,
+            num_warps=tiles.warps,
+            num_stages=tiles.stages,
+            enable_fp_fusion=True,  # Triton's default changes with its version
+        )
+    return out
+
+
+# A program has BLOCK_M rows and walks through all rows, which are sorted by class, BLOCK_N at a time: products, squared
+# distances, roots, their sum over the class at hand, and at the end of a class its mean.
+@triton.jit(do_not_specialize=["classes"])
+def distance_sums(
+    high,  # (n, d) rows about a centre, scaled
+    low,  # (n, d) what `high` leaves of them, where SPLIT
+    norms,  # (n,) float32 squared lengths of what is multiplied
+    exact,  # (n, d) float32 rows as they came, from which differences are taken
+    units,  # (n,) length 1 / LIFT of `exact` in the unit of `high`
+    codes,  # (n,) int32, ascending; those of padding are the largest, and no class
+    bounds,  # (classes + 1,) int32: where a class begins
+    spans,  # (n / BLOCK_M, 4) int32: columns from, to, and which of them to leave out, from, to
+    out,  # (n,) float64
+    classes,
+    share,
+    least,
+    d,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT: tl.constexpr,  # three products in place of one: all but that of the two rests
+    WITHIN: tl.constexpr,  # sum over the own class; otherwise the smallest mean over another
+    PRECISION: tl.constexpr,  # of float32 products
+    LIFT: tl.constexpr,
+):
+    tile = tl.program_id(0)
+    rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
+    # offsets in 32 bits, from a start in 64: fewer registers, and matrices beyond 2³¹ entries
+    left, left_start = tl.arange(0, BLOCK_M)[:, None] * d, (tile * BLOCK_M).to(tl.int64) * d
+    right = tl.arange(0, BLOCK_N)[None, :] * d
+    mine = tl.load(codes + rows)
+    left_norms = tl.load(norms + rows)[:, None]
+    unit = tl.load(units + rows)[:, None]
+    start, stop = tl.load(spans + 4 * tile), tl.load(spans + 4 * tile + 1)
+    gap, gap_end = tl.load(spans + 4 * tile + 2), tl.load(spans + 4 * tile + 3)
+    total = tl.zeros((BLOCK_M,), tl.float64)
+    nearest = tl.full((BLOCK_M,), float("inf"), tl.float64)
+    inner = tl.arange(0, BLOCK_K)
+    for step in range((stop - start - (gap_end - gap)) // BLOCK_N):
+        first = start + step * BLOCK_N
+        first += tl.where(first >= gap, gap_end - gap, 0)
+        columns = first + tl.arange(0, BLOCK_N)
+        right_start = first.to(tl.int64) * d
+        products = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, d, BLOCK_K):
+            at_left, at_right = left + (k + inner)[None, :], right + (k + inner)[:, None]
+            x, y = tl.load(high + left_start + at_left), tl.load(high + right_start + at_right)
+            if SPLIT:
+                # Tensor cores cut off each sum, always towards 0: their sums stay short, and are added up elsewhere
+                # (Ootomo & Yokota 2022, doi:10.1177/10943420221090256)
+                part = tl.dot(x, tl.load(low + right_start + at_right))
+                part = tl.dot(tl.load(low + left_start + at_left), y, part)
+                products += tl.dot(x, y, part)
+            else:
+                products = tl.dot(x, y, products, input_precision=PRECISION)
+        theirs = tl.load(codes + columns)
+        norm_sums = left_norms + tl.load(norms + columns)[None, :]
+        squares = norm_sums - 2 * products
+        if WITHIN:
+            wanted = (mine[:, None] == theirs[None, :]) & (rows[:, None] != columns[None, :])
+        else:
+            wanted = mine[:, None] != theirs[None, :]
+        # written so that NaN, the length of rows that do not fit this precision, counts as lost
+        kept = squares >= share * norm_sums + least
+        apart = tl.where(wanted, tl.where(kept, tl.sqrt(tl.where(kept, squares, 0.0)), -1.0), 0.0)
+        if tl.max((apart < 0).to(tl.int32)) > 0:  # pyright: ignore[reportOperatorIssue]
+            differences = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for k in range(d):
+                x, y = tl.load(exact + left_start + k + left), tl.load(exact + right_start + k + right)
+                difference = (x - y) * LIFT
+                differences += difference * difference
+            apart = tl.where(apart < 0, tl.sqrt(differences) * unit, apart)
+        if WITHIN:
+            total += tl.sum(apart, 1).to(tl.float64)
+        else:
+            last = tl.minimum(tl.load(codes + first + BLOCK_N - 1), classes - 1)
+            for c in range(tl.load(codes + first), last + 1):
+                total += tl.sum(tl.where((theirs == c)[None, :], apart, 0.0), 1).to(tl.float64)
+                begin, end = tl.load(bounds + c), tl.load(bounds + c + 1)
+                if end <= first + BLOCK_N:  # all of the class is summed up
+                    mean = total / (end - begin).to(tl.float64)
+                    nearest = tl.where(mine == c, nearest, tl.minimum(nearest, mean))
+                    total = tl.zeros((BLOCK_M,), tl.float64)
+    if WITHIN:
+        tl.store(out + rows, total)
+    else:
+        tl.store(out + rows, nearest)
+
+
+def _interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"

@@ -1,1 +1,0 @@
-"""Fused distances on GPUs. `distance_sums` imports Triton and is itself imported where it is used."""
