@@ -18,7 +18,6 @@ the whole table of configs/repairs.yaml (record_run.py --table), and the output 
 and scripts/class_means.py with --json.
 """
 
-import json
 import math
 import re
 import textwrap

@@ -15,6 +15,7 @@ from clip_geometry.transforms import Affine
 Kind: TypeAlias = tuple[str, str]  # (modality of the query, modality of the item)
 Sets: TypeAlias = Mapping[str, np.ndarray]
 
+ITEMS_AT_ONCE = 8192
 LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
 
 
@@ -233,10 +234,15 @@ class InnerProduct(Repair):
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         term = self._term(query, item)
         view = self.views_[term.view]
-        q, x = view.queries[query](q), view.items[item](x)
-        scores = term.slope * (q @ x.T) + term.offset
-        if (b := self.item_bias(query, item, x)) is not None:
-            scores += b
+        q = view.queries[query](q)
+        scores = np.empty((len(q), len(x)), q.dtype)
+        for start in range(0, len(x), ITEMS_AT_ONCE):  # items after the view are float64: not all at once
+            block = scores[:, start : start + ITEMS_AT_ONCE]
+            items = view.items[item](x[start : start + ITEMS_AT_ONCE])
+            np.multiply(q @ items.T, term.slope, out=block)
+            block += term.offset
+            if (b := self.item_bias(query, item, items)) is not None:
+                block += b
         if (c := self.query_bias(query, item, q)) is not None:
             scores += c[:, None]
         return scores
