@@ -32,9 +32,9 @@ def peer(metric):
 
 
 def trained_by_us(metric, rows, pairs, labels, updates):
-    from clip_geometry.experiments.mickus2024.classify.config import TrainingConfig
-    from clip_geometry.experiments.mickus2024.classify.task import ClassificationTask
-    from clip_geometry.experiments.mickus2024.classify.training import ClassificationTrainer, Place, StateCallback
+    from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig
+    from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
+    from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer, Place, StateCallback
 
     names = (f"silhouette[{metric}]".replace("[euclidean]", ""), "isoscore")
     task = ClassificationTask.of(rows, pairs, labels)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from clip_geometry import _HOME
 from clip_geometry.cli.lists import shipped_lists
-from clip_geometry.ledger import read_recorded
-from clip_geometry.ledger.pages import paper_pages
-from clip_geometry.report.words import render
+from clip_geometry.display.words import render
+from clip_geometry_experiments.published import read_recorded
+from clip_geometry_experiments.published.pages import paper_pages
 
 ROOT = Path(__file__).parents[1]
 

@@ -21,7 +21,7 @@ from clip_geometry.config import parse_overrides, read_yaml
 from clip_geometry.encoders.hub import folder_of
 from clip_geometry.files import sha256_of, write_atomically
 from clip_geometry.results import Results
-from clip_geometry.runner import run
+from clip_geometry_experiments.run.runner import run
 
 ROOT = Path(__file__).parents[1]
 ASSETS = folder_of("")

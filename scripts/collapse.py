@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.kit.clip_training import zero_shot_by_class
-from clip_geometry.experiments.train_clip import TrainClip, TrainClipConfig
-from clip_geometry.experiments.train_clip.measuring import encode
 from clip_geometry.integrations import GeometryMonitor
-from clip_geometry.runner import RunFolder
+from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
+from clip_geometry_experiments.run.runner import RunFolder
+from clip_geometry_experiments.studies.train_clip import TrainClip, TrainClipConfig
+from clip_geometry_experiments.studies.train_clip.measuring import encode
 
 BEGIN, EVERY = 400, 10
 TRAININGS = ("healthy", "temperature", "columns", "directions", "scale")

@@ -1,6 +1,6 @@
 """The core measures of known models, which `measure` and the page of measures show for comparison.
 
-CLIP_GEOMETRY_DATA=… python scripts/known_models.py     # writes src/clip_geometry/report/known_models.yaml
+CLIP_GEOMETRY_DATA=… python scripts/known_models.py     # writes src/clip_geometry/display/known_models.yaml
 """
 
 import argparse
@@ -12,7 +12,7 @@ import yaml
 
 import clip_geometry as cg
 
-FILE = Path(__file__).parents[1] / "src/clip_geometry/report/known_models.yaml"
+FILE = Path(__file__).parents[1] / "src/clip_geometry/display/known_models.yaml"
 HEAD = "# Written by scripts/known_models.py from the folder of docs/data.md; rows are made unit length.\n"
 GAP = "github.com/Weixin-Liang/Modality-Gap, Figure_1_Modality_Gap"
 MODELS = {

@@ -1,7 +1,7 @@
 """Record a finished run for the docs; run build_docs.py afterwards.
 
 Writes the records that have published numbers to docs/reproduction/, all records of a train_clip run to docs/training/,
-or those that fulfill selectors (src/clip_geometry/ledger/comparing.py) to docs/findings/records/, or the whole repair
+or those that fulfill selectors (src/clip_geometry_experiments/published/comparing.py) to docs/findings/records/, or the whole repair
 table there, a line for each set and repair.
 
 python scripts/record_run.py runs/tyshchuk2023-zero_shot-0123456789 [--label vit-b-32]
@@ -16,9 +16,9 @@ from pathlib import Path
 import yaml
 
 from clip_geometry.config import read_yaml
-from clip_geometry.experiments.repair_table.table import compact, table_of
-from clip_geometry.ledger import record_lines, record_run, record_training, record_where
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.published import record_lines, record_run, record_training, record_where
+from clip_geometry_experiments.studies.repair_table.table import compact, table_of
 
 ROOT = Path(__file__).parents[1]
 

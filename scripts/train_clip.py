@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.train_clip import StateCallback, TrainClip, TrainClipConfig, save_weights
-from clip_geometry.runner import RunFolder
+from clip_geometry_experiments.run.runner import RunFolder
+from clip_geometry_experiments.studies.train_clip import StateCallback, TrainClip, TrainClipConfig, save_weights
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.teach_text import TeachText, TeachTextConfig, save_student
-from clip_geometry.runner import RunFolder
+from clip_geometry_experiments.run.runner import RunFolder
+from clip_geometry_experiments.studies.teach_text import TeachText, TeachTextConfig, save_student
 
 PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}."], "ru": ["Изображение: {}."]}
 

@@ -69,12 +69,12 @@ def test_experiments_import_the_kit_and_never_each_other():
     slices = [path.parent for path in home.rglob("__init__.py") if "experiments.add(" in path.read_text()]
     assert len(slices) > 15
     for folder in slices:
-        allowed = ("clip_geometry.experiments.kit", "clip_geometry." + ".".join(folder.relative_to(PACKAGE).parts))
+        allowed = ("clip_geometry_experiments.kit", "clip_geometry." + ".".join(folder.relative_to(PACKAGE).parts))
         for path in folder.glob("*.py"):
             found = [
                 node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
             ]
-            others = [name for name in found if name.startswith("clip_geometry.experiments.")]
+            others = [name for name in found if name.startswith("clip_geometry_experiments.")]
             assert all(name.startswith(allowed) for name in others), (path, others)
 
 

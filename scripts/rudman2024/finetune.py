@@ -7,9 +7,9 @@ import argparse
 from pathlib import Path
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate, metrics
 from clip_geometry.geometry import isoscore
-from clip_geometry.runner import RunFolder
+from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate, metrics
+from clip_geometry_experiments.run.runner import RunFolder
 
 
 def main() -> None:

@@ -19,10 +19,16 @@ from matplotlib.figure import Figure
 
 from clip_geometry.config import read_yaml
 from clip_geometry.data.scenes.layout import CLASSES, HELD_OUT
-from clip_geometry.experiments.kit import correlation
-from clip_geometry.experiments.kit.correlation import RankCorrelation
-from clip_geometry.experiments.train_clip.config import LR, SIGLIP_LR
-from clip_geometry.experiments.train_clip.interventions import (
+from clip_geometry.display.numbers import fixed
+from clip_geometry.display.style import IMAGE, TEXT, styled
+from clip_geometry.display.words import render
+from clip_geometry.registry import InputError
+from clip_geometry.results import read_rows
+from clip_geometry_experiments.kit import correlation
+from clip_geometry_experiments.kit.correlation import RankCorrelation
+from clip_geometry_experiments.published import read_recorded
+from clip_geometry_experiments.studies.train_clip.config import LR, SIGLIP_LR
+from clip_geometry_experiments.studies.train_clip.interventions import (
     CONFIDENCE,
     FACTORS,
     GAPS,
@@ -41,12 +47,6 @@ from clip_geometry.experiments.train_clip.interventions import (
     trainings,
     verdict,
 )
-from clip_geometry.ledger import read_recorded
-from clip_geometry.registry import InputError
-from clip_geometry.report.numbers import fixed
-from clip_geometry.report.style import IMAGE, TEXT, styled
-from clip_geometry.report.words import render
-from clip_geometry.results import read_rows
 
 RUN = "train_claims"
 TEMPLATE = Path(__file__).with_name("claims.md.j2")

@@ -34,17 +34,17 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 import clip_geometry as cg
-from clip_geometry.experiments.repair_table.figures import draw, short
-from clip_geometry.experiments.repair_table.summary import summary
-from clip_geometry.experiments.repair_table.table import from_compact
-from clip_geometry.experiments.train_clip.config import LR, SIGLIP_LR
-from clip_geometry.ledger import published, read_recorded
-from clip_geometry.ledger.comparing import flat, matches
+from clip_geometry.display.numbers import fixed, plus_minus
+from clip_geometry.display.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, styled
+from clip_geometry.display.words import render
 from clip_geometry.repairs import repairs
-from clip_geometry.report.numbers import fixed, plus_minus
-from clip_geometry.report.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, styled
-from clip_geometry.report.words import render
 from clip_geometry.transforms import transforms
+from clip_geometry_experiments.published import published, read_recorded
+from clip_geometry_experiments.published.comparing import flat, matches
+from clip_geometry_experiments.studies.repair_table.figures import draw, short
+from clip_geometry_experiments.studies.repair_table.summary import summary
+from clip_geometry_experiments.studies.repair_table.table import from_compact
+from clip_geometry_experiments.studies.train_clip.config import LR, SIGLIP_LR
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

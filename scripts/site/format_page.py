@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from clip_geometry.display.words import render
 from clip_geometry.formats import formats
-from clip_geometry.report.words import render
 
 
 def page() -> str:

@@ -9,11 +9,11 @@ import changes
 import svg
 
 import clip_geometry as cg
+from clip_geometry.display.explained import facts
+from clip_geometry.display.known_models import known_models, values_of
+from clip_geometry.display.numbers import bound, with_error
+from clip_geometry.display.words import render
 from clip_geometry.geometry import GROUPS, Measure, by_group, measures
-from clip_geometry.report.explained import facts
-from clip_geometry.report.known_models import known_models, values_of
-from clip_geometry.report.numbers import bound, with_error
-from clip_geometry.report.words import render
 
 SIZES = ((300, 512), (5000, 512))
 PANELS = 4  # of a figure

@@ -15,8 +15,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 import clip_geometry as cg
-from clip_geometry.report.figures import singular_plane
-from clip_geometry.report.style import COLOR, INK, MARKER, MATCHING, NEUTRAL, save_figure, styled
+from clip_geometry.display.style import COLOR, INK, MARKER, MATCHING, NEUTRAL, save_figure, styled
+from clip_geometry_experiments.report.figures import singular_plane
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path("embeddings", "coco500-clip-vit-b16")

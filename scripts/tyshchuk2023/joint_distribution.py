@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry.report.gallery import draw_figures
+from clip_geometry_experiments.report.gallery import draw_figures
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 import clip_geometry as cg
-from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map
-from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map
+from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
 
 def main() -> None:

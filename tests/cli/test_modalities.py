@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from clip_geometry import embeddings as embeddings_module
+from clip_geometry.display.couples import couples, matrices
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import export_parquet, read_any
-from clip_geometry.report.couples import couples, matrices
 from clip_geometry.results import read_rows
 from clip_geometry.transforms import Pipeline
 

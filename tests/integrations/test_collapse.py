@@ -114,8 +114,8 @@ def test_it_does_not_fire_in_the_trainings_of_six_losses(name):
 
 def tiny(folder, seed, harm=lambda trainer: None):
     """(trainer, monitor) after 160 steps of a training of the smallest model, measured every fourth step."""
-    from clip_geometry.experiments.train_clip.measuring import encode
     from clip_geometry.integrations import GeometryMonitor
+    from clip_geometry_experiments.studies.train_clip.measuring import encode
     from support import train_clip
 
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 200, "captions_per_image": 3}

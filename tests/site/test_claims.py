@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clip_geometry.experiments.train_clip.interventions import claims
+from clip_geometry_experiments.studies.train_clip.interventions import claims
 from support.generated import generated_page, site_module
 
 ROOT = Path(__file__).parents[2]

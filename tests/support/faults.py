@@ -160,8 +160,8 @@ def _warm_up(folder: str, commands: list[list[str]]) -> None:
 
 
 if __name__ == "__main__":
-    from clip_geometry.experiments.kit import training
-    from clip_geometry.report import style
+    from clip_geometry.display import style
+    from clip_geometry_experiments.kit import training
     from support.forks import serve
 
     training.SECONDS, training.SHARE = 0, float("inf")  # a checkpoint after each step

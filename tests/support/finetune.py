@@ -3,10 +3,10 @@
 import numpy as np
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.rudman2024.finetune.config import OptimizerConfig, parse_method
-from clip_geometry.experiments.rudman2024.finetune.data import Examples, encode
-from clip_geometry.experiments.rudman2024.finetune.model import FineTuned, tiny_bert
-from clip_geometry.experiments.rudman2024.finetune.training import FineTuningTrainer
+from clip_geometry_experiments.rudman2024.finetune.config import OptimizerConfig, parse_method
+from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode
+from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, tiny_bert
+from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
 
 WORDS = ("red", "blue", "green", "circle", "star", "ring", "left", "right")
 

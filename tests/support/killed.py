@@ -17,8 +17,8 @@ from clip_geometry.results import Results
 RUN = """
 import sys
 from pathlib import Path
-from clip_geometry.experiments.kit import training
-from clip_geometry.runner import run
+from clip_geometry_experiments.kit import training
+from clip_geometry_experiments.run.runner import run
 training.SECONDS, training.SHARE = 0, float("inf")
 run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]), device="cpu")
 """

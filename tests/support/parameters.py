@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clip_geometry.tasks.base import Task
+from clip_geometry_experiments.tasks.base import Task
 
 WITHOUT_BIAS = frozenset({"polarity"})  # the counts of Tables 1 and 2 fit a bias for every other task
 DIMENSIONS = {"minilm": 384, "mpnet": 768, "roberta": 768}

@@ -3,10 +3,10 @@
 import json
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.teach_text import TeachText
-from clip_geometry.experiments.teach_text.config import TeachTextConfig
 from clip_geometry.results import Results
-from clip_geometry.runner import RunFolder, run
+from clip_geometry_experiments.run.runner import RunFolder, run
+from clip_geometry_experiments.studies.teach_text import TeachText
+from clip_geometry_experiments.studies.teach_text.config import TeachTextConfig
 
 LANGUAGES = ("en", "de", "fr", "ru")
 PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}."], "ru": ["Изображение: {}."]}

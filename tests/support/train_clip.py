@@ -3,10 +3,10 @@
 import json
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.train_clip import TrainClip
-from clip_geometry.experiments.train_clip.config import TrainClipConfig
 from clip_geometry.results import Results
-from clip_geometry.runner import RunFolder, run
+from clip_geometry_experiments.run.runner import RunFolder, run
+from clip_geometry_experiments.studies.train_clip import TrainClip
+from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 
 # a ResNet, so that batch norm is among what has to be continued
 RESNET = {

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from clip_geometry.cli.tables import console, print_table, say
+from clip_geometry.display.latex import SOFTWARE, bibtex, measure_title, table
+from clip_geometry.display.numbers import MISSING, plus_minus, with_error
 from clip_geometry.files import write_atomically
 from clip_geometry.measurement.compared import cells_of, legend, letter, names, tables
 from clip_geometry.measurement.comparison import Comparison, compare
 from clip_geometry.measuring.records import ALL
 from clip_geometry.registry import InputError, shown
-from clip_geometry.report.latex import SOFTWARE, bibtex, measure_title, table
-from clip_geometry.report.numbers import MISSING, plus_minus, with_error
 from clip_geometry.results import Record
 
 BIBLIOGRAPHY = f"@misc{{{SOFTWARE},".encode()  # the beginning of the files that are written here

@@ -72,7 +72,7 @@ def print_list(what: str, name: str | None) -> None:
 def index_of(what: str) -> list[Line]:
     """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
     if what == "configs":
-        from clip_geometry.ledger import papers
+        from clip_geometry_experiments.published import papers
 
         titles = {name: f"{paper.title} ({name})" for name, paper in papers().items()}
         lines = []
@@ -119,7 +119,7 @@ def _members(what: str) -> "list[Measure]":
 
 
 def _described(members: "Iterable[Measure]") -> Iterator[Block]:
-    from clip_geometry.report.explained import facts
+    from clip_geometry.display.explained import facts
 
     for m in members:
         reading = f"{m.summary} {m.reading}"
@@ -150,7 +150,7 @@ def blocks_of(what: str) -> Iterator[Block]:
             yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
             yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())
         case "datasets":
-            import clip_geometry.tasks  # noqa: F401, which adds the data set of a task's items
+            import clip_geometry_experiments.tasks  # noqa: F401, which adds the data set of a task's items
             from clip_geometry.data import datasets
 
             yield from _configured(datasets, "options (key=value)")
@@ -164,7 +164,7 @@ def blocks_of(what: str) -> Iterator[Block]:
                 head = f"{name}: {each.title} ({files}); {each.streams or 'has to fit into memory'}"
                 yield head, *filter(None, (f"holds: {each.holds}", limits, needs))
         case "tasks":
-            from clip_geometry.tasks import target_tasks, tasks
+            from clip_geometry_experiments.tasks import target_tasks, tasks
 
             yield from _configured({**tasks, **target_tasks}, "options")
         case "transforms":
@@ -190,7 +190,7 @@ def blocks_of(what: str) -> Iterator[Block]:
             for name, head, title, _ in _configs():
                 yield f"{name}: {title}", *head
         case "experiments":
-            from clip_geometry.experiments.kit.base import experiments
+            from clip_geometry_experiments.kit.base import experiments
 
             for name, kind in experiments.items():
                 yield f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
@@ -201,11 +201,11 @@ def shipped_lists() -> str:
     from clip_geometry.config import shipped_configs
     from clip_geometry.encoders import encoders
     from clip_geometry.encoders.hub import MODELS
-    from clip_geometry.experiments.kit.base import experiments
     from clip_geometry.geometry import measures
     from clip_geometry.repairs import repairs
     from clip_geometry.shipping import targets
     from clip_geometry.transforms import transforms
+    from clip_geometry_experiments.kit.base import experiments
 
     names = {
         "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),

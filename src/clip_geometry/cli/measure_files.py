@@ -7,6 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
+from clip_geometry.display.known_models import values_of
+from clip_geometry.display.origin import roles_of
+from clip_geometry.display.verdict import verdict
+from clip_geometry.display.words import listed as listed_words
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embeddings import LARGE
 from clip_geometry.files import is_device, write_atomically
@@ -15,10 +19,6 @@ from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, as_lines, names_
 from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.report.known_models import values_of
-from clip_geometry.report.origin import roles_of
-from clip_geometry.report.verdict import verdict
-from clip_geometry.report.words import listed as listed_words
 from clip_geometry.results import Record
 from clip_geometry.transforms import parse_pipeline
 

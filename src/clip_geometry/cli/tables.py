@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from clip_geometry.display import numbers as report_numbers
+from clip_geometry.display.numbers import in_ascii as number
 from clip_geometry.registry import printable
-from clip_geometry.report import numbers as report_numbers
-from clip_geometry.report.numbers import in_ascii as number
 
 UNKNOWN_WIDTH = 200  # wide, so that a piped table keeps its lines
 LEAST_WIDTH = 12  # of a folded column; narrower ones cannot be read

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from clip_geometry.diagnosis.comparison import Candidate, RepairComparison
 from clip_geometry.diagnosis.search import NUMBERS
 from clip_geometry.diagnosis.table import by_aim
-from clip_geometry.report.style import COLORS, DOTTED, INK, NEUTRAL, WIDTH, styled
+from clip_geometry.display.style import COLORS, DOTTED, INK, NEUTRAL, WIDTH, styled
 
 NEAR = np.array([0.05, 0.03])  # of the axes, within which points share one label
 LINEAR = 0.01  # change of recall up to which its axis is linear; beyond, it is logarithmic

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from clip_geometry.report.words import Words
+from clip_geometry.display.words import Words
 
 Severity = Literal["error", "warning", "note"]
 

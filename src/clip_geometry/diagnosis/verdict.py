@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clip_geometry.diagnosis.comparison import RepairComparison
 from clip_geometry.diagnosis.finding import Severity
-from clip_geometry.report.words import Words
+from clip_geometry.display.words import Words
 
 WORDS = Words(Path(__file__).with_name("verdict.j2"))
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from clip_geometry.display.style import COLOR, COLORS
+from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.explorer.illustrations import Illustrations
 from clip_geometry.explorer.neighbors import K
 from clip_geometry.explorer.points import Points, joined
@@ -20,8 +22,6 @@ from clip_geometry.explorer.states import STILL, State, chances
 from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
-from clip_geometry.report.style import COLOR, COLORS
-from clip_geometry.report.words import html_templates, security_policy
 
 DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # as the report's, on a dark ground
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")

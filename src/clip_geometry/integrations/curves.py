@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from clip_geometry.display.style import COLOR, COLORS, INK, LINE, WIDTH, styled
+from clip_geometry.display.table import explain
 from clip_geometry.geometry import measures as all_measures
 from clip_geometry.integrations.collapse import PREFIX
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown, unknown
-from clip_geometry.report.style import COLOR, COLORS, INK, LINE, WIDTH, styled
-from clip_geometry.report.table import explain
 
 COLLAPSE = "collapse"
 STEPS = (f"{PREFIX}step", "step", "steps", "global_step", "_step")  # of loggers, the first that a row has

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clip_geometry import report
+from clip_geometry.display.numbers import in_ascii, plus_minus, to_error, with_error
+from clip_geometry.display.words import html_templates
 from clip_geometry.geometry import measures
 from clip_geometry.measurement.written import WIDTH, justified
 from clip_geometry.registry import printable
-from clip_geometry.report.numbers import in_ascii, plus_minus, to_error, with_error
-from clip_geometry.report.words import html_templates
 from clip_geometry.results import Record
 
 if TYPE_CHECKING:

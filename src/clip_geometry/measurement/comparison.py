@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import binomtest
 
+from clip_geometry.display.origin import heading, words
 from clip_geometry.evaluators.shares import Z
 from clip_geometry.formats import by_suffix
 from clip_geometry.geometry import measures
@@ -20,7 +21,6 @@ from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, rec
 from clip_geometry.measuring.sets import standard_error
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.report.origin import heading, words
 from clip_geometry.results import ORIGIN, Record, read_rows
 from clip_geometry.transforms import parse_pipeline, transforms
 

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from clip_geometry.display.couples import TITLE, couples, draw_maps, height_of, names_of, panel_title
+from clip_geometry.display.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
+from clip_geometry.display.table import SETS, explain, group_order
 from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
-from clip_geometry.report.couples import TITLE, couples, draw_maps, height_of, names_of, panel_title
-from clip_geometry.report.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
-from clip_geometry.report.table import SETS, explain, group_order
 from clip_geometry.results import Record
 
 COLUMNS = 3

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clip_geometry.display.latex import bibtex
+from clip_geometry.display.table import explain
+from clip_geometry.display.verdict import verdict
 from clip_geometry.files import write_atomically
 from clip_geometry.geometry import measures
 from clip_geometry.measurement.written import as_html, as_latex, as_text
 from clip_geometry.measuring.records import as_lines
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
-from clip_geometry.report.latex import bibtex
-from clip_geometry.report.table import explain
-from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
 
 if TYPE_CHECKING:

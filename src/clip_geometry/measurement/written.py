@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clip_geometry import report
+from clip_geometry.display import latex
+from clip_geometry.display.couples import couples, matrices
+from clip_geometry.display.explained import facts
+from clip_geometry.display.origin import data_words, model_words, pipeline_words, roles_of
+from clip_geometry.display.table import SIZE_FIELDS, Block, Table, build_table, explain
+from clip_geometry.display.verdict import verdict
+from clip_geometry.display.words import html_templates
 from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
-from clip_geometry.report import latex
-from clip_geometry.report.couples import couples, matrices
-from clip_geometry.report.explained import facts
-from clip_geometry.report.origin import data_words, model_words, pipeline_words, roles_of
-from clip_geometry.report.table import SIZE_FIELDS, Block, Table, build_table, explain
-from clip_geometry.report.verdict import verdict
-from clip_geometry.report.words import html_templates
 from clip_geometry.results import Record
 
 WIDTH = 100  # of sentences as text

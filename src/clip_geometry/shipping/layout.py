@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from clip_geometry.display.words import render
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.neighborhoods import SAME
-from clip_geometry.report.words import render
 from clip_geometry.shipping.banks import Statistic
 from clip_geometry.shipping.rows import RowMap, item_map, query_map
 from clip_geometry.transforms import Affine

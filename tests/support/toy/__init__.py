@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from clip_geometry import average_cosine
-from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.style import new_axes, save_figure, styled
-from clip_geometry.report.table import read_explanations
-from clip_geometry.report.words import Words
+from clip_geometry.display.style import new_axes, save_figure, styled
+from clip_geometry.display.table import read_explanations
+from clip_geometry.display.words import Words
 from clip_geometry.results import Row
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments
+from clip_geometry_experiments.report.gallery import FigureEntry
 
 HERE = Path(__file__).parent
 WORDS = Words(HERE / "words.j2")

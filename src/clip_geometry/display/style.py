@@ -1,0 +1,146 @@
+"""The style of every figure: one color per modality, type readable at column width, reproducible files.
+
+Figures are plain `matplotlib.figure.Figure` objects (no pyplot, no global state) in DejaVu Sans, which
+matplotlib ships.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from matplotlib import rc_context, rcParamsDefault
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clip_geometry.display.dark import with_dark_mode
+from clip_geometry.files import write_atomically
+
+# Okabe & Ito 2008: told apart with every common color vision deficiency; template.css uses the same values
+IMAGE, TEXT, MATCHING, NEUTRAL = "#0072B2", "#D55E00", "#009E73", "#6E7781"
+COLOR = {"image": IMAGE, "text": TEXT, "matching": MATCHING, "random": NEUTRAL}
+INK, SECOND = "#24292F", "#AA4499"  # of series that belong to no modality
+# a second sign beside the color, for prints in black and white
+MARKER = {"image": "o", "text": "^"}
+LINE = {"image": "-", "text": (0, (5, 1.5))}
+DOTTED, DASHED = (0, (1, 1.5)), (0, (3, 2))  # of reference lines: the first row, the null value
+# Petroff 2021, arXiv:2107.02270: ten colors chosen to be told apart with color vision deficiencies; black before
+COLORS = (
+    "#24292F", "#3F90DA", "#FFA90E", "#BD1F01", "#832DB6", "#92DADD", "#A96B59", "#E76300", "#94A4A2", "#B9AC70",
+    "#717581",
+)  # fmt: skip
+MARKERS = ("o", "^", "s", "D")  # beside the color; together they distinguish 44 languages
+
+WIDTH, HEIGHT = 3.5, 2.9  # inches: one column of a two-column page
+DPI = 220
+
+_OURS = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,  # no text is below 7: on a phone, a point is 1.3 px
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.5,
+    "legend.columnspacing": 0.9,
+    "legend.handletextpad": 0.5,
+    "legend.borderaxespad": 0.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.edgecolor": "#57606A",
+    "axes.labelcolor": "#24292F",
+    "xtick.color": "#57606A",
+    "ytick.color": "#57606A",
+    "xtick.labelcolor": "#24292F",
+    "ytick.labelcolor": "#24292F",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E9ED",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "savefig.dpi": DPI,
+    "figure.dpi": DPI,
+    "svg.fonttype": "path",  # looks the same where DejaVu is not installed
+    "svg.hashsalt": "clip-geometry",  # ids would be random otherwise
+    "path.simplify": True,
+}
+# Over matplotlib's defaults rather than the reader's matplotlibrc, so that files repeat; the backend stays theirs
+_STYLE: dict[Any, Any] = {key: value for key, value in rcParamsDefault.items() if not key.startswith("backend")} | _OURS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a drawing function: it runs in this style and leaves matplotlib's settings unchanged."""
+
+    @wraps(draw)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+        with rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return inner
+
+
+def new_axes(height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """An empty figure of one panel and one column; the height is in inches."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def name_lines(axes: Axes, names: Sequence[str], *, below: float = 0.4, above: float = 0.6, **labels: Any) -> None:
+    """One horizontal line per name, the first on top; `labels` style the names."""
+    axes.set(yticks=range(len(names)), ylim=(len(names) - below, -above))
+    axes.set_yticklabels(names, **labels)
+
+
+def error_dots(
+    axes: Axes, rows: Iterable[Mapping[str, Any]], at: Sequence[float], *, upright: bool = False, **style: Any
+) -> None:
+    """Values of result rows at these places, with their standard errors where they have one.
+
+    Args:
+        axes: The panel.
+        rows: Result rows, whose values lie along x.
+        at: The place of each row along y.
+        upright: Exchange x and y.
+        style: Of `Axes.errorbar`.
+    """
+    rows = list(rows)
+    values, errors = [row["value"] for row in rows], [row.get("standard_error") or 0 for row in rows]
+    style = {"fmt": style.pop("marker", "o"), "markersize": 4, "elinewidth": 1} | style
+    if upright:
+        axes.errorbar(at, values, yerr=errors, **style)
+    else:
+        axes.errorbar(values, at, xerr=errors, **style)
+
+
+def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
+    """Put the legend above the panel, where it cannot cover data."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)))
+
+
+@styled
+def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Path]:
+    """Write folder/name.png and folder/name.svg, each atomically.
+
+    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. The bitmap is
+    white, for papers; the vector file follows the reader's color scheme.
+
+    Returns:
+        The paths of the PNG and of the SVG.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    for path, metadata in ((png, {}), (svg, {"Date": None})):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
+        drawn = buffer.getvalue()
+        write_atomically(path, with_dark_mode(drawn.decode()).encode() if path == svg else drawn)
+    return png, svg

@@ -1,0 +1,82 @@
+"""The config: words in context layer by layer, or the static vectors of a vocabulary."""
+
+from importlib.metadata import version
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from clip_geometry.encoders import encoder_revision
+from clip_geometry.encoders.words import WordsConfig
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.base import Model, RunConfig, RunFolder, Source
+from clip_geometry_experiments.kit.stored import check_sources
+
+
+class ContextualConfig(RunConfig):
+    """Config of the experiment `contextual`.
+
+    Args:
+        model: hidden-states:…, or words:PATH for the vectors of all words in a file; null for stored embeddings.
+        data: A corpus; null for words:PATH.
+        layers: Layers to measure, 0 being the embeddings before the first block; empty where rows have no layers.
+        fold_case: Count "The" and "the" as one type, for models that do not distinguish them.
+        limit: Use only the first N sentences (or words of the file).
+        batch_size: Batch size of the encoder.
+        sample: Number of rows drawn at random, on which k is chosen and neighbors are searched; null for all (exact).
+        probes: Where there are more rows than `sample`: the number of rows whose neighbors are also searched among all
+            rows, 0 for none.
+        neighbours: K of the local intrinsic dimension.
+        most_clusters: The largest k that is tried.
+        least_silhouette: Where the best silhouette is lower, k = 1.
+        starts: Runs of each k-means on the sample.
+        mini_batch: From this number of rows on, all rows are clustered by mini-batch k-means.
+    """
+
+    model: Model | None = None
+    data: Source | None = None
+    layers: tuple[int, ...] = ()
+    fold_case: bool = False
+    limit: int | None = Field(default=None, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    sample: int | None = Field(default=20_000, ge=3)
+    probes: int = Field(default=2000, ge=0)
+    neighbours: int = Field(default=100, ge=2)
+    most_clusters: int = Field(default=15, ge=2)
+    least_silhouette: float = Field(default=0.1, ge=-1, le=1)
+    starts: int = Field(default=3, ge=1)
+    mini_batch: int = Field(default=500_000, ge=2)
+
+    @model_validator(mode="after")
+    def _known_source(self) -> Self:
+        if len(set(self.layers)) < len(self.layers) or any(layer < 0 for layer in self.layers):
+            raise InputError(f"layers = {list(self.layers)}; expected different numbers from 0 (the embeddings) on")
+        if self.of_vocabulary:
+            if self.data is not None or self.layers:
+                raise InputError("words:PATH is taken with all words of its file; leave data and layers out")
+            return self
+        if self.data is None:
+            raise InputError("data is missing; expected a corpus, or model: words:PATH for the words of a file")
+        check_sources(self.model, data=self.data)
+        if self.model is not None and not self.layers:
+            raise InputError("layers is missing; expected a list such as [0, 1, 2], 0 being the embeddings")
+        if self.probes == 1:
+            raise InputError("probes = 1 has no standard error; expected 0 for none, or at least 2")
+        return self
+
+    @property
+    def of_vocabulary(self) -> bool:
+        return isinstance(self.model, WordsConfig)
+
+    @property
+    def places(self) -> tuple[int | None, ...]:
+        """The layers; (None,) for rows without layers."""
+        return self.layers or (None,)
+
+    def settings(self, workspace: RunFolder) -> dict[str, Any]:
+        """Everything that the numbers of a layer depend on; the other measured layers and names are not part of it."""
+        left_out = {"name", "title", "description", "layers"}
+        values = self.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        if self.data is not None:
+            return values | workspace.revisions(self.model, self.data)
+        assert self.model is not None  # checked: a model of words
+        return values | {"model_revision": encoder_revision(self.model), "version": version("clip-geometry")}

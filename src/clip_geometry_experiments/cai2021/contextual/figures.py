@@ -1,0 +1,220 @@
+"""Figures of words in context: cosines, dimensions and silhouettes over the layers, and words on their main plane."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from clip_geometry.display.style import NEUTRAL, WIDTH, new_axes, styled
+from clip_geometry.display.words import Words
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.cai2021.contextual.planes import Layers, frequency_figure, kinds_figure, read_planes
+from clip_geometry_experiments.cai2021.contextual.rows import STANDARD_K
+from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+
+COSINES = {
+    "inter": "inter_type_cosine",
+    "adjusted inter": "contextual.adjusted_inter",
+    "intra": "intra_type_cosine",
+    "adjusted intra": "contextual.adjusted_intra",
+}
+LIDS = {  # (metric, whether in the published convention) → measure
+    ("euclidean", False): "lid",
+    ("cosine", False): "lid[cosine]",
+    ("euclidean", True): "lid[cai2021]",
+    ("cosine", True): "lid[cai2021-cosine]",
+}
+
+Row = Mapping[str, Any]
+words = Words(Path(__file__).with_name("words.j2"))
+
+
+class Point(NamedTuple):
+    """A value of a layer, and its standard error, 0 where there is none."""
+
+    value: float
+    error: float = 0.0
+
+
+Curve = Mapping[int, Point]  # by layer
+
+
+def draw_contextual(
+    rows: Sequence[Row],
+    layers: Layers,
+    *,
+    least_silhouette: float,
+    folder: str | Path,
+    origin: str,
+    seed: int = 0,
+    prefix: str = "",
+    group: str = "",
+) -> list[FigureEntry]:
+    """Draw what the rows allow, and the words of each layer, and save the figures as PNG and SVG.
+
+    Args:
+        rows: Result rows of all layers.
+        layers: Layer → what reads its embeddings.
+        least_silhouette: The silhouette below which a layer counts as one cluster.
+        folder: Where the files go.
+        origin: Model, data and seed; ends every caption.
+        seed: Of the words that are drawn.
+        prefix: Of the file names.
+        group: Heading of the figures in the report of a sweep.
+    """
+    drawn, missing = _curves(rows, least_silhouette), []
+    try:
+        found = read_planes(layers, seed)
+    except InputError as error:
+        missing = [FigureEntry(f"{prefix}contextual_words", "Words", f"Not drawn: {error}.", None, None, group)]
+    else:
+        planes = found.planes
+        for dimensions, name, number in ((2, "plane", "two"), (3, "space", "three")):
+            components = f"{number} principal components"
+            caption = words("planes", len(planes[0].points), found.count, bool(planes[0].title), components)
+            if found.frequency is not None:
+                figure = frequency_figure(planes, found.frequency, dimensions=dimensions)
+                title = f"Words on {components}, by frequency"
+                drawn[f"contextual_{name}_frequency"] = Drawing(title, figure, caption)
+            if found.kinds is not None:
+                figure = kinds_figure(planes, found.kinds, dimensions=dimensions)
+                drawn[f"contextual_{name}_kinds"] = Drawing(f"Words on {components}, by kind", figure, caption)
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group) + missing
+
+
+def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
+    drawn: dict[str, Drawing] = {}
+    cosines = {name: _curve(rows, measure) for name, measure in COSINES.items()}
+    cosines = {name: curve for name, curve in cosines.items() if len(curve) > 1}
+    if cosines:
+        ranges = []
+        for kind, what in (("inter", "two types"), ("intra", "two rows of one type")):
+            if kind in cosines:
+                values = [point.value for point in cosines[kind].values()]
+                ranges.append((min(values), max(values), what))
+        caption = words("cosines", ranges)
+        drawn["contextual_cosines"] = Drawing("Cosines of words", cosines_figure(cosines), caption)
+    panels = {}
+    for probes in (True, False):  # neighbors among all rows first, then those among the sample
+        curves = {key: _curve(rows, measure, probes=probes) for key, measure in LIDS.items()}
+        curves = {key: curve for key, curve in curves.items() if len(curve) > 1}
+        if curves:
+            of_lid = (row for row in rows if row["measure"] in LIDS.values() and ("probes" in row["at"]) == probes)
+            sizes = {row["n"] for row in of_lid}
+            most = "up to " if len(sizes) > 1 else ""  # copies are left out, of which layer 0 has many
+            panels[f"neighbors among {most}{max(sizes)} rows"] = curves
+    if panels:
+        null = [row["null_value"] for row in rows if row["measure"] == "lid" and row.get("null_value") is not None]
+        neighbors = next(row["at"].get("neighbours", STANDARD_K) for row in rows if row["measure"] in LIDS.values())
+        ratios = [
+            curves[metric, True][layer].value / point.value
+            for curves in panels.values()
+            for (metric, published), curve in curves.items()
+            for layer, point in curve.items()
+            if not published and layer in curves.get((metric, True), ())
+        ]
+        caption = words("dimension", min(null, default=None), neighbors, ratios)
+        drawn["contextual_dimension"] = Drawing("Local intrinsic dimension", dimension_figure(panels), caption)
+    silhouettes = [row for row in rows if row["measure"] == "contextual.silhouette"]
+    if silhouettes:
+        by_k = [(row["at"].get("layer"), {int(k): value for k, value in row["tried"].items()}) for row in silhouettes]
+        counts = [int(row["value"]) for row in rows if row["measure"] == "contextual.clusters" and row["value"]]
+        caption = words("silhouettes", max(row["n"] for row in silhouettes), least, counts)
+        drawn["contextual_silhouettes"] = Drawing("How many clusters", silhouettes_figure(by_k, least), caption)
+    return drawn
+
+
+def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
+    """By layer; probes: the values of some rows among all instead of those among the sample."""
+    return {
+        row["at"]["layer"]: Point(row["value"], row.get("standard_error") or 0.0)
+        for row in rows
+        if row["measure"] == measure
+        and row["value"] is not None
+        and isinstance(row["at"].get("layer"), int)
+        and ("probes" in row["at"]) == probes
+    }
+
+
+@styled
+def cosines_figure(curves: Mapping[str, Curve]) -> Figure:
+    """Cosines between and within types over the layers, solid as they are, dashed adjusted.
+
+    curves: "inter", "intra", "adjusted inter", "adjusted intra".
+    """
+    figure, axes = new_axes()
+    for name, curve in curves.items():
+        inter, adjusted = name.endswith("inter"), name.startswith("adjusted")
+        between = "between types" if inter else "within types"
+        style: dict[str, Any] = {"linestyle": (0, (4, 1.5)), "markerfacecolor": "white"} if adjusted else {}
+        style |= {"color": INDIGO, "marker": "o"} if inter else {"color": WINE, "marker": "^"}
+        _plot(axes, curve, label=f"{between}, adjusted" if adjusted else between, gid=f"cosine:{name}", **style)
+    low = min((point.value for curve in curves.values() for point in curve.values()), default=0.0)
+    axes.set(xlabel="layer", ylabel="mean cosine", ylim=(min(-0.03, low - 0.03), 1.03))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+@styled
+def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> Figure:
+    """Figure 9: local intrinsic dimension over the layers; bars are two standard errors.
+
+    panels: title → (metric, whether in the published convention) → curve.
+    """
+    figure = Figure(figsize=(WIDTH, 0.75 + 1.75 * len(panels)), layout="constrained")
+    every = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (title, curves) in zip(every, panels.items(), strict=True):
+        for (metric, published), curve in curves.items():
+            euclidean = metric == "euclidean"
+            style: dict[str, Any] = {"linestyle": (0, (1, 1.2)), "markerfacecolor": "white"} if published else {}
+            style |= {"color": INDIGO, "marker": "o"} if euclidean else {"color": GREEN, "marker": "^"}
+            label = f"{'Euclidean' if euclidean else metric}{', as published' if published else ''}"
+            _plot(axes, curve, label=label, gid=f"lid:{metric}:{published}", **style)
+        axes.set_title(title, loc="left")
+        axes.set_ylabel("dimension")
+    every[-1].set_ylim(bottom=0)  # of all panels, once all curves are there
+    every[-1].set_xlabel("layer")
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+def _plot(axes: Axes, curve: Curve, **style: Any) -> None:
+    layers = sorted(curve)
+    values, errors = ([getattr(curve[layer], key) for layer in layers] for key in ("value", "error"))
+    bars = 2 * np.array(errors) if any(errors) else None
+    axes.errorbar(layers, values, yerr=bars, markersize=3.5, markeredgewidth=0.9, elinewidth=0.9, **style)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+@styled
+def silhouettes_figure(curves: Sequence[tuple[int | None, Mapping[int, float]]], least: float) -> Figure:
+    """Silhouette of k-means clusters over k, a line for each layer; its best k is marked, filled from `least` on.
+
+    curves: (layer, k → silhouette); one of layer None for rows without layers.
+    """
+    figure, axes = new_axes()
+    colors = ListedColormap(colormaps["viridis"](np.linspace(0, 0.92, len(curves))))
+    for number, (layer, curve) in enumerate(curves):
+        color = colors(number)
+        axes.plot(list(curve), list(curve.values()), color=color, linewidth=1.1, gid=f"silhouette:{layer}")
+        best = max(curve, key=curve.__getitem__)
+        style: Any = {"markerfacecolor": color if curve[best] >= least else "white", "markersize": 5, "zorder": 4}
+        axes.plot(best, curve[best], "o", color=color, gid=f"best:{layer}", **style)
+    axes.axhline(least, color=NEUTRAL, linewidth=1, linestyle=(0, (3, 2)), gid="least")
+    axes.set(xlabel="clusters k", ylabel="silhouette")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(curves) > 1:
+        scale = ScalarMappable(BoundaryNorm(np.arange(len(curves) + 1) - 0.5, len(curves)), colors)
+        bar = figure.colorbar(scale, ax=axes, label="layer", ticks=range(len(curves)))
+        bar.ax.set_yticklabels([str(layer) for layer, _ in curves])
+        bar.ax.tick_params(which="both", length=0)
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    return figure

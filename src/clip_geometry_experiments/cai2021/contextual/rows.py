@@ -1,0 +1,212 @@
+"""Records of a layer: cosines, clusters, cosines within clusters, and local intrinsic dimensions (Cai et al. 2021)."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore
+from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.clusters.silhouettes import silhouettes
+from clip_geometry.geometry.clusters.type_cosine import skipped_types
+from clip_geometry.geometry.dimension.nearest import Estimator, Metric
+from clip_geometry.geometry.dimension.sampled import Neighborhoods, neighborhoods
+from clip_geometry.registry import InputError
+from clip_geometry.results import Record, Row
+from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
+
+NO_TYPES = "the words of these rows are not known"
+LIDS: dict[Metric, dict[Estimator, str]] = {  # metric → estimator → the registered measure
+    "euclidean": {"mackay": "lid", "cai2021": "lid[cai2021]"},
+    "cosine": {"mackay": "lid[cosine]", "cai2021": "lid[cai2021-cosine]"},
+}
+STANDARD_K = 100  # of the registered measures
+NULL_PROBES = 1000  # the neighborhoods of a Gaussian differ little
+
+
+def size_rows(n: int, d: int) -> Iterator[Record]:
+    """As Table 3 prints them."""
+    yield row("contextual.million_rows", n / 1e6)
+    yield row("contextual.columns", d)
+
+
+def row(measure: str, value: float | None, *, at: Row | None = None, **rest: Any) -> Record:
+    return Record(measure, value, **rest, at=at or {})
+
+
+def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Record:
+    """The row, or one without a value and with the reason."""
+    try:
+        return row(measure, float(compute()), **rest)
+    except InputError as error:
+        return row(measure, None, **rest | {"null_value": None, "note": str(error)})
+
+
+def cosine_rows(x: Tensor, types: list[str] | None) -> Iterator[Record]:
+    yield tried("average_cosine", partial(average_cosine, x), null_value=0.0)
+    yield tried("isoscore", partial(isoscore, x))
+    if types is None:
+        yield from (row(f"{kind}_type_cosine", None, note=NO_TYPES) for kind in ("inter", "intra"))
+        return
+    yield tried("inter_type_cosine", partial(inter_type_cosine, x, types), null_value=0.0)
+    skipped = skipped_types(x, types)
+    yield tried("intra_type_cosine", partial(intra_type_cosine, x, types), null_value=0.0, note=skipped)
+
+
+# --- clusters
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A clustering.
+
+    Args:
+        k: Number of clusters.
+        labels: Cluster of each row.
+        silhouettes: Silhouette of every k that was tried.
+        sample: Rows on which k was chosen.
+        method: How all rows were clustered, for the note of a row.
+    """
+
+    k: int
+    labels: np.ndarray
+    silhouettes: dict[int, float]
+    sample: int
+    method: str
+
+    @property
+    def best(self) -> int:
+        """The k of the highest silhouette, good enough or not; the smallest of equals."""
+        return max(self.silhouettes, key=lambda k: self.silhouettes[k])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    k: int
+    labels: np.ndarray
+    centres: np.ndarray
+
+
+def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Clusters:
+    """k-means with the k of the best silhouette, or k = 1 where no k is good enough. Euclidean, as in the paper.
+
+    k is chosen on a sample, by the best of `starts` runs for each k; all rows are clustered from its centers.
+
+    Args:
+        x: (n, d) rows.
+        sample: Indices of the rows on which k is chosen.
+        config: Largest k, number of starts, least silhouette, mini-batch size and seed.
+
+    Raises:
+        InputError: The sample has fewer than three different rows.
+    """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    seed = config.seed % 2**32
+    rows, candidates = x[sample], list[Candidate]()
+    for k in range(2, min(config.most_clusters, len(rows) - 1) + 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k different rows
+            means = KMeans(k, n_init=config.starts, random_state=seed).fit(rows)  # pyright: ignore[reportArgumentType]
+        labels = np.asarray(means.labels_)
+        if len(np.unique(labels)) == k:  # no cluster is empty
+            candidates.append(Candidate(k, labels, means.cluster_centers_))
+    if not candidates:
+        raise InputError(f"{len(sample)} rows are too few or too equal to be clustered; expected three different ones")
+    found = silhouettes(torch.from_numpy(rows), [each.labels for each in candidates]).tolist()
+    values = {each.k: value for each, value in zip(candidates, found, strict=True)}
+    _, chosen = max(zip(found, candidates, strict=True), key=lambda pair: pair[0])
+    if max(found) < config.least_silhouette:
+        return Clusters(1, np.zeros(len(x), dtype=int), values, len(sample), "one cluster")
+    if len(sample) == len(x):
+        return Clusters(chosen.k, chosen.labels, values, len(sample), "k-means")
+    start: Any = {"init": chosen.centres, "n_init": 1, "random_state": seed}
+    kind, name = (KMeans, "k-means") if len(x) < config.mini_batch else (MiniBatchKMeans, "mini-batch k-means")
+    labels = np.asarray(kind(chosen.k, **start).fit(x).labels_)
+    return Clusters(chosen.k, labels, values, len(sample), f"{name} from the centres of the sample")
+
+
+def cluster_rows(
+    x: np.ndarray, types: list[str] | None, sample: np.ndarray, config: ContextualConfig
+) -> Iterator[Record]:
+    """`weighted_by_rows`: the adjusted cosine with clusters weighted by their rows; the paper's counts each once."""
+    try:
+        found = find_clusters(x, sample, config)
+    except InputError as error:
+        yield row("contextual.clusters", None, note=str(error))
+        return
+    best = found.silhouettes[found.best]
+    chosen = f"below {config.least_silhouette:g}: one cluster"
+    note = f"best silhouette {best:.3f} at k = {found.best}, of {found.sample} rows"
+    note += f", {chosen}" if found.k == 1 else f"; {found.method}"
+    yield row("contextual.clusters", found.k, note=note, sizes=np.bincount(found.labels).tolist())
+    values = {str(k): value for k, value in found.silhouettes.items()}
+    yield row("contextual.silhouette", best, at={"clusters": found.best}, n=found.sample, tried=values)
+    names = {kind: f"contextual.adjusted_{kind}" for kind in ("inter", "intra")}
+    at = {"clusters": found.k}
+    if types is None:
+        yield from (row(name, None, at=at, note=NO_TYPES) for name in names.values())
+        return
+    adjusted = adjusted_type_cosines(torch.from_numpy(x), types, found.labels)
+    left_out = f"{adjusted.left_out} rows that are their cluster's mean left out" if adjusted.left_out else None
+    for kind, name in names.items():
+        made = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
+        if made["value"] is not None:
+            made |= {"weighted_by_rows": float(adjusted.mean(kind, weighted=True))}
+        yield made
+
+
+# --- dimensions
+
+
+def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Iterator[Record]:
+    """TwoNN and four conventions of the local intrinsic dimension (LID) of (n, d) rows, among the sample and, where it
+    is not all rows, of some rows among all.
+
+    n of a row is the number of different rows among which neighbors were searched. at.sample: these are a sample of
+    this size. at.probes: the neighbors of this many rows were searched. With neither, all rows among all, exactly.
+    """
+    if len(sample) == len(x):
+        yield from _dimensions(x, {}, config)
+        return
+    yield from _dimensions(x[sample], {"sample": len(sample)}, config)
+    if config.probes:
+        yield from _dimensions(x, {"probes": config.probes}, config)
+
+
+def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig) -> Iterator[Record]:
+    k, probes, n = config.neighbours, chosen.get("probes"), len(x)
+    at = chosen if k == STANDARD_K else {"neighbours": k, **chosen}
+    for metric, names in LIDS.items():
+        try:
+            found = neighborhoods(x, k=k, metric=metric, of=probes, seed=config.seed)
+        except InputError as error:
+            yield from (row(name, None, n=n, d=x.shape[1], at=at, note=str(error)) for name in names.values())
+            continue
+        copies = "copies" if metric == "euclidean" else "copies in direction"
+        note = f"{n - found.among} of {n} rows are {copies} and left out" if found.among < n else None
+        shared: dict[str, Any] = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
+        null = _of_gaussian(*x.shape, k, metric, config.seed)
+        if metric == "euclidean" and probes is None:
+            yield tried("two_nn", found.two_nn, **shared, null_value=float(null.two_nn()))
+        for estimator, name in names.items():
+            try:
+                value, error = found.dimension(estimator)
+            except InputError as reason:
+                yield row(name, None, **{**shared, "note": str(reason)})
+                continue
+            expected = float(null.dimension(estimator).value)
+            yield row(name, float(value), **shared, standard_error=float(error), null_value=expected)
+
+
+@cache
+def _of_gaussian(n: int, d: int, k: int, metric: Metric, seed: int) -> Neighborhoods:
+    """Neighborhoods of isotropic Gaussian rows of the same n and d, for the null value."""
+    rows = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+    return neighborhoods(rows, k=k, metric=metric, of=NULL_PROBES, seed=seed)

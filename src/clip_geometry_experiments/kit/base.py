@@ -1,0 +1,266 @@
+"""The base of every experiment: its config, the cells that it plans, and its section of the report."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SerializeAsAny
+
+from clip_geometry.config import Config, digest, validate
+from clip_geometry.data import dataset_from, load_dataset, path_of
+from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.embedding.loop import embed, recipe_for
+from clip_geometry.embedding.reading import read_store
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders import encoder_revision, resolve_encoder
+from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.registry import InputError, Registry, homes_in
+from clip_geometry.results import Results, Row
+from clip_geometry.transforms import parse_pipeline
+from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+    from clip_geometry_experiments.report.grid import Grid
+
+
+def _encoder(value: Any) -> EncoderConfig:
+    """The config of a model from `open_clip:…` or a section {model: open_clip:…, seed: 1, …}."""
+    if isinstance(value, EncoderConfig):
+        return value
+    section = {"model": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
+    if not isinstance(section.get("model"), str):
+        raise InputError("expected a model name or a section with the key 'model'")
+    return resolve_encoder(**section)
+
+
+def _dataset(value: Any) -> DatasetConfig:
+    """The config of a data set from `scenes` or a section {name: scenes, split: test, …}."""
+    if isinstance(value, DatasetConfig):
+        return value
+    if not isinstance(value, str | dict):
+        raise InputError("expected the name of a data set or a section with the key 'name'")
+    return dataset_from({"name": value} if isinstance(value, str) else value)
+
+
+def _source(value: Any) -> DatasetConfig | StoredConfig:
+    """A data set, or a section {embeddings: PATH, …} or {image: PATH, text: PATH, …} of stored embeddings."""
+    if isinstance(value, StoredConfig):
+        return value
+    if isinstance(value, dict) and "name" not in value and {"embeddings", "image", "text"} & set(value):
+        files = ("embeddings", "image", "text", "labels")
+        given = {key: value[key] for key in files if isinstance(value.get(key), str)}
+        places = {key: str(path_of(place).resolve()) for key, place in given.items()}
+        return validate(StoredConfig, {**value, **places}, "stored embeddings")
+    return _dataset(value)
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise InputError(f"{list(seeds)} has a seed twice or below 0")
+    return seeds
+
+
+def _probe(value: Any) -> DatasetConfig | StoredProbe:
+    """A labeled data set, or a section {train: …, test: …} of stored embeddings."""
+    if isinstance(value, StoredProbe):
+        return value
+    if isinstance(value, dict) and "name" not in value and isinstance(value.get("test"), dict):
+        splits = {key: _source(part) for key, part in value.items() if part is not None}
+        if strange := next((key for key, part in splits.items() if not isinstance(part, StoredConfig)), None):
+            raise InputError(f"{strange} of a stored probe is a data set; expected stored embeddings")
+        values = {key: part.model_dump(mode="json") for key, part in splits.items()}
+        return validate(StoredProbe, values, "stored probe")
+    return _dataset(value)
+
+
+Model = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_encoder)]
+Data = Annotated[SerializeAsAny[DatasetConfig], BeforeValidator(_dataset)]
+Steps = Annotated[tuple[str, ...], AfterValidator(lambda steps: tuple(map(str, parse_pipeline(steps))))]
+Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_distinct)]
+Probe = Annotated[SerializeAsAny[DatasetConfig] | StoredProbe, BeforeValidator(_probe)]
+Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator(_source)]
+
+
+FORMER_FIGURES = AliasChoices("figures", "pictures")  # configs written before it was renamed
+
+
+class RunConfig(Config):
+    """Keys of every config; an experiment adds its own. The title and the description head the report."""
+
+    name: str = Field(pattern=r"^[\w.-]+$")
+    experiment: str
+    title: str = ""
+    description: str = ""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+@dataclass
+class RunFolder:
+    """A run's folder and what its experiments share. Stores are in `embeddings/` beside it, one per model and data set.
+
+    Attributes:
+        folder: The folder of the run.
+        device: Where models are computed: "auto", "cpu", "cuda", ….
+    """
+
+    folder: Path
+    device: str = "auto"
+    _sets: dict[str, Mapping[str, Embeddings]] = field(default_factory=dict)
+    _data: dict[str, Dataset] = field(default_factory=dict)
+    _revisions: dict[str, str] = field(default_factory=dict)
+
+    def embeddings(
+        self,
+        model: EncoderConfig | None,
+        data: DatasetConfig | StoredConfig,
+        *,
+        limit: int | None,
+        batch_size: int,
+        only: str | None = None,
+    ) -> Mapping[str, Embeddings]:
+        """The embeddings of a data set by a model, computed once and kept in a store, or stored embeddings as they are.
+
+        Args:
+            model: The model; None for stored embeddings.
+            data: The data set or the stored embeddings.
+            limit: Use only the first N items.
+            batch_size: Items per batch.
+            only: The modality that is needed. Default: all.
+        """
+        if isinstance(data, StoredConfig) or model is None:
+            assert isinstance(data, StoredConfig)  # configs are checked: a model for data sets, none for these
+            key = f"{digest(data)} {limit}"
+            if key not in self._sets:
+                self._sets[key] = read_stored(data, limit)
+            return self._sets[key]
+        dataset = self._dataset(data)
+        readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
+        name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
+        if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
+            dataset = dataset.only(only)
+            name += f"-{only}"
+        store = self.folder.parent / "embeddings" / name
+        key = f"{store} {limit}"
+        if key not in self._sets:
+            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
+            self._sets[key] = read_store(store, limit=limit)
+        return self._sets[key]
+
+    def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
+        """Identifies the files behind both and the version of the package. When one changes, cells are new."""
+        if isinstance(data, StoredConfig) or model is None:
+            assert isinstance(data, StoredConfig)
+            return {"data_revision": stored_revision(data), "version": version("clip-geometry")}
+        key = digest(model)
+        if key not in self._revisions:
+            self._revisions[key] = encoder_revision(model)
+        return {
+            "model_revision": self._revisions[key],
+            "data_revision": self._dataset(data).revision,
+            "version": version("clip-geometry"),
+        }
+
+    def _dataset(self, config: DatasetConfig) -> Dataset:
+        key = digest(config)
+        if key not in self._data:
+            self._data[key] = load_dataset(config)
+        return self._data[key]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work, finished or not.
+
+    Args:
+        define: Everything that its numbers depend on.
+        compute: Computes its rows.
+        what: What a person calls it, while it is computed.
+    """
+
+    define: Mapping[str, Any]
+    compute: Callable[[], Sequence[Row]]
+    what: str = ""
+
+    @cached_property
+    def key(self) -> str:
+        return digest(dict(self.define))
+
+
+class Experiment(ABC):
+    """A question about some data: plans cells, and reports on their rows."""
+
+    Config: ClassVar[type[RunConfig]]
+    summary: ClassVar[str]
+    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → `report.table.Explanation`, of its own measures
+
+    def __init__(self, config: Any, workspace: RunFolder):
+        self.config = config
+        self.workspace = workspace
+
+    @abstractmethod
+    def cells(self) -> Iterator[Cell]:
+        """The units of work. Cheap: nothing is loaded before a cell computes."""
+
+    @abstractmethod
+    def facts(self) -> Mapping[str, Any]:
+        """The facts at the head of the report: model, data, n, d, pipeline, seed, …"""
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list["FigureEntry"]:
+        """Draw the figures of the report into `folder`; `prefix` is of the file names, `group` a heading."""
+        return []
+
+    def tables(self) -> list["Grid"]:
+        """Tables of its own, above the figures."""
+        return []
+
+    @classmethod
+    def together(cls, planned: Sequence[Any], folder: Path) -> list["FigureEntry"]:
+        """Figures that combine several runs of this experiment, for a sweep."""
+        return []
+
+    @classmethod
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
+        """Sentences about the rows of one run, or of several, the most important first; without any, the report states
+        what the measures of each run support."""
+        return []
+
+    def tabled(self, row: Row) -> bool:
+        """Whether the report's table shows the row; results.jsonl has all rows."""
+        return True
+
+    def finished_rows(self) -> list[Row]:
+        """The rows of its finished cells, in the order of the cells."""
+        found: dict[str, list[Row]] = {cell.key: [] for cell in self.cells()}
+        for row in Results(self.workspace.folder / "results.jsonl").read():
+            if row["cell"] in found:
+                found[row["cell"]].append(row)
+        return [row for rows in found.values() for row in rows]
+
+    def label(self) -> str:
+        """A short name of this run among others of a sweep."""
+        return self.config.name
+
+    def fresh_models(self) -> Sequence[str]:
+        """Models with untrained weights, for the banner of the report."""
+        model = getattr(self.config, "model", None)
+        if model is None or not model.is_fresh:
+            return []
+        return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model]
+
+
+def distinct_labels(labels: Sequence[str]) -> list[str]:
+    """Remove the comma-separated parts that all labels share, unless two labels would become equal."""
+    parts = [label.split(", ") for label in labels]
+    common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
+    short = [", ".join(part for part in each if part not in common) for each in parts]
+    return short if len(set(short)) == len(short) else list(labels)
+
+
+experiments: Registry[type[Experiment]] = Registry(
+    "experiment", "clip-geometry list experiments", homes_in("clip_geometry_experiments", without=["kit"])
+)

@@ -1,0 +1,110 @@
+"""What training a CLIP and distilling its text tower share: optimizer settings, measured states, the saved folder."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from clip_geometry.config import Config
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.evaluators import zero_shot
+from clip_geometry.files import write_atomically
+from clip_geometry.registry import InputError
+
+LR = 8e-3
+ZERO_SHOT = "zero_shot.top_1"
+
+
+class OptimizerConfig(Config):
+    """AdamW with betas 0.9 and `beta2`; vectors (biases, norms) and the temperature do not decay.
+
+    Args:
+        steps: of the training.
+        batch_size: pairs or texts of a step.
+        lr: rises from 0 during the warmup and falls to 0 along a cosine.
+        warmup: share of the steps.
+        weight_decay: of matrices.
+        beta2: of AdamW.
+        clip: largest norm of a gradient, null for any.
+        precision: of the forward pass; auto is bf16 on a GPU and fp32 on a CPU.
+        class_captions: share of captions that name the class only, by one of the prompts, so that shapes are learned
+            before place, size and background.
+    """
+
+    steps: int = Field(default=1000, ge=1)
+    batch_size: int = Field(default=256, ge=2)
+    lr: float = Field(default=LR, gt=0)
+    warmup: float = Field(default=0.05, ge=0, lt=1)
+    weight_decay: float = Field(default=0.1, ge=0)
+    beta2: float = Field(default=0.98, gt=0, lt=1)
+    clip: float | None = Field(default=1.0, gt=0)
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    class_captions: float = Field(default=0.0, ge=0, le=1)
+
+
+def with_a_place(prompts: Iterable[str]) -> tuple[str, ...]:
+    """Raises InputError if a prompt does not have one place for the name of a class."""
+    for prompt in prompts:
+        if prompt.count("{}") != 1:
+            raise InputError(f"prompt {prompt!r} contains {{}} {prompt.count('{}')} times; expected once")
+    return tuple(prompts)
+
+
+def measured_steps(steps: int, measurements: int) -> list[int]:
+    """About this many steps: 0, 1, 2, 4, 8, … as long as these are closer than the even steps, even ones, the last. Two
+    are the first and the last."""
+    if measurements == 2:
+        return [0, steps]
+    best: list[int] = []
+    for even in range(1, measurements):
+        width = max(1, steps // even)
+        powers = [0, *(2**k for k in range(width.bit_length()) if 2**k <= min(width, steps))]
+        found = sorted({*powers, *range(width, steps + 1, width), steps})
+        if len(found) > measurements and best:
+            return best
+        best = found
+    return best
+
+
+def zero_shot_by_class(image: Tensor, classes: Tensor, labels: np.ndarray, seen: np.ndarray) -> dict[str, float]:
+    """Top-1 accuracy among all classes on images of classes "seen" in training, and of those "held out", if any."""
+    known = np.isin(labels, seen)
+    groups = {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.any()}
+    return {
+        name: float(zero_shot(image[torch.from_numpy(chosen)], labels[chosen], classes)["top_1"])
+        for name, chosen in groups.items()
+    }
+
+
+def copy_tokenizer(folder: Path) -> None:
+    """The tokenizer of scenes-clip, which every tower trained here uses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(scenes_folder() / name, folder / name)
+
+
+def save_half(model: nn.Module, path: Path) -> Path:
+    """The weights in float16, except for counts and for values beyond its range."""
+    from safetensors.torch import save
+
+    found: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        value = value.detach().cpu().contiguous()
+        half = value.half()
+        found[name] = half if value.is_floating_point() and bool(half.isfinite().all()) else value
+    write_atomically(path, save(found))
+    return path
+
+
+def data_words(data: DatasetConfig) -> str:
+    """`scenes, test, size 200`."""
+    from clip_geometry.display.origin import option_words
+
+    options: dict[str, Any] = data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
+    return ", ".join(filter(None, (data.name, data.split, option_words(options))))

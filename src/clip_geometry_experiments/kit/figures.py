@@ -1,0 +1,300 @@
+"""What the figures of experiments share: panels of curves over steps, axes, and tables whose lines are maps."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+from numpy.typing import NDArray
+
+from clip_geometry.display.numbers import differ, fixed, plus_minus
+from clip_geometry.display.style import DOTTED, NEUTRAL, error_dots, legend_above, name_lines, new_axes, styled
+from clip_geometry.display.words import Words
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+
+# Tol 2021, muted: distinguishable with every common color vision deficiency, and the colors of no modality
+WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"
+SERIES = (WINE, GREEN, ROSE, CYAN, "#DDCC77", "#AA4499", "#44AA99", INDIGO, "#999933")
+LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second cue beside the color
+
+# of Okabe & Ito 2008, without those of the modalities
+SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))
+DODGE = 0.24  # of a line's height, between the markers of its series
+LEAST_FAMILY = 3  # maps that make a curve
+_NUMBER = re.compile(r"\((\d+)")
+WORDS = Words(Path(__file__).with_name("words.j2"))
+
+Row = Mapping[str, Any]
+Series = Mapping[str, Mapping[str, Row]]  # legend → map → row
+
+
+class Curve(NamedTuple):
+    """A curve of a panel. values: (states,), or (runs, states), drawn as their mean and one standard deviation."""
+
+    x: Sequence[float] | NDArray[Any]
+    values: NDArray[np.float64]
+    color: str
+    label: str = ""
+    line: Any = "-"
+    gid: str = ""
+
+
+class Panel(NamedTuple):
+    """Curves on common axes.
+
+    label, limits: of the y axis; curves beyond the limits take precedence. log: logarithmic y axis where all values are
+    positive. levels: value → style of a horizontal line. legend: of these curves, above the panel. title: above the
+    panel on the left. ends: decimals of the first and last values printed above the panel; None for no such text.
+    """
+
+    label: str
+    curves: Sequence[Curve]
+    limits: tuple[float | None, float | None] = (None, None)
+    log: bool = False
+    levels: Mapping[float, Mapping[str, Any]] = {}
+    legend: bool = False
+    title: str = ""
+    ends: int | None = None
+
+
+@styled
+def panels_figure(
+    panels: Sequence[Panel],
+    *,
+    size: tuple[float, float],
+    xlabel: str,
+    columns: int = 1,
+    share: bool = False,
+    log_steps: bool = False,
+    legend: Mapping[str, Any] | None = None,
+) -> Figure:
+    """Draw panels row by row.
+
+    Args:
+        panels: From left to right, then from top to bottom.
+        size: Of the figure in inches.
+        xlabel: Label of the common x axis.
+        columns: Panels per row.
+        share: Whether the panels of a row share their y axis.
+        log_steps: Whether the x axis is logarithmic from step 1 on.
+        legend: Options of a legend of all labels above the figure; None for no legend.
+    """
+    figure = Figure(figsize=size, layout="constrained")
+    rows = -(-len(panels) // columns)
+    grid = figure.subplots(rows, columns, sharex=True, sharey="row" if share else False, squeeze=False).ravel()
+    for axes, panel in zip(grid, panels, strict=False):
+        _draw(axes, panel)
+        if log_steps and panel.curves:
+            # linear up to step 1, logarithmic beyond, so that the first steps are seen
+            last = int(panel.curves[0].x[-1])
+            ticks = [0, *(10**k for k in range(len(str(last))) if 10**k <= last)]
+            axes.set_xscale("symlog", linthresh=1, linscale=0.5)
+            axes.set_xticks(ticks, ["" if tick == 1 else f"{tick}" for tick in ticks])
+            axes.set_xlim(0, last)
+            axes.xaxis.minorticks_off()
+    for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):  # scales need all curves of a row
+        row = place // columns * columns
+        beside = panels[row : row + columns] if share else [panel]
+        drawn = [each.values.ravel() for other in beside for each in other.curves]
+        _scale(axes, panel, np.concatenate([*drawn, np.zeros(0)]))
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for axes in grid[: len(panels)][-columns:]:
+        axes.set_xlabel(xlabel)
+        axes.tick_params(labelbottom=True)
+        if not log_steps:
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if legend is not None:
+        keys = {key: handle for axes in grid for handle, key in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(list(keys.values()), list(keys), loc="outside upper left", **legend)
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    for k, (x, values, color, label, line, gid) in enumerate(panel.curves):
+        mean = values if values.ndim == 1 else values.mean(axis=0)
+        axes.plot(x[: len(mean)], mean, color=color, label=label, linestyle=line, gid=gid)
+        if values.ndim == 2:
+            band = (mean - deviation(values), mean + deviation(values))
+            axes.fill_between(x[: len(mean)], *band, color=color, alpha=0.25, linewidth=0)
+        if panel.ends is not None:
+            ends = "→".join(fixed(value, panel.ends) if np.isfinite(value) else "?" for value in mean[[0, -1]])
+            place: Any = {"x": k / max(len(panel.curves) - 1, 1), "ha": "right" if k else "left"}
+            axes.text(**place, y=1.04, s=ends, transform=axes.transAxes, color=color, fontsize=7)
+    for level, style in panel.levels.items():
+        axes.axhline(level, **style)
+    axes.set_ylabel(panel.label)
+    if panel.legend:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7, handlelength=2.2)
+    if panel.title:
+        axes.set_title(panel.title, fontsize=8, fontweight="bold", loc="left", pad=13)
+
+
+def _scale(axes: Axes, panel: Panel, values: NDArray[np.float64]) -> None:
+    if panel.log:
+        log_axis(axes.yaxis, values)
+        return
+    low, high = panel.limits
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    axes.set_ylim(
+        low if low is None or np.nanmin(values, initial=low) >= low else None,
+        high if high is None or np.nanmax(values, initial=high) <= high else None,
+    )
+
+
+def log_axis(axis: Any, values: NDArray[np.float64]) -> None:
+    """Make an axis logarithmic with plain numbers as tick labels, where all values are positive."""
+    known = values[np.isfinite(values)]
+    if not len(known) or known.min() <= 0:
+        return
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if known.max() < 100 * known.min() else (1,)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviation (n − 1) over the first axis, the runs; 0 for a single run."""
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
+
+
+def draw_maps(
+    rows: Sequence[Row],
+    measures: Mapping[str, str],
+    *,
+    folder: Path,
+    origin: str,
+    key: str | None = None,
+    prefix: str = "",
+    group: str = "",
+) -> list[FigureEntry]:
+    """Draw and save the figures of rows of maps.
+
+    Args:
+        rows: Result rows; `at.row` names their map.
+        measures: Name → its name in the legend; with `key` a single measure.
+        folder: Where the files go.
+        origin: Model and data, for the captions.
+        key: The key of `at` whose values are the series.
+        prefix: Of the file names.
+        group: Heading in the report.
+
+    Returns:
+        The entries, none where no row has one of the measures.
+    """
+    series: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row["measure"] in measures and row.get("value") is not None:
+            legend = str(row["at"][key]) if key else measures[row["measure"]]
+            series.setdefault(legend, {})[row["at"]["row"]] = row
+    if not series:
+        return []
+    word = next(iter(measures.values())) if key else "accuracy"
+    maps = _maps(series)
+    title = f"{word[0].upper()}{word[1:]}"
+    drawn = {
+        "maps": Drawing(f"{title} after each map", map_dots(series, word), WORDS("dots", word, len(maps), maps[0]))
+    }
+    # `whiten(k)[pooled] on scenes/train:pooled` → map → k, of maps that differ in this one number
+    families: dict[str, dict[str, int]] = {}
+    for name, row in next(iter(series.values())).items():
+        steps = " → ".join(row.get("pipeline") or ())
+        numbers = _NUMBER.findall(steps)
+        if len(numbers) == 1:
+            families.setdefault(f"{_NUMBER.sub('(k', steps)} on {row.get('fitted_on')}", {})[name] = int(numbers[0])
+    curves = [(family, members) for family, members in families.items() if len(members) >= LEAST_FAMILY]
+    for number, (family, members) in enumerate(curves):
+        drawn["maps_curve" + (f"_{number + 1}" if number else "")] = Drawing(
+            f"{title} against k of {family}",
+            map_curve(series, members, word),
+            WORDS("curve", family, len(members), maps[0]),
+        )
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def map_sentences(rows: Sequence[Row], measures: Mapping[str, str], *, key: str | None, label: str = "") -> list[str]:
+    """What maps do to a number: a sentence for each measure, or for each value of `at[key]`, the last one first.
+
+    Args:
+        rows: Result rows; `at.row` names their map, and the first map is the one that others are compared with.
+        measures: Measure → what it is called.
+        key: The key of `at` whose values are told apart.
+        label: The name of the run among several.
+    """
+    sentences = []
+    for measure, what in measures.items():
+        of_measure = [row for row in rows if row["measure"] == measure and row.get("value") is not None]
+        if any("draw" not in row["at"] for row in of_measure):  # the means of several draws
+            of_measure = [row for row in of_measure if "draw" not in row["at"]]
+        for kind in reversed(dict.fromkeys(row["at"].get(key) for row in of_measure)):
+            first, *others = [row for row in of_measure if row["at"].get(key) == kind]
+            above = [row for row in others if row["value"] > first["value"] and differ(row, first)]
+            below = [row for row in others if row["value"] < first["value"] and differ(row, first)]
+            said = {
+                "unknown": any(differ(row, first) is None for row in others),
+                "what": f"{what} on {kind} pairs" if kind else what,
+                "highest": _extreme(above, 1),
+                "lowest": _extreme(below, -1),
+                "ends": [fixed(end(row["value"] for row in others), 3) for end in (min, max)] if others else [],
+            }
+            sentences.append(WORDS("map_effect", label, _told(first), first.get("null_value"), len(others), **said))
+    return sentences
+
+
+def _told(row: Row) -> dict[str, str]:
+    return {"name": row["at"]["row"], "value": plus_minus(row["value"], row.get("standard_error"))}
+
+
+def _extreme(rows: Sequence[Row], sign: int) -> list[dict[str, str]]:
+    """The row of the largest value times sign, and those that it does not differ from."""
+    best = max(rows, key=lambda row: sign * row["value"], default=None)
+    return (
+        []
+        if best is None
+        else [_told(best), *(_told(row) for row in rows if row is not best and not differ(row, best))]
+    )
+
+
+def _maps(series: Series) -> list[str]:
+    return list(dict.fromkeys(name for members in series.values() for name in members))
+
+
+@styled
+def map_dots(series: Series, word: str) -> Figure:
+    """One line per map, one marker per series; dotted: the first map's value of the first series."""
+    maps = _maps(series)
+    figure, axes = new_axes(0.75 + 0.22 * len(maps))
+    first = next(iter(series.values()))
+    if maps[0] in first:
+        axes.axvline(first[maps[0]]["value"], color=NEUTRAL, linewidth=1, linestyle=DOTTED, gid="baseline")
+    for place, ((legend, members), (color, marker)) in enumerate(zip(series.items(), SIGNS, strict=False)):
+        at = [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members]
+        error_dots(axes, members.values(), at, marker=marker, color=color, label=legend, gid=f"maps:{legend}")
+    name_lines(axes, maps)
+    axes.set(xlabel=word)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    legend_above(figure, axes, columns=3)
+    return figure
+
+
+@styled
+def map_curve(series: Series, members: Mapping[str, int], word: str) -> Figure:
+    """Value against the number in the map's name, on a log axis; dotted: the first map of each series."""
+    figure, axes = new_axes(2.4)
+    for (legend, rows), (color, marker) in zip(series.items(), SIGNS, strict=False):
+        known = sorted((name for name in members if name in rows), key=lambda name: members[name])
+        style = {"fmt": f"-{marker}", "markersize": 3.5, "color": color, "label": legend, "gid": f"curve:{legend}"}
+        error_dots(axes, [rows[name] for name in known], [members[name] for name in known], upright=True, **style)
+        axes.axhline(next(iter(rows.values()))["value"], color=color, linewidth=1, linestyle=DOTTED)
+    axes.set(xscale="log", xlabel="k", ylabel=word, xticks=sorted(members.values()))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    legend_above(figure, axes, columns=4)
+    return figure

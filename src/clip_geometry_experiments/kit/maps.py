@@ -1,0 +1,344 @@
+"""Maps fitted on one named set and applied to others, labeled data sets among them."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from clip_geometry.config import Config, validate
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.embeddings import Embeddings, pair_of
+from clip_geometry.geometry import Measure
+from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.provenance import context, origin_of
+from clip_geometry.measuring.sets import MeasuredSets, named
+from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.results import Record, Row
+from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, parse_pipeline, transforms
+from clip_geometry_experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
+from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+Sets = Mapping[str, Embeddings]
+
+
+class MapConfig(Config):
+    """One map.
+
+    Args:
+        row: Its name in the table.
+        pipeline: Its steps.
+        fit_on: The role of the data that it is fitted on, null if no step learns.
+    """
+
+    row: str
+    pipeline: Steps = ("normalize",)
+    fit_on: str | None = None
+
+    @model_validator(mode="after")
+    def _fitted_somewhere(self) -> Self:
+        if self.learns and self.fit_on is None:
+            raise InputError(f"the map {self.row!r} has steps that learn; say on which data with fit_on")
+        if self.fit_on is not None and not self.learns:
+            raise InputError(f"the map {self.row!r} learns nothing, so fit_on = {self.fit_on!r} means nothing")
+        return self
+
+    @property
+    def learns(self) -> bool:
+        return any(transforms[step.name].fits for step in parse_pipeline(self.pipeline))
+
+
+class MapsConfig(RunConfig):
+    """Keys that every experiment on maps has.
+
+    Args:
+        model: An encoder, null for stored embeddings.
+        maps: The maps, one line of the table each.
+        limit: Use only the first N items of every set.
+        batch_size: Batch size of the encoder.
+        blocks: Blocks of the jackknife over the scored items, with the fitted map held fixed; 0 for no standard errors.
+    """
+
+    ROLES: ClassVar[tuple[str, ...]]  # what maps can be fitted on
+    SCORED: ClassVar[tuple[str, ...]]  # what every map is scored on, or what its score needs
+
+    model: Model | None = None
+    maps: tuple[MapConfig, ...] = Field(min_length=1)
+    limit: int | None = Field(default=None, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    blocks: int = Field(default=BLOCKS, ge=0)
+
+    @property
+    @abstractmethod
+    def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
+        """The data by role."""
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The roles that something is fitted on or scored on."""
+        return frozenset(each.fit_on for each in self.maps if each.fit_on is not None).union(self.SCORED)
+
+    @classmethod
+    @abstractmethod
+    def data_fields(cls) -> set[str]:
+        """The fields that say which data are in the roles."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [each.row for each in self.maps]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"two maps are called {twice!r}; give every row its own name")
+        for each in self.maps:
+            if each.fit_on is not None and each.fit_on not in self.ROLES:
+                near = did_you_mean(each.fit_on, self.ROLES) or f"; known are {', '.join(self.ROLES)}"
+                raise InputError(f"fit_on of the map {each.row!r} is {each.fit_on!r}{near}")
+            if each.fit_on is not None and each.fit_on not in self.sources:
+                raise InputError(f"the map {each.row!r} is to be fitted on {each.fit_on}, but {each.fit_on} is not set")
+        check_sources(self.model, **self.sources)
+        return self
+
+
+class MapsExperiment(Experiment):
+    """A table with one line per map. A cell is one map, so that adding a map computes only that one.
+
+    drawn: measure → its name in the legends of the figures. series_by: if one measure is drawn, the key of `at` whose
+    values are its series. in_brief: measure → what the report's summary calls it, the most important first.
+    """
+
+    drawn: ClassVar[Mapping[str, str]]
+    in_brief: ClassVar[Mapping[str, str]] = {}
+    series_by: ClassVar[str | None] = None
+
+    def sets(self, role: str) -> Sets:
+        """The raw rows in that role."""
+        return self.embeddings(self.config.model, self.config.sources[role])
+
+    def embeddings(self, model: Any, data: DatasetConfig | StoredConfig, only: str | None = None) -> Sets:
+        """The raw rows of any model and data, within the config's limit."""
+        limit, batch_size = self.config.limit, self.config.batch_size
+        return self.workspace.embeddings(model, data, limit=limit, batch_size=batch_size, only=only)
+
+    def fitted(self, each: MapConfig) -> FittedPipeline:
+        """The map fitted on its data; the last one is kept."""
+        if self._last is None or self._last[0] != each:
+            with self.naming(each):
+                self._last = each, fit(each, self.sets(each.fit_on or next(iter(self.config.sources))))
+        return self._last[1]
+
+    _last: tuple[MapConfig, FittedPipeline] | None = None
+
+    @contextmanager
+    def naming(self, each: MapConfig) -> Iterator[None]:
+        """Errors within name the map."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"the map {each.row!r}: {error}") from None
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        words = {"name", "title", "description", "maps"}
+        settings = config.model_dump(mode="json", serialize_as_any=True, exclude=words | config.data_fields())
+        for each in config.maps:
+            roles = dict.fromkeys((*config.SCORED, *filter(None, [each.fit_on])))
+            data = {
+                role: source.model_dump(mode="json") | self.workspace.revisions(config.model, source)
+                for role in roles
+                if (source := config.sources.get(role)) is not None
+            }
+            define = {"map": each.model_dump(mode="json"), "data": data, **settings}
+            yield Cell(define, partial(self.rows, each), each.row)
+
+    @abstractmethod
+    def rows(self, each: MapConfig) -> list[Row]:
+        """The numbers of one map."""
+
+    def scored(self, each: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
+        """Measures of the rows in a role after the map, each with its standard error over the items and null value."""
+        fitted, sets = self.fitted(each), self.sets(role)
+        with self.naming(each):
+            measured = self.measured(moved(fitted, sets))
+            rows = [measured.row(measure, place) for measure in measures for place in measured.places(measure)]
+        shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
+        return [{**shared, **row, "at": {"row": each.row, **at}} for row in rows]
+
+    def measured(self, sets: Sets) -> MeasuredSets:
+        """Sets that a map has moved, to be measured as they are."""
+        return MeasuredSets(sets, (), seed=self.config.seed, blocks=self.config.blocks)
+
+    def share_rows(
+        self, each: MapConfig, name: str, scores: Mapping[str, float], scored: Sets, fitted_on: str | None, **own: Any
+    ) -> list[Row]:
+        """Rows of an evaluator whose numbers are shares of the scored images, with binomial standard errors."""
+        measured = {measure.attribute: measure for measure in named([name])}
+        shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
+        n, d = scored["image"].vectors.shape
+        return [
+            shared
+            | Record(
+                measured[key].name,
+                value,
+                math.sqrt(value * (1 - value) / n),
+                **{"n": n, "d": d, "at": {"row": each.row, "split": "test"}, **own},
+            )
+            for key, value in scores.items()
+            if key in measured
+        ]
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.display.origin import with_options
+
+        config = self.config
+        roles = {role: self.sets(role) for role in config.sources if role in config.used}
+        shared = context(next(iter(roles.values())), seed=config.seed)
+        return {
+            "model": with_options(shared["model"] or "", shared["model_options"]),
+            **{
+                role: f"{origin_of(sets)}, {', '.join(f'{len(side)} {modality}s' for modality, side in sets.items())}"
+                for role, sets in roles.items()
+            },
+            "dimension": next(iter(next(iter(roles.values())).values())).dim,
+            "maps": len(config.maps),
+            "seed": config.seed,
+        }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Any]") -> list[str]:
+        """For each number of `in_brief`: its value without a map, and the maps that improve and worsen it most."""
+        from clip_geometry_experiments.kit.figures import map_sentences
+
+        found = [(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned]
+        return [
+            sentence
+            for label, rows in found
+            for sentence in map_sentences(rows, cls.in_brief, key=cls.series_by, label=label)
+        ]
+
+    def label(self) -> str:
+        model = self.config.model
+        return ", ".join(filter(None, (self.config.name, model and model.model)))
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.kit.figures import draw_maps
+
+        return draw_maps(
+            self.finished_rows(),
+            self.drawn,
+            key=self.series_by,
+            folder=folder,
+            origin=self.origin_words(),
+            prefix=prefix,
+            group=group,
+        )
+
+    def origin_words(self) -> str:
+        """The end of a caption: model, data, seed."""
+        facts = self.facts()
+        roles = "; ".join(f"{role}: {facts[role]}" for role in self.config.sources if role in facts)
+        return f"{facts['model'] or 'stored embeddings'}; {roles}; d = {facts['dimension']}; seed {self.config.seed}."
+
+
+class ProbeConfig(MapsConfig):
+    """Keys of a probe. A map's fit_on is "pairs"; "train" or "test", the images of the probe with the prompts of their
+    classes; or "prompts", the prompts alone.
+
+    Args:
+        pairs: images and captions that maps can be fitted on, null for none.
+        probe: labeled images with splits "train" and "test", and a prompt; or stored embeddings of both splits, as
+            {train: {image: …, labels: …, text: …}, test: …}.
+    """
+
+    ROLES: ClassVar = ("pairs", "train", "test", "prompts")
+    SCORED: ClassVar = ("test",)
+
+    pairs: Source | None = None
+    probe: Probe
+
+    @property
+    def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
+        splits = {split: self._split(split) for split in ("test", "train") if split in self.used}
+        pairs = {} if self.pairs is None else {"pairs": self.pairs}
+        prompts = {"prompts": self._split("test")} if "prompts" in self.used else {}
+        return splits | pairs | prompts
+
+    @classmethod
+    def data_fields(cls) -> set[str]:
+        return {"pairs", "probe"}
+
+    def _split(self, split: str) -> DatasetConfig | StoredConfig:
+        if isinstance(self.probe, StoredProbe):
+            if (stored := getattr(self.probe, split)) is None:
+                raise InputError(f"the probe {self.probe.name} has no {split} embeddings; set probe.{split}")
+            return stored
+        values = self.probe.model_dump(mode="json") | {"split": split}
+        return validate(type(self.probe), values, f"probe {self.probe.name}")
+
+
+class PromptedConfig(ProbeConfig):
+    """A probe whose classes have prompts."""
+
+    @model_validator(mode="after")
+    def _prompted(self) -> Self:
+        if not isinstance(self.probe, StoredProbe) and self.probe.prompt is None:
+            raise InputError(f'the probe {self.probe.name} needs a prompt: set probe.prompt, as in "a photo of a {{}}"')
+        return self
+
+
+class ProbeExperiment(MapsExperiment):
+    def sets(self, role: str) -> Sets:
+        found = self._probe(role)
+        return {"text": found["text"]} if role == "prompts" else found
+
+    def _probe(self, role: str) -> Sets:
+        found = super().sets(role)
+        stored = isinstance(self.config.probe, StoredProbe) and role != "pairs"
+        return class_prompts(found) if stored and "text" in found else found
+
+    def labeled(self, role: str) -> tuple[Embeddings, Embeddings]:
+        """Images with labels, and their class prompts."""
+        found = self._probe(role)
+        if len(found) < 2 or found["image"].labels is None or found["text"].pair_on != "label":
+            raise InputError(
+                f"the probe {self.config.probe.name} has to be labeled images with class prompts; set probe.prompt, "
+                'as in "a photo of a {}"'
+            )
+        return found["image"], found["text"]
+
+
+def fit(each: MapConfig, sets: Sets) -> FittedPipeline:
+    """Fit a map on raw rows.
+
+    Args:
+        each: The map; steps that learn from pairs use all pairs of the sets.
+        sets: The rows. A map fitted on one set alone applies to every modality.
+
+    Raises:
+        InputError: If a step is for a modality that is not there.
+    """
+    steps, rows, pairs = parse_pipeline(each.pipeline), {name: side.vectors for name, side in sets.items()}, None
+    origin = origin_of(sets)
+    if len(sets) == 1:
+        ((modality, alone),) = rows.items()
+        if other := next((step for step in steps if step.scope not in (None, modality)), None):
+            raise InputError(f"it has {other}, but {each.fit_on} has {modality} rows only")
+        steps, rows = tuple(replace(step, scope=None) for step in steps), {ANY: alone}
+        origin += f":{modality}"
+    else:
+        pairs = pair_of(sets)
+    return Pipeline(steps).fit(rows, pairs, origin=origin)
+
+
+def moved(fitted: FittedPipeline, sets: Sets) -> dict[str, Embeddings]:
+    """The sets after the map. Raises InputError if the map refuses to move them."""
+    if fitted.refusal:
+        raise InputError(fitted.refusal)
+    after = fitted.transform({modality: side.vectors for modality, side in sets.items()})
+    return {modality: replace(side, vectors=after[modality]) for modality, side in sets.items()}

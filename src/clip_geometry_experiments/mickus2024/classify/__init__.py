@@ -1,0 +1,229 @@
+"""Embeddings trained under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clip_geometry.config import digest
+from clip_geometry.display.table import read_explanations
+from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.results import Row
+from clip_geometry_experiments.kit.base import Cell, Experiment, distinct_labels, experiments
+from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
+from clip_geometry_experiments.mickus2024.classify.rows import (
+    SHUFFLED,
+    correlated,
+    correlation_rows,
+    curves_of,
+    deviation_rows,
+    size_rows,
+    state_row,
+)
+from clip_geometry_experiments.mickus2024.classify.task import Loaded, load, revisions
+from clip_geometry_experiments.mickus2024.classify.training import (
+    ClassificationTrainer,
+    Model,
+    StateCallback,
+    recorded_updates,
+)
+from clip_geometry_experiments.tasks import Task, load_task
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+
+class Classify(Experiment):
+    """Figures 2-4 and tables 1-3 of Mickus et al. 2024: the embeddings are parameters, with one linear layer on them.
+
+    A cell is a seed, and each of its records holds all recorded states of one number: `trajectory`, at the updates 0,
+    every, … and the last, whose value is the record's. Every seed is trained again with shuffled labels. The last cell
+    pools the seeds.
+    """
+
+    Config = ClassifyConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "embeddings trained under a classifier: silhouette, IsoScore and the objectives in every state"
+
+    @cached_property
+    def _task(self) -> Task | None:
+        return None if self.config.task is None else load_task(self.config.task)
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        return load(self.config, self.workspace, self._task)
+
+    # --- cells
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        for of in ("a seed", f"a seed, {SHUFFLED}") if config.shuffled else ("a seed",):
+            for seed in config.seeds:
+                define = {"measure": "classify", "of": of, "classifier_seed": seed, **self._shared}
+                what = f"seed {seed}{of.removeprefix('a seed')}"
+                yield Cell(define, partial(self._seed_rows, digest(define), seed, shuffled=of != "a seed"), what)
+        define = {"measure": "classify", "of": "all seeds", "seeds": list(config.seeds), **self._shared}
+        yield Cell(define | ({"null": SHUFFLED} if config.shuffled else {}), self._pooled_rows, "all seeds")
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """What all numbers depend on besides the seeds."""
+        unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
+        if self.config.random_classes is None:
+            unused.add("random_classes")  # it came later: cells computed before keep their names
+        left_out = {"name", "title", "description", "seeds", "shuffled", *unused}
+        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        return settings | revisions(self.config, self.workspace, self._task)
+
+    def _seed_rows(self, key: str, seed: int, *, shuffled: bool) -> list[Row]:
+        """key: of the cell, which the checkpoint is named after. shuffled: train labels that were dealt at random, and
+        record only what correlations are of."""
+        remove_finished(self.workspace.folder)
+        config, loaded = self.config, self.loaded
+        trainer = ClassificationTrainer(
+            loaded.trained.shuffled(seed) if shuffled else loaded.trained,
+            config.training,
+            updates=config.updates,
+            seed=seed,
+            unseen=None if shuffled else loaded.unseen,
+            device=resolve_device(getattr(self.workspace, "device", "auto")),
+        )
+        measures = correlated(config.measures) if shuffled else config.measures
+        trajectory = trainer.run(
+            self._recorded.tolist(),
+            StateCallback(measures, config.sample, config.seed),
+            checkpoint=Checkpoint.of(self.workspace.folder, key),
+            name=f"{loaded.task.name}, seed {seed}{', ' + SHUFFLED if shuffled else ''}",
+        )
+        if shuffled:
+            trajectory = {
+                place._replace(examples=SHUFFLED): values
+                for place, values in trajectory.items()
+                if place.layer != "output"
+            }
+        rows: list[Row] = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
+        rows += [] if shuffled else correlation_rows(config, curves_of(rows), seed)
+        return [{**loaded.context, "updates": config.updates, "seeds": 1, **row} for row in rows]
+
+    def _pooled_rows(self) -> list[Row]:
+        """Computed from the seeds' records, which are written by now."""
+        config, curves = self.config, curves_of(self.finished_rows())
+        rows = [
+            *correlation_rows(config, curves, "all"),
+            *deviation_rows(config, curves),
+            *size_rows(config, self._sizes),
+        ]
+        return [{**self.loaded.context, "updates": config.updates, "seeds": len(config.seeds), **row} for row in rows]
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        task = self.loaded.trained
+        parameters = Model(task, self.config.training, seed=0).parameter_count
+        return {"examples": len(task.examples), "items": len(task.items), "parameters": parameters}
+
+    # --- the report
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.display.origin import pipeline_words
+
+        config, loaded = self.config, self.loaded
+        return {
+            "model": self._model,
+            "task": loaded.task.name,
+            "classes": loaded.trained.outputs,
+            **self._sizes,
+            "held-out examples": None if loaded.unseen is None else len(loaded.unseen.examples),
+            "dimension": loaded.trained.items.shape[1],
+            "pipeline": pipeline_words(config.pipeline),
+            "updates": config.updates,
+            "Adam": f"lr {config.lr:g}, betas {config.betas[0]:g} and {config.betas[1]:g}, full batch",
+            "classifier": self._classifier,
+            "measured": f"every {config.measure_every} updates" if config.measure_every > 1 else "every state",
+            "sample of each state": config.sample or "all rows",
+            "seeds of the classifier": list(config.seeds),
+            "null": "the same with shuffled labels" if config.shuffled else None,
+        }
+
+    @property
+    def _recorded(self) -> np.ndarray:
+        """The updates of the recorded states."""
+        return np.array(recorded_updates(self.config.updates, self.config.measure_every))
+
+    @property
+    def _model(self) -> str:
+        from clip_geometry.display.origin import with_options
+
+        row = self.loaded.context
+        return with_options(row["model"] or "unknown model", row["model_options"])
+
+    @property
+    def _classifier(self) -> str:
+        config = self.config
+        if config.loss == "triplet":
+            return "triplet loss, no classifier"
+        kind = "linear classifier" if config.classifier == "linear" else f"two layers, {config.hidden} hidden"
+        scale = "" if config.init_scale == 1 else f", first weights × {config.init_scale:g}"
+        return f"{kind} {'with' if config.bias else 'without'} bias{scale}"
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.display.origin import pipeline_words
+        from clip_geometry_experiments.mickus2024.classify.figures import draw_classify
+
+        remove_finished(self.workspace.folder)
+        config, sizes = self.config, self._sizes
+        facts = (
+            f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
+            f"{self._model}, pipeline: {pipeline_words(config.pipeline)}",
+            f"{self._classifier}, Adam with lr {config.lr:g}",
+            f"seeds {', '.join(map(str, config.seeds))}.",
+        )
+        curves = curves_of(self.finished_rows())
+        return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(facts), prefix=prefix, group=group)
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
+        from clip_geometry_experiments.mickus2024.classify.sentences import sentences
+
+        return sentences(
+            dict(zip(cls._labels(planned), (curves_of(each.finished_rows()) for each in planned), strict=True))
+        )
+
+    @classmethod
+    def _labels(cls, planned: "Sequence[Classify]") -> list[str]:
+        """Of several runs, by what differs between them or from the defaults."""
+        changed = {name for each in planned for name in each.config.options()}
+        labels = distinct_labels([each.label(changed) for each in planned])
+        if len(set(labels)) < len(labels):
+            labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
+        return labels
+
+    @classmethod
+    def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
+        """The figures of several runs (for example of several tasks) in one."""
+        from clip_geometry_experiments.mickus2024.classify.figures import draw_tasks, first_relation
+
+        tasks = {}
+        for label, each in zip(cls._labels(planned), planned, strict=True):
+            if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
+                tasks[label] = (each._recorded, relation)
+        return draw_tasks(tasks, folder=folder, origin=f"Adam with lr {planned[0].config.lr:g}.") if tasks else []
+
+    def label(self, named: Collection[str] = ()) -> str:
+        """named: options that are included at their defaults too."""
+        from clip_geometry.display.origin import option_words, pipeline_words
+
+        config = self.config
+        options = config.options(named)
+        model = f"words:{Path(self._model).name}" if self._model.startswith("words:") else self._model
+        parts = (self.loaded.task.name, model, pipeline_words(config.pipeline), option_words(options))
+        return ", ".join(filter(None, parts))
+
+    def fresh_models(self) -> list[str]:
+        model = self.config.model
+        return [model.model] if model is not None and model.is_fresh else []
+
+
+experiments.add("classify", Classify)

@@ -1,0 +1,136 @@
+"""The config of the classification experiment."""
+
+from collections.abc import Collection
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from clip_geometry.config import Config, validate
+from clip_geometry.geometry import Measure, measures
+from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.transforms import parse_pipeline
+from clip_geometry_experiments.kit.base import Model, RunConfig, Seeds, Source
+from clip_geometry_experiments.kit.stored import check_sources
+from clip_geometry_experiments.tasks.items import TaskChoice
+
+DEFAULT = (
+    "silhouette", "silhouette[sqeuclidean]", "silhouette[cosine]", "isoscore", "isoscore[unbiased]",
+    "participation_ratio", "average_cosine", "objective_silhouette", "objective_isotropy", "objective_classifier",
+)  # fmt: skip
+
+
+def known_measure(name: str) -> Measure:
+    """A measure of rows, or of rows and labels. Raises InputError for any other name."""
+    usable = {key: each for key, each in measures.items() if each.takes in ("rows", "labeled rows")}
+    if name not in usable:
+        hint = did_you_mean(name, usable, listed_by=measures.listed_by)
+        raise InputError(f"{shown(name)} is no measure of one set of rows{hint}")
+    return usable[name]
+
+
+class TrainingConfig(Config):
+    """Model and optimizer.
+
+    Args:
+        lr: learning rate of Adam.
+        betas: of Adam.
+        loss: cross-entropy (binary, per label, for multi-hot labels), or the triplet loss without margin, mean over all
+            triplets, which has no classifier.
+        classifier: linear or two-layer.
+        hidden: width of the two-layer classifier.
+        bias: whether the classifier's layers have one.
+        init_scale: the classifier's first weights and biases are those of torch.nn.Linear times this.
+    """
+
+    lr: float = Field(default=0.001, gt=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    loss: Literal["cross-entropy", "triplet"] = "cross-entropy"
+    classifier: Literal["linear", "two-layer"] = "linear"
+    hidden: int = Field(default=128, ge=1)
+    bias: bool = True
+    init_scale: float = Field(default=1.0, gt=0)
+
+
+class ClassifyConfig(RunConfig, TrainingConfig):
+    """Keys of the experiment.
+
+    Args:
+        model: the encoder, null for stored embeddings.
+        task: a classification task of texts or words. Either task or data is set.
+        data: a data set, or {embeddings: PATH}, whose rows of one modality carry labels.
+        modality: rows of `data` that are trained.
+        pipeline: steps before training; none uses rows as the model gives them. Adam changes every coordinate by lr in
+            the first updates and by less later, whatever the scale of the rows, so that unit rows change more than
+            long ones.
+        limit: use only the first N items of `data` (a task has its own limit).
+        random_classes: deals this many classes of equal size to the examples at random, in place of their labels; null
+            for the labels.
+        updates: steps of Adam, each on all examples.
+        measure_every: updates between recorded states; the first and the last state are always recorded.
+        seeds: of the classifier's first weights; `seed` is that of samples and of the held-out split.
+        sample: rows to measure, sampled again in every state, if there are more; null for all.
+        held_out: share of the examples whose items are not trained, on which the classifier is measured.
+        shuffled: whether each seed is trained a second time, with the labels dealt to other examples at random; what
+            such labels give is the null value of the correlations.
+        measures: of rows, or of rows and labels.
+        batch_size: of the encoder.
+    """
+
+    model: Model | None = None
+    task: TaskChoice | None = None
+    data: Source | None = None
+    modality: Literal["image", "text"] = "image"
+    pipeline: tuple[str, ...] = ()
+    limit: int | None = Field(default=None, ge=3)
+    random_classes: int | None = Field(default=None, ge=2)
+    updates: int = Field(default=1000, ge=1)
+    measure_every: int = Field(default=1, ge=1)
+    seeds: Seeds = (0, 1, 2, 3, 4)
+    sample: int | None = Field(default=None, ge=3)
+    held_out: float = Field(default=0.0, ge=0, lt=1)
+    shuffled: bool = True
+    measures: tuple[str, ...] = Field(default=DEFAULT, min_length=1)
+    batch_size: int = Field(default=64, ge=1)
+
+    @field_validator("pipeline")
+    @classmethod
+    def _known_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(step) for step in parse_pipeline(steps))
+
+    @field_validator("measures")
+    @classmethod
+    def _known_measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            known_measure(name)
+        return tuple(dict.fromkeys(names))
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.task is None) == (self.data is None):
+            raise InputError("set either 'task' (texts with labels) or 'data' (labeled images or captions)")
+        if self.task is not None and self.model is None:
+            raise InputError(f"the items of {self.task.name} have to be embedded; set model")
+        if self.task is not None and self.limit is not None:
+            raise InputError("limit is for 'data'; set task.limit")
+        if self.data is not None:
+            check_sources(self.model, data=self.data)
+        if self.held_out and self.loss == "triplet":
+            raise InputError(
+                "held_out needs a classifier; the triplet loss trains nothing that unseen items go through"
+            )
+        return self
+
+    @property
+    def training(self) -> TrainingConfig:
+        values = self.model_dump(mode="json", include=set(TrainingConfig.model_fields))
+        return validate(TrainingConfig, values, "training")
+
+    def options(self, named: Collection[str] = ()) -> dict[str, Any]:
+        """Settings that differ from the published training, and the modality of `data`, for the `at` of records.
+        named: options that are included at their defaults too."""
+        names = (*TrainingConfig.model_fields, "measure_every", "sample", "held_out", "random_classes")
+        values = {name: getattr(self, name) for name in names}
+        defaults = {name: type(self).model_fields[name].default for name in names}
+        changed = {name: value for name, value in values.items() if value != defaults[name] or name in named}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+        return plain if self.data is None else {"rows": self.modality, **plain}

@@ -1,0 +1,122 @@
+"""From the states of a training to result rows, and back."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clip_geometry.geometry.uncertainty import jackknife
+from clip_geometry.results import Record, Row
+from clip_geometry_experiments.kit import trajectories
+from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig, known_measure
+from clip_geometry_experiments.mickus2024.classify.task import Loaded
+from clip_geometry_experiments.mickus2024.classify.training import Place
+
+SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
+
+KINDS = ("silhouette", "isoscore")  # what is correlated
+SHUFFLED = "shuffled labels"
+
+Values = NDArray[np.float64]
+Curves = dict[Place, Values]  # of each place, (seeds, states)
+
+
+def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequence[float], seed: int) -> Record:
+    """All states of one number in one row: `trajectory`, None where it is undefined; the row's value is the last."""
+    states = trajectories.trajectory(values)
+    n, d = _size(config, loaded, place)
+    at = {**config.options(), SEED: seed, "examples": place.examples, "layer": place.layer}
+    if place.examples == "held out" and place.layer == "input":
+        note, at = "nothing trains these rows: the same in all states", {**at, "update": 0}
+        return Record(place.measure, states[-1], n=n, d=d, at=at, note=note)
+    fields: Row = {"at": {**at, "update": config.updates}, "trajectory": states, "every": config.measure_every}
+    fields |= {} if states[-1] is not None else {"note": "not defined in the last state"}
+    return Record(place.measure, states[-1], n=n, d=d, **fields)
+
+
+def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, int | None]:
+    problem = loaded.unseen if place.examples == "held out" else loaded.trained
+    assert problem is not None  # there is no such place otherwise
+    if place.layer == "output":
+        return len(problem.examples), None
+    unpaired = place.layer == "input" and known_measure(place.measure).takes == "rows"
+    n = len(problem.items if unpaired else problem.examples)
+    d = problem.items.shape[1] if unpaired else problem.width
+    return min(n, config.sample or n), d if place.layer == "input" else config.hidden
+
+
+def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) -> Iterator[Row]:
+    """Correlations over all states of these seeds together, in every layer that is trained.
+
+    Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore. Rows of several
+    seeds have the correlation within each seed in `seed_values`. Their standard error is that of the pooled
+    correlation, by the jackknife over seeds. Where shuffled labels were trained, `null_values` has the correlation
+    within each seed, and the null value is their mean: every seed deals other labels, so pooling its states with those
+    of other seeds would mix their curves.
+    """
+    silhouettes, scores = ([name for name in config.measures if _kind(name) == kind] for kind in KINDS)
+    pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
+    for layer in dict.fromkeys(place.layer for place in curves if place.layer != "output"):
+        for pair in pairs:
+            x, y = (curves[Place(name, layer=layer)] for name in pair)
+            null = [curves[place] for name in pair if (place := Place(name, SHUFFLED, layer)) in curves]
+            at = {**config.options(), SEED: seed, "layer": layer, "of": pair[0], "with": pair[1]}
+            names = ("pearson", "spearman", "pearson_log")
+            for row in trajectories.correlation_rows("classify", x.ravel(), y.ravel(), names, at=at):
+                name = row["measure"].partition(".")[2]
+                yield row if len(x) == 1 else {**row, **_over_seeds(name, x, y, null)}
+
+
+def of_seeds(x: Values, y: Values, name: str = "pearson") -> list[float]:
+    """A correlation over the states of each seed, without those in which it is undefined."""
+    found = (trajectories.correlations(*each)[name] for each in zip(x, y, strict=True))
+    return [each for each in found if each is not None]
+
+
+def _over_seeds(name: str, x: Values, y: Values, null: Sequence[Values]) -> Row:
+    """What a row of several seeds adds to the pooled correlation. null: the curves of shuffled labels, if trained."""
+    found = of_seeds(x, y, name)
+    row: Row = {"seed_values": found}
+    others = [np.arange(len(x)) != seed for seed in range(len(x))]
+    without_each = [trajectories.correlations(x[kept].ravel(), y[kept].ravel())[name] for kept in others]
+    defined = [value for value in without_each if value is not None]
+    if len(defined) == len(x):
+        row["standard_error"] = jackknife(defined)
+    if not null or not (shuffled := of_seeds(null[0], null[1], name)):
+        return row
+    said = [f"{min(values):.3f} to {max(values):.3f}" for values in (found, shuffled) if values]
+    note = f"{said[0]} in single seeds, {said[-1]} with shuffled labels (the null)".replace("-", "\N{MINUS SIGN}")
+    return row | {"null_values": shuffled, "null_value": statistics.fmean(shuffled), "note": note}
+
+
+def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:
+    """Standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest over the states,
+    and their mean."""
+    for place, values in curves.items():
+        told = (place.layer == "output" or _kind(place.measure) in KINDS) and place.examples != SHUFFLED
+        if told and len(values) > 1 and np.isfinite(values).all():
+            at = {**config.options(), "of": place.measure, "examples": place.examples, "layer": place.layer}
+            spread = values.std(axis=0, ddof=1)
+            for name, value in (("largest", spread.max()), ("mean", spread.mean())):
+                yield Record(f"classify.{name}_deviation", float(value), n=len(values), at=at)
+
+
+def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Record]:
+    for name, value in sizes.items():
+        yield Record(f"classify.{name}", value, at=config.options())
+
+
+def curves_of(rows: Iterable[Mapping[str, Any]]) -> Curves:
+    """The states in these rows, NaN where a number is undefined; seeds in the order of the rows."""
+    return trajectories.curves_by(lambda row: Place(row["measure"], row["at"]["examples"], row["at"]["layer"]), rows)
+
+
+def correlated(measures: Sequence[str]) -> tuple[str, ...]:
+    """Those that correlations are of."""
+    return tuple(name for name in measures if _kind(name) in KINDS)
+
+
+def _kind(measure: str) -> str:
+    return measure.partition("[")[0]

@@ -1,0 +1,175 @@
+"""What is classified: items with their first embeddings, and examples that are an item or a pair of items."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.rows import as_rows
+from clip_geometry.measuring.provenance import context, origin_of
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.transforms import parse_pipeline, prepare
+from clip_geometry_experiments.kit.base import RunFolder
+from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
+from clip_geometry_experiments.tasks import Task
+from clip_geometry_experiments.tasks.items import held_out, items_of, labeled_task
+
+
+@dataclass(frozen=True, eq=False)
+class ClassificationTask:
+    """Items, the examples made of them, and the targets of these.
+
+    Args:
+        items: (m, d) float32, the first embeddings of distinct items.
+        examples: (n, s) item numbers, s items for each example.
+        targets: (n,) class numbers 0..k−1, or (n, k) of 0 and 1 if an example has any number of k labels.
+        outputs: k, the outputs of the classifier.
+    """
+
+    items: Float[Tensor, "m d"]
+    examples: Int[Tensor, "n s"]
+    targets: Tensor
+    outputs: int
+
+    @classmethod
+    def of(
+        cls, items: np.ndarray, examples: np.ndarray, labels: np.ndarray, outputs: int | None = None
+    ) -> "ClassificationTask":
+        """From arrays. labels: (n,) integers from 0, or (n, k) of 0 and 1. outputs: as many as the labels need if None.
+        Raises InputError for arrays that do not fit together, and for a single class."""
+        rows = as_rows(np.array(items, dtype=np.float32), name="items")  # a copy: these are trained
+        examples, labels = np.asarray(examples), np.asarray(labels)
+        if examples.ndim != 2 or examples.dtype.kind not in "iu" or not len(examples):
+            raise InputError(f"examples have shape {examples.shape}; expected (n, items of each), item numbers")
+        if examples.min() < 0 or examples.max() >= len(rows):
+            raise InputError(f"examples name items {examples.min()} to {examples.max()}; there are {len(rows)}")
+        if len(labels) != len(examples) or labels.ndim not in (1, 2):
+            raise InputError(f"labels have shape {labels.shape} for {len(examples)} examples; expected one for each")
+        if labels.ndim == 1:
+            if labels.dtype.kind not in "iu" or labels.min() < 0:
+                raise InputError("labels are not whole numbers from 0; number the classes first")
+            needed, targets = int(labels.max()) + 1, torch.from_numpy(labels.astype(np.int64))
+        else:
+            if not np.isin(labels, (0, 1)).all():
+                raise InputError("labels of several columns are 0 or 1; other values were given")
+            needed, targets = labels.shape[1], torch.from_numpy(labels.astype(np.float32))
+        task = cls(rows, torch.from_numpy(examples.astype(np.int64)), targets, outputs or needed)
+        if task.outputs < needed:
+            raise InputError(f"the labels need {needed} outputs; {outputs} were asked for")
+        return task.of_several_classes("")
+
+    def of_several_classes(self, name: str) -> "ClassificationTask":
+        if len(self.classes.unique()) < 2:
+            what = f"the {len(self.examples)} {name} examples".replace("  ", " ")
+            raise InputError(f"{what} are of one class; a silhouette needs at least two")
+        return self
+
+    @property
+    def multi_label(self) -> bool:
+        return self.targets.ndim == 2
+
+    @property
+    def width(self) -> int:
+        """Columns of the classifier's inputs: the embeddings of a pair side by side."""
+        return self.examples.shape[1] * self.items.shape[1]
+
+    @cached_property
+    def classes(self) -> Int[Tensor, " n"]:
+        """Classes for the silhouette, on the CPU: the label, or the distinct vector of labels."""
+        targets = self.targets.cpu()
+        return torch.unique(targets, dim=0, return_inverse=True)[1] if self.multi_label else targets
+
+    def to(self, device: torch.device) -> "ClassificationTask":
+        return ClassificationTask(
+            self.items.to(device), self.examples.to(device), self.targets.to(device), self.outputs
+        )
+
+    def inputs(self, items: Float[Tensor, "m d"], chosen: Tensor | None = None) -> Float[Tensor, "n w"]:
+        """The classifier's inputs for these embeddings of the items; chosen: of some examples only."""
+        return items[self.examples if chosen is None else self.examples[chosen]].flatten(1)
+
+    def shuffled(self, seed: int) -> "ClassificationTask":
+        """The same items and examples with the targets dealt to them at random."""
+        dealt = np.random.default_rng(seed).permutation(len(self.targets))
+        return replace(self, targets=self.targets[torch.from_numpy(dealt)])
+
+    def subset(self, examples: np.ndarray) -> "ClassificationTask":
+        """Some of the examples, with their items."""
+        chosen = self.examples[torch.from_numpy(examples)]
+        items, numbers = torch.unique(chosen, return_inverse=True)
+        return ClassificationTask(self.items[items], numbers, self.targets[torch.from_numpy(examples)], self.outputs)
+
+
+def hold_out(task: ClassificationTask, share: float, seed: int) -> tuple[ClassificationTask, ClassificationTask | None]:
+    """Splits off about a `share` of the examples, whose items occur in no other example; None for share 0.
+
+    Examples that share an item, directly or through others, stay together. Raises InputError if they are linked so
+    closely that none can be held out, and if either subset has a single class.
+    """
+    if share == 0:
+        return task, None
+    held, smallest = held_out(task.examples.tolist(), share, seed)
+    if not held.any():
+        raise InputError(
+            f"held_out = {share:g} of {len(held)} examples: none can be held out, the smallest group that shares "
+            f"items has {smallest}; raise held_out, or set it to 0"
+        )
+    trained, unseen = task.subset(np.flatnonzero(~held)), task.subset(np.flatnonzero(held))
+    return trained.of_several_classes("trained"), unseen.of_several_classes("held-out")
+
+
+class Loaded(NamedTuple):
+    """What is trained, what is held out, and where the embeddings come from. context: fields that all records share."""
+
+    task: Task
+    trained: ClassificationTask
+    unseen: ClassificationTask | None
+    context: Row
+
+
+def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loaded:
+    """task: that of config.task. Raises InputError for data without labels, and for a split that is not possible."""
+    source: Row = {}
+    if config.task is not None and task is not None:
+        rows = workspace.embeddings(
+            config.model, items_of(config.task), limit=None, batch_size=config.batch_size, only="text"
+        )["text"]
+        if len(rows) != len(task.items):
+            raise InputError(f"{len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
+        # the data set called `task` is only the way in which its items are embedded
+        options = config.task.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
+        source = {"dataset": task.name, "data_options": options, "split": config.task.split}
+    else:
+        assert config.data is not None
+        modality = config.modality
+        sets = workspace.embeddings(
+            config.model, config.data, limit=config.limit, batch_size=config.batch_size, only=modality
+        )
+        if modality not in sets:
+            raise InputError(f"{config.data.name} has no {modality} embeddings but {' and '.join(sets)}; set modality")
+        task, first = labeled_task(config.data.name, sets[modality])  # images are items, equal captions are one item
+        rows = sets[modality].take(first)
+    sets, steps = {rows.modality: rows}, parse_pipeline(config.pipeline)
+    prepared = prepare(steps, {rows.modality: rows.vectors}, origin=origin_of(sets))
+    vectors = prepared.sets[rows.modality]
+    labels, outputs = task.labels, len(task.class_names)
+    if (k := config.random_classes) is not None:
+        if k > len(task):
+            raise InputError(f"random_classes = {k}; expected at most one for each of the {len(task)} examples")
+        labels, outputs = np.random.default_rng(config.seed).permutation(np.arange(len(task)) % k), k
+    split = hold_out(ClassificationTask.of(vectors, task.examples, labels, outputs), config.held_out, config.seed)
+    shared = context(sets, steps=steps, fitted_on=prepared.fitted.fitted_on, seed=config.seed)
+    return Loaded(task, *split, shared | source)
+
+
+def revisions(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> dict[str, str]:
+    """What identifies the files behind the embeddings and the labels."""
+    if config.task is None or task is None:
+        assert config.data is not None
+        return workspace.revisions(config.model, config.data)
+    return {**workspace.revisions(config.model, items_of(config.task)), "task_revision": task.revision}

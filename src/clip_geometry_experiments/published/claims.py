@@ -1,0 +1,201 @@
+"""Whether a claim of a paper holds in our runs: decided by a rule, from the numbers that it names."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from clip_geometry.display.numbers import fixed
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.published.comparing import ERRORS, Line, Ours, flat, matches
+from clip_geometry_experiments.published.entries import Claim
+from clip_geometry_experiments.published.tables import in_words, null_text, setup_words, value_text
+
+VERDICTS = {
+    "reproduced": "in the paper's own setup, every number of ours rounds to the printed one, or keeps the stated bound "
+    "beyond two standard errors",
+    "within error": "in the paper's own setup, every number is within two standard errors of the printed one",
+    "agrees elsewhere": "the numbers round to the printed ones, but with another model or other data",
+    "same order": "the sign, the order or the bound is the published one, beyond two standard errors; the sizes differ",
+    "undecided": "the sign, the order or the bound is within two standard errors of its opposite, a number that does "
+    "not round to the printed one has no known error, or ours is no test, for the reason that stands beside it",
+    "differs elsewhere": "the sign, the order or the bound is another one, beyond two standard errors, but with "
+    "another model or other data",
+    "not reproduced": "in the paper's own setup, the sign, the order, the bound or a number is another one, beyond two "
+    "standard errors",
+    "holds": "no number decides it; the named test does, in favor",
+    "does not hold": "no number decides it; the named test does, against",
+    "not run here": "nothing of ours stands beside it, or a single number with another model or other data, which is "
+    "no test; what it needs is named",
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its verdict.
+
+    Args:
+        claim: The claim.
+        published: Its numbers as printed.
+        ours: Ours, and of which setup.
+        verdict: A key of VERDICTS.
+        run: The command or test.
+        needs: What it needs, where it was not run.
+        table: The title of the table of its first number.
+    """
+
+    claim: Claim
+    published: str
+    ours: str
+    verdict: str
+    run: str
+    needs: str = ""
+    table: str = ""
+
+
+def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
+    """Decide a claim.
+
+    Args:
+        claim: The claim.
+        lines: Path of a published number → the number and our values beside it.
+
+    Raises:
+        InputError: If the claim names a number or a variant that does not exist.
+    """
+    if claim.holds is not None:
+        return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
+    named = [_find(claim, name, lines) for name in claim.numbers]
+    pairs = [(line, each) for line, each in named if each is not None]
+    first, ours = named[0][0].entry, [each for _, each in pairs]
+    decimals, published = claim.decimals, [line.entry.published for line, _ in named]
+    shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
+    printed = ", ".join(dict.fromkeys(shown))
+    digits = claim.says not in ("above", "below")  # these are decided by the bound
+    if digits and decimals is not None and any(p.value is not None and decimals < p.decimals for p in published):
+        printed += f" (to {decimals} decimals)"
+    no_test = _no_test(claim, pairs)
+    verdict = "not run here" if len(pairs) < len(named) else _verdict(claim, pairs, no_test)
+    if verdict == "not run here":
+        needs = first.rule.reason or f"needs {first.rule.needs}"
+        return Judged(claim, printed, "", verdict, claim.run or first.command, needs, first.title)
+    run = claim.run or str(ours[0].row.get("command") or "") or first.command
+    values = ", ".join(value_text(each) + (f" ({null})" if (null := null_text(each)) else "") for each in ours)
+    rows = [flat(each.row) for each in ours]
+    setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
+    models, data = (list(dict.fromkeys(in_words(field, row) for row in rows)) for field in ("model", "dataset"))
+    if len(models) == 1 < len(data):  # what they share first: `all-MiniLM-L6-v2, MRPC and RTE`
+        setups = [f"{models[0]}, {', '.join(data[:-1])} and {data[-1]}"]
+    why = f". No test: {no_test}" if no_test else ""
+    return Judged(claim, printed, f"{values} ({'; '.join(setups)}){why}", verdict, run, table=first.title)
+
+
+def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Ours | None]:
+    name, _, less = name.partition(" minus ")
+    if less:
+        return _difference(_find(claim, name, lines), _find(claim, less, lines))
+    path, _, label = name.partition("@")
+    if path not in lines:
+        raise InputError(f"claim {claim.text!r} names {path!r}, which was not published")
+    line = lines[path]
+    if label and label not in [variant.label for variant in line.entry.variants]:
+        raise InputError(f"claim {claim.text!r} names the variant {label!r}, which {path} does not have")
+    found = [
+        ours
+        for ours in line.ours
+        if (not label or ours.variant.label == label) and matches(flat(ours.row), claim.where)
+    ]
+    # the paper's own setup, if it was run
+    return line, next(iter(sorted(found, key=lambda ours: len(ours.unlike))), None)
+
+
+def _difference(one: tuple[Line, Ours | None], other: tuple[Line, Ours | None]) -> tuple[Line, Ours | None]:
+    """The difference of two numbers, printed and ours; errors as if these were independent."""
+    (line, ours), (less, theirs) = one, other
+    printed, subtracted = line.entry.published, less.entry.published
+    if printed.value is None or subtracted.value is None:
+        raise InputError(f"{printed.path} minus {subtracted.path}: words have no difference; expected numbers")
+    text = f"{printed.value - subtracted.value:.{max(printed.decimals, subtracted.decimals)}f}"
+    line = replace(line, entry=replace(line.entry, published=replace(printed, text=text, value=float(text))))
+    if ours is None or theirs is None:
+        return line, None
+    error = None if ours.error is None or theirs.error is None else math.hypot(ours.error, theirs.error)
+    return line, replace(ours, value=ours.value - theirs.value, error=error, null=None, limit=None)
+
+
+def _no_test(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> str:
+    """Why ours, of another setup, decides nothing; "" if it may."""
+    if all(ours.comparable for _, ours in pairs):
+        return ""
+    sizes = {ours.row["n"] for line, ours in pairs if line.entry.rule.depends_on_n}
+    if claim.says in ("above", "below") or len(sizes) < 2:
+        return claim.no_test
+    return f"numbers of {' and '.join(f'{n:,}' for n in sorted(sizes))} rows, which depend on how many these are"
+
+
+def _verdict(claim: Claim, pairs: Sequence[tuple[Line, Ours]], no_test: str) -> str:
+    if no_test:
+        return "undecided"
+    own = all(ours.comparable for _, ours in pairs)
+    decided = {True: "same order", False: "not reproduced" if own else "differs elsewhere", None: "undecided"}
+    if claim.says in ("above", "below"):
+        says = _says(claim, pairs)
+        return "reproduced" if own and says else decided[says]
+    far = [_far(line, ours) for line, ours in pairs]
+    if all(line.agrees(ours) for line, ours in pairs):
+        return "reproduced" if own else "agrees elsewhere"
+    if own and all(each is False for each in far):
+        return "within error"
+    if claim.says:
+        return decided[_says(claim, pairs)]
+    if not own:
+        return "not run here"
+    return "not reproduced" if any(far) else "undecided"
+
+
+def _far(line: Line, ours: Ours) -> bool | None:
+    """Whether ours does not round to the printed number and is beyond its error; None where this is not known."""
+    if line.agrees(ours):
+        return False
+    published, interval = line.entry.published.value, ours.interval
+    return None if published is None or interval is None else not interval[0] <= published <= interval[1]
+
+
+def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
+    """Whether ours say what the claim says; None where the errors leave it open, or are not known."""
+    ours = [each for _, each in pairs]
+    if claim.says in ("above", "below"):
+        sides = [_side(each, claim.bound) for each in ours]
+        wanted = 1 if claim.says == "above" else -1
+        return False if -wanted in sides else True if all(side == wanted for side in sides) else None
+    if claim.says == "order":
+        order = _published_order(claim, [line.entry.published.value for line, _ in pairs])
+    else:  # the first against each of the others
+        order = [(0, k) if claim.says == "first lowest" else (k, 0) for k in range(1, len(ours))]
+    steps = [_step(ours[a], ours[b]) for a, b in order]
+    return False if -1 in steps else True if steps and all(step == 1 for step in steps) else None
+
+
+def _side(ours: Ours, bound: float) -> int:
+    """1 above a bound, −1 below it, 0 where the interval has it or is not known."""
+    if ours.interval is None:
+        return 0
+    low, high = ours.interval
+    return 1 if low > bound else -1 if high < bound else 0
+
+
+def _step(one: Ours, other: Ours) -> int:
+    """1 where the other is larger, −1 where it is smaller, 0 within two standard errors or if these are not known."""
+    if one.error is None or other.error is None:
+        return 0
+    step, error = other.value - one.value, math.hypot(one.error, other.error)
+    return 1 if step > ERRORS * error else -1 if step < -ERRORS * error else 0
+
+
+def _published_order(claim: Claim, published: Sequence[float | None]) -> list[tuple[int, int]]:
+    """Places (smaller, larger) of all printed numbers that differ. Raises InputError where words were printed."""
+    known = [value for value in published if value is not None]
+    if len(known) < len(published):
+        raise InputError(f"claim {claim.text!r} says 'order' of words, which have none; expected numbers")
+    pairs = [(a, b) for a, b in combinations(range(len(known)), 2) if known[a] != known[b]]
+    return [(a, b) if known[a] < known[b] else (b, a) for a, b in pairs]

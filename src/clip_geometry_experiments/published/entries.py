@@ -1,0 +1,282 @@
+"""The ledger of a paper: for every published number our results beside it, or why there are none."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from clip_geometry.config import Config, read_yaml, validate
+from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry_experiments.published.published import Published, papers, published
+
+FACTORS = {"": 1.0, "percent": 100.0}
+FOLDER = Path(__file__).parent
+
+Scalar = bool | int | float | str | None
+Where = dict[str, Scalar | tuple[Scalar, ...]]
+
+
+class Variant(Config):
+    """One of several of our rows beside the same number.
+
+    Args:
+        label: Distinguishes it from the others.
+        where: Selectors, beside those of the rule.
+        cause: Why it differs, in a few words.
+        aside: It is not what was published and stands in the row of the variant that is.
+    """
+
+    label: str
+    where: Where = Field(default_factory=dict)
+    cause: str = ""
+    aside: bool = False
+
+
+class Rule(Config):
+    """The rule for a section of published.yaml, or for one label in it.
+
+    Args:
+        config: configs/<this>.yaml computes ours (several are possible); its run is named with "-" for "/".
+        reason: Why nothing here computes it, one sentence.
+        where: Selectors of result rows, see `comparing`.
+        same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy. Without any
+            the source does not name its setup, and every row is a proxy.
+        differs: What to say where a row does not fulfill one of `same`, or of the `setup` that is not named; {} stands
+            for our value.
+        cause: Why ours differs, in a few words: it stands beside the number.
+        note: The long explanation, below the table.
+        needs: What the paper's own setup needs.
+        arguments: Arguments of `clip-geometry run` for the paper's own setup, null if nothing here can run it.
+        unit: The printed unit.
+        depends_on_n: The number depends on the number of rows, so that numbers of other `n` have no order.
+        variants: Several rows of ours beside the number.
+    """
+
+    config: Annotated[
+        tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else tuple(given))
+    ] = ()
+    reason: str = ""
+    where: Where = Field(default_factory=dict)
+    same: Where = Field(default_factory=dict)
+    differs: dict[str, str] = Field(default_factory=dict)
+    cause: str = ""
+    note: str = ""
+    needs: str = ""
+    arguments: str | None = ""
+    unit: Literal["", "percent"] | None = None
+    depends_on_n: bool = False
+    variants: tuple[Variant, ...] = ()
+
+
+class Section(Rule):
+    """The rule for a section of published.yaml.
+
+    Args:
+        title: Its heading.
+        match: The fields of a result row that hold the labels of a number, null for a label that is no field.
+        positions: Names of the positions in a list.
+        names: Labels in words, for readers; a label without an entry is shown as it is.
+        labels: What a label adds to the rule, or replaces.
+    """
+
+    title: str
+    match: tuple[str | None, ...] = ()
+    positions: tuple[str, ...] = ()
+    names: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, Rule] = Field(default_factory=dict)
+
+
+class Finding(Config):
+    """A statement about the numbers of a paper.
+
+    Args:
+        title: The statement.
+        text: What it rests on. Numbers of ours are `{{ ours(RUN, KEY, **SELECTORS) }}`, see `pages`, or are asserted by
+            a test of the evidence.
+        evidence: Tests, commands and sources.
+        article: Its page in docs/findings, without the ending, "" where it has none.
+    """
+
+    title: str
+    text: str
+    evidence: tuple[str, ...] = Field(min_length=1)
+    article: str = ""
+
+
+class Claim(Config):
+    """A claim of a paper, which the numbers that it names decide (`claims.judge`), or a test.
+
+    Args:
+        text: The claim, one sentence, and how far ours tests it. Numbers of ours are written as in a finding.
+        numbers: Paths of published numbers, `SECTION.LABEL.…`, each with the label of a variant after "@" where ours
+            has several. "PATH minus PATH" is the difference of two numbers.
+        where: Selects the setup of ours that is compared, as in `Rule`; all numbers are of the same setup.
+        says: The claim beyond the sizes: the numbers are in the published order, only the first is compared with each
+            of the others, or they are all above or below a bound.
+        bound: That of `above` and `below`.
+        no_test: Why ours decides nothing without the paper's own setup, such as a choice of ours that decides the sign.
+        decimals: Show the printed numbers to this precision. The verdict is of all that were printed.
+        holds: For a claim that is no number: whether the test named in `run` shows it or refutes it.
+        run: The command or test, if not that of the rows.
+    """
+
+    text: str
+    numbers: tuple[str, ...] = ()
+    where: Where = Field(default_factory=dict)
+    says: Literal["", "order", "first lowest", "first highest", "above", "below"] = ""
+    bound: float = 0.0
+    no_test: str = ""
+    decimals: int | None = None
+    holds: bool | None = None
+    run: str = ""
+
+
+class Ledger(Config):
+    """A paper: the question that it asks, its main claims, what its numbers turn out to be, the rules of its tables."""
+
+    asks: str = ""
+    claims: tuple[Claim, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    sections: dict[str, Section]
+
+
+def ledger_file(paper: str) -> Path:
+    return FOLDER / f"{paper}.yaml"
+
+
+@cache
+def read_ledger(path: Path) -> Ledger:
+    """Read a ledger strictly: an unknown key is an error that names the nearest known one."""
+    return validate(Ledger, read_yaml(path), f"ledger {path.name}")
+
+
+def combined(rules: Sequence[Rule]) -> Rule:
+    """Merge rules, the more specific ones last: selectors add up, everything else is replaced.
+
+    A reason replaces a config, and a config replaces a reason. `Entry` collects causes and notes.
+    """
+    values: dict[str, Any] = {}
+    for rule in rules:
+        given = {key: getattr(rule, key) for key in Rule.model_fields if key in rule.model_fields_set}
+        if {"config", "reason"} & given.keys():
+            values |= {"config": (), "reason": ""}
+        both = {key: {**values.get(key, {}), **given.get(key, {})} for key in ("where", "same", "differs")}
+        values |= given | both
+    return Rule(**values)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A published number and the rule for it.
+
+    Args:
+        published: The number.
+        title: That of its section.
+        label: The number in words: "CLIP, I1 of texts".
+        rule: Its rule.
+        causes: Those of its section and of its labels.
+        notes: Likewise.
+    """
+
+    published: Published
+    title: str
+    label: str
+    rule: Rule
+    causes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Names of the runs that compute ours."""
+        return tuple(config.replace("/", "-") for config in self.rule.config)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants of our number, with complete selectors."""
+        variants = self.rule.variants or (Variant(label=""),)
+        return tuple(each.model_copy(update={"where": {**self.rule.where, **each.where}}) for each in variants)
+
+    @property
+    def factor(self) -> float:
+        """published = factor × ours."""
+        return FACTORS[self.rule.unit or ""]
+
+    @property
+    def command(self) -> str:
+        """The command for the paper's own setup, "" where there is none."""
+        if not self.rule.config or self.rule.arguments is None:
+            return ""
+        return " ".join(filter(None, ("clip-geometry run", f"configs/{self.rule.config[0]}.yaml", self.rule.arguments)))
+
+
+@cache
+def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
+    """One entry for every number of a paper, in the order of published.yaml.
+
+    Args:
+        paper: Name of the paper.
+        file: Its ledger, if not the package's own. A number that it does not name has neither config nor reason.
+
+    Raises:
+        InputError: If the ledger names what was not published, or selects nothing.
+    """
+    file = file or ledger_file(paper)
+    leaves = published(paper)
+    ledger = read_ledger(file) if file.exists() else Ledger(sections={})
+    _require_known(file, "section", ledger.sections, dict.fromkeys(leaf.section for leaf in leaves))
+    found = []
+    for leaf in leaves:
+        section = ledger.sections.get(leaf.section)
+        if section is None:
+            found.append(Entry(leaf, leaf.section, ", ".join(leaf.keys) or leaf.section, Rule()))
+            continue
+        if section.positions and leaf.keys:
+            names = dict(zip(map(str, range(len(section.positions))), section.positions, strict=True))
+            leaf = replace(leaf, keys=(*leaf.keys[:-1], names.get(leaf.keys[-1], leaf.keys[-1])))
+        # the row says more than the column
+        rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
+        by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
+        rule = combined([Rule(where=by_label), *rules])
+        label = ", ".join(section.names.get(key, key) for key in leaf.keys) or section.title
+        causes, notes = (tuple(filter(None, (getattr(each, name) for each in rules))) for name in ("cause", "note"))
+        entry = Entry(leaf, section.title, label, rule, causes, notes)
+        if bool(rule.config) == bool(rule.reason):
+            raise InputError(f"ledger {file.name}: {leaf.path} needs either a config or a reason")
+        if rule.config and not all("measure" in variant.where for variant in entry.variants):
+            raise InputError(f"ledger {file.name}: {leaf.path} selects no 'measure' in its where")
+        found.append(entry)
+    for name, section in ledger.sections.items():
+        labels = {key for entry in found if entry.published.section == name for key in entry.published.keys}
+        _require_known(file, f"label of {name}", (*section.labels, *section.names), labels)
+    return tuple(found)
+
+
+def findings(paper: str) -> tuple[Finding, ...]:
+    return read_ledger(ledger_file(paper)).findings if has_ledger(paper) else ()
+
+
+def claims(paper: str) -> tuple[Claim, ...]:
+    return read_ledger(ledger_file(paper)).claims if has_ledger(paper) else ()
+
+
+def asks(paper: str) -> str:
+    return read_ledger(ledger_file(paper)).asks if has_ledger(paper) else ""
+
+
+def has_ledger(paper: str) -> bool:
+    return ledger_file(paper).exists()
+
+
+def all_entries() -> list[Entry]:
+    return [entry for paper in papers() if has_ledger(paper) for entry in entries(paper)]
+
+
+def _require_known(file: Path, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+            raise InputError(f"ledger {file.name}: unknown {kind} {name!r}{hint}")

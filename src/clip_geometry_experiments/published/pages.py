@@ -1,0 +1,135 @@
+"""The pages in docs/papers/: the claims of a paper with a verdict, what its numbers turn out to be, and all numbers."""
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from clip_geometry.display.numbers import MISSING, plus_minus, to_error
+from clip_geometry.display.words import filled, render
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry_experiments.published.claims import VERDICTS, Judged, judge
+from clip_geometry_experiments.published.comparing import Line, compare, flat, matches
+from clip_geometry_experiments.published.entries import asks, claims, entries, findings, has_ledger
+from clip_geometry_experiments.published.published import papers
+from clip_geometry_experiments.published.tables import tables
+
+HERE = Path(__file__).parent
+
+
+def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Line]:
+    """A line for every published number, with all that was recorded for it, from every run; untrained models last."""
+    lines = []
+    for entry in entries(paper):
+        found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
+        beside = [ours for line in found for ours in line.ours]
+        lines.append(Line(entry, tuple(sorted(beside, key=lambda ours: "/fresh" in str(ours.row.get("model"))))))
+    return lines
+
+
+def paper_pages(
+    recorded: Mapping[str, Sequence[Row]], articles: Mapping[str, Sequence[Row]] | None = None
+) -> dict[str, str]:
+    """Name of a page in docs/papers/ → its text: a page for each paper, and the index.
+
+    Args:
+        recorded: Name of a run → its recorded rows.
+        articles: The same of what was recorded for the articles, which the text of a finding may refer to.
+    """
+
+    def ours(run: str, key: str = "value", **where: Any) -> str:
+        return _recorded_text([*recorded.get(run, ()), *(articles or {}).get(run, ())], key, where)
+
+    about: list[dict[str, Any]] = []
+    for paper in filter(lambda paper: has_ledger(paper.name), papers().values()):
+        lines = all_lines(paper.name, recorded)
+        by_path = {line.entry.published.path: line for line in lines}
+        own = sum(line.comparable for line in lines)
+        others = sum(bool(line.ours) for line in lines) - own
+        reasons = sum(bool(line.entry.rule.reason) for line in lines)
+        judged = [
+            judge(claim.model_copy(update={"text": filled(claim.text, ours=ours)}), by_path)
+            for claim in claims(paper.name)
+        ]
+        counted = Counter(each.verdict for each in judged)
+        about.append(
+            {
+                "paper": paper,
+                "asks": asks(paper.name),
+                "counts": (len(lines), own, others, reasons, len(lines) - own - others - reasons),
+                "claims": judged,
+                "verdicts": {verdict: counted[verdict] for verdict in VERDICTS if counted[verdict]},
+                "findings": [
+                    each.model_copy(update={"text": filled(each.text, ours=ours)}) for each in findings(paper.name)
+                ],
+                "tables": tables(lines),
+            }
+        )
+    shared = {
+        "wrapped": _wrapped,
+        "meaning": VERDICTS,
+        "cited": _cited,
+        "escaped": _escaped,
+        "run_words": _run_words,
+    }
+    pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
+    pages["index"] = render(HERE / "papers.md.j2", papers=about, **shared)
+    return {f"{name}.md": page for name, page in pages.items()}
+
+
+def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> str:
+    """The number of the one row that fulfills selectors, whose dots are written as two underscores; with its error.
+
+    key: "value", "null_value", or a list such as "seed_values", of which it is the mean with its error. A pooled
+    value whose error was not recorded has as many digits as their mean. An en dash where nothing was recorded.
+    """
+    selectors = {name.replace("__", "."): value for name, value in where.items()}
+    found = {(str(row.get(key)), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
+    if not rows:
+        return MISSING
+    if len(found) != 1:
+        raise InputError(f"a finding names {len(found)} recorded rows by {selectors}; expected one")
+    (row,) = found.values()
+    values = row[key] if key.endswith("_values") else row.get("seed_values", ())
+    error_of_mean = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+    if key.endswith("_values"):
+        return plus_minus(fmean(values), error_of_mean)
+    error = row.get("standard_error") if key == "value" else None
+    return to_error(row[key], error_of_mean) if error is None else plus_minus(row[key], error)
+
+
+def _wrapped(text: str) -> str:
+    """Filled to 120 columns; the lines of a list item are indented."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(_escaped(text), 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _escaped(text: str) -> str:
+    """Two of these stars in a paragraph would be emphasis."""
+    return text.replace("IsoScore*", r"IsoScore\*")
+
+
+def anchor(title: str) -> str:
+    """Of a heading, as GitHub and Python-Markdown make it."""
+    return re.sub(r"[^\w\s-]", "", title.lower()).replace(" ", "-")
+
+
+def _run_words(judged: Judged) -> str:
+    """What runs the numbers of a claim, short enough for a table: the config, and where its options are."""
+    if judged.run.startswith("tests/"):
+        return f"`pytest {judged.run.partition('::')[0]}`"
+    _, _, command = judged.run.partition("configs/")
+    config, _, options = command.partition(" ")
+    name = f"`{Path(config).stem}`" if config else ""
+    where = anchor(judged.table) if judged.verdict == "not run here" else "setups"
+    return ", ".join(filter(None, (name + f" ([options](#{where}))" * bool(options), judged.needs)))
+
+
+def _cited(evidence: Sequence[str]) -> str:
+    """Tests and bare commands as code."""
+    code = re.compile(r"tests/|clip-geometry run (?!.*, [a-z]+ )")
+    return ", ".join(f"`{each}`" if code.match(each) else each for each in evidence)

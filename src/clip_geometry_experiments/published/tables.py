@@ -1,0 +1,242 @@
+"""Published beside ours, as tables of text: for the pages in docs/papers/ and for the report of a run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from clip_geometry.config import read_yaml
+from clip_geometry.display.numbers import MISSING, fixed, plus_minus, to_error
+from clip_geometry.display.origin import option_words, pipeline_words, with_options
+from clip_geometry.results import ORIGIN, Row
+from clip_geometry_experiments.published.comparing import Line, Ours, compare, fits, flat
+from clip_geometry_experiments.published.entries import Rule
+
+NAMES = Path(__file__).with_name("names.yaml")
+# What differs is said in this order: what decides how far a number can be trusted, then what it is a number of.
+ORDER = ("updates", "seeds", "at.seeds", "n", "at.sample", "at.probes", "model", "dataset", "fitted_on", "split")
+MOST_DECIMALS = 4  # of a difference, however many are printed
+# keys of `at` that the published labels or the differences already state
+LABELS = (
+    "row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with", "estimator", "zeta",
+    "method", "lambda", "training.seed", "metric", "seeds", "rows", "components", "sample", "probes",
+)  # fmt: skip
+SAME_ROWS = (*ORIGIN, "at", "n", "d")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One row of a table. first: whether it is the first of its published number. cause: what differs from the paper's
+    setup, settings first, and why the number differs, in a few words."""
+
+    label: str
+    published: str
+    ours: str = MISSING
+    difference: str = MISSING
+    cause: str = ""
+    how: str = ""
+    size: str = ""
+    setup: str = ""
+    first: bool = True
+
+
+@dataclass
+class Table:
+    """A table of a paper.
+
+    Args:
+        title: Its heading.
+        rows: Its rows, of the numbers that ours stand beside.
+        setups: Letter → model, data and run of ours; one legend for all tables of a page.
+        notes: Long explanations, each in the first table that it belongs to.
+        missing: What the paper's own setups need, where they were not run → the numbers with nothing of ours beside;
+            in the first table that needs it, and wherever such numbers are.
+        reasons: Why nothing here computes a number → these numbers.
+    """
+
+    title: str
+    rows: list[Cells] = field(default_factory=list)
+    setups: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    reasons: dict[str, list[str]] = field(default_factory=dict)
+
+
+def tables(lines: Iterable[Line]) -> list[Table]:
+    """One for each section of a paper, in the order of the lines, with one legend of setups."""
+    found: dict[tuple[str, str], Table] = {}
+    setups: dict[str, str] = {}
+    said: set[str] = set()
+    for line in lines:
+        entry = line.entry
+        table = found.setdefault((entry.published.paper, entry.published.section), Table(entry.title, setups=setups))
+        needs = [f"it needs {entry.rule.needs}"] if entry.rule.needs else []
+        wanted = ": ".join(needs + ([f"`{entry.command}`"] if entry.command else []))
+        number = (
+            [] if line.ours else [" ".join((*([entry.label] if entry.published.keys else []), entry.published.shown))]
+        )
+        if entry.rule.reason:
+            table.reasons.setdefault(entry.rule.reason, []).extend(number)
+        elif not line.comparable and (number or wanted not in said):
+            table.missing.setdefault(wanted, []).extend(number)
+        if line.ours:
+            table.notes += [note for note in entry.notes if note not in said]
+            said.update(entry.notes)
+        said.add(wanted)
+        shown, asides = _apart(line)
+        table.rows += [_cells(table, line, ours, shown[:k], asides[k]) for k, ours in enumerate(shown)]
+    return list(found.values())
+
+
+def beside(rows: Sequence[Row], run: str) -> list[Table]:
+    """The tables for the report of a run: the published numbers that its rows stand beside."""
+    return tables(line for line in compare(rows, run) if line.ours)
+
+
+def value_text(ours: Ours) -> str:
+    """A value of ours with its error, a share of 0 or 1 with its limit; counts as they are."""
+    if ours.limit is not None:
+        return f"{ours.value:.0f} (95% limit {fixed(ours.limit, 1)})"
+    counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
+    return f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
+
+
+def null_text(ours: Ours) -> str:
+    """`null 8.8`, to the decimals of the value; "" without one."""
+    if ours.null is None:
+        return ""
+    pooled = "" if ours.row.get("null_value") is not None else "pooled "
+    return f"{pooled}null {to_error(ours.null, ours.error, ours.value)}"
+
+
+def setup_words(row: Row) -> str:
+    """`CLIP ViT-B/16, 500 COCO pairs`."""
+    fields = flat(row)
+    return ", ".join(in_words(name, fields) for name in ("model", "dataset") if fields.get(name))
+
+
+def in_words(key: str, fields: dict) -> str:
+    """A field of a flat row in words: numbers with commas, known names as names.yaml has them."""
+    value = fields.get(key)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}"
+    asked = [str(value)]
+    if key == "fitted_on":
+        return in_words("dataset", {"dataset": str(value).partition("/")[0]})
+    if key == "dataset" and "data_options.path" in fields:
+        asked.insert(0, f"{value}:{fields['data_options.path']}")
+    words = [word for name in asked for wanted, word in _names().get(key, {}).items() if fits(name, wanted)]
+    return next(iter(words), "none" if value is None else str(value))
+
+
+def differences(ours: Ours, rule: Rule) -> str:
+    """What differs from the paper's setup, in words, settings first.
+
+    Other data have other options, another split and another prompt: none of these is a difference of its own then.
+    """
+    fields = flat(ours.row)
+    told = [
+        key
+        for key in ours.unlike
+        if not ("dataset" in ours.unlike and (key.startswith("data_options.") or key == "split"))
+    ]
+    told.sort(key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER))
+    phrases = [rule.differs.get(key, f"another {key}").format(in_words(key, fields)) for key in told]
+    return "; ".join(dict.fromkeys(phrases))
+
+
+def _apart(line: Line) -> tuple[list[Ours], list[list[Ours]]]:
+    """The values with a row of their own, and for each the variants that stand aside in it: those of the same rows that
+    follow it in the ledger, or precede it where it is the first."""
+    labels = [variant.label for variant in line.entry.variants]
+    shown = [ours for ours in line.ours if not ours.variant.aside]
+    asides: list[list[Ours]] = [[] for _ in shown]
+    for ours in line.ours:
+        if ours.variant.aside:
+            hosts = [k for k, each in enumerate(shown) if _same_rows(each, ours)]
+            place = labels.index(ours.variant.label)
+            before = [k for k in hosts if labels.index(shown[k].variant.label) < place]
+            if hosts:
+                asides[(before or hosts[:1])[-1]].append(ours)
+            else:
+                shown, asides = [*shown, ours], [*asides, []]
+    return shown, asides
+
+
+def _same_rows(one: Ours, other: Ours) -> bool:
+    return all(one.row.get(key) == other.row.get(key) for key in SAME_ROWS)
+
+
+@cache
+def _names() -> dict[str, dict[str, str]]:
+    return read_yaml(NAMES)
+
+
+def _cells(table: Table, line: Line, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]) -> Cells:
+    value = value_text(ours)
+    printed = min(line.entry.published.decimals, MOST_DECIMALS)
+    decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
+    difference = MISSING
+    # How far chance is from a trained model tells nothing, nor how far an accuracy is from one among other classes.
+    untrained = "/fresh" in str(ours.row.get("model"))
+    other_classes = line.entry.rule.unit == "percent" and "dataset" in ours.unlike
+    if (exact := line.difference(ours)) is not None and (ours.comparable or not (untrained or other_classes)):
+        text = fixed(exact, decimals)
+        difference = text if text.startswith("−") or not float(text) else f"+{text}"
+    letters = {setup: letter for letter, setup in table.setups.items()}
+    if (setup := _setup(ours)) not in letters:  # A, B, …, Z, A2, B2, …
+        round_, place = divmod(len(letters), 26)
+        letters[setup] = chr(ord("A") + place) + (str(round_ + 1) if round_ else "")
+        table.setups[letters[setup]] = setup
+    # said once for a number and a setup
+    repeated = any(_setup(each) == setup and each.unlike == ours.unlike for each in above)
+    unlike = "" if repeated else differences(ours, line.entry.rule)
+    causes = () if repeated else line.entry.causes
+    return Cells(
+        label=line.entry.label,
+        published=line.entry.published.shown,
+        ours=value,
+        difference=difference + (" ✓" if line.agrees(ours) else ""),
+        cause="; ".join(filter(None, (unlike, *causes, ours.variant.cause))),
+        how=_how(line, ours, above[-1] if above else None, asides),
+        size=" × ".join(str(ours.row[key]) for key in ("n", "d") if ours.row.get(key) is not None),
+        setup=letters[setup],
+        first=not above,
+    )
+
+
+def _how(line: Line, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> str:
+    """The variant, the pipeline, what it was fitted on, and what else distinguishes the row; only the variant if the
+    line above is of the same rows. The variants aside follow in parentheses."""
+    row = ours.row
+    others = ", ".join(f"{each.variant.label} {value_text(each)}" for each in asides)
+    others = f" ({others})" if others else ""
+    if above is not None and ours.variant.label and _same_rows(ours, above):
+        return ours.variant.label + others
+    rest = {key: value for key, value in (row.get("at") or {}).items() if key not in LABELS}
+    # the step in brackets says which modalities it was fitted on
+    fitted = f"fitted on {str(row['fitted_on']).rpartition(':')[0] or row['fitted_on']}" if row.get("fitted_on") else ""
+    seeds = f"mean ± standard deviation of {ours.seeds} seeds" if ours.seeds > 1 else ""
+    # raw rows are named where a number may be of others
+    steps = (
+        pipeline_words(row.get("pipeline") or ()) if row.get("pipeline") or "pipeline" in line.entry.rule.where else ""
+    )
+    return (
+        "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds, null_text(ours))))
+        + others
+    )
+
+
+def _setup(ours: Ours) -> str:
+    row, fields = ours.row, flat(ours.row)
+    options = {
+        key: value for key, value in (row.get("model_options") or {}).items() if ours.seeds == 1 or key != "seed"
+    }
+    model = with_options(in_words("model", fields), options) if row.get("model") else ""  # drawn clouds have none
+    data = with_options(in_words("dataset", fields) if row.get("dataset") else "data that are not named",
+                        row.get("data_options"))  # fmt: skip
+    about = in_words("about", {"about": row.get("dataset")}) if row.get("dataset") in _names()["about"] else ""
+    where = ", ".join(filter(None, (" on ".join(filter(None, (model, data))), row.get("split"), about)))
+    command = f"`{row['command']}`" if row.get("command") else ""
+    when = ", ".join(filter(None, (row.get("date"), row.get("version") and f"clip-geometry {row['version']}")))
+    return "; ".join(filter(None, (where, command, when)))

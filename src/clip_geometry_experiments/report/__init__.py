@@ -1,0 +1,1 @@
+"""Pages of runs: sections, findings and figures built from records."""

@@ -1,0 +1,256 @@
+"""The standard figures, from arrays. Rows are drawn as given, after any pipeline; nothing is normalized here."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from clip_geometry.display.numbers import fixed
+from clip_geometry.display.style import (
+    COLOR,
+    HEIGHT,
+    INK,
+    LINE,
+    MARKER,
+    NEUTRAL,
+    WIDTH,
+    legend_above,
+    new_axes,
+    styled,
+)
+from clip_geometry.geometry import singular_values
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry._core.rows import as_rows, mean_row
+from clip_geometry.registry import InputError
+
+MAX_PAIRS = 300  # lines drawn between pairs
+MAX_VECTOR_POINTS = 600  # more points become a bitmap inside the SVG, which stays small
+BINS = 60  # of densities
+FLOOR = 1e-6  # relative size below which an axis ends: embeddings are computed in float32 at best
+
+Rows = NDArray[np.floating]
+
+
+def _modalities(image: ArrayLike | None, text: ArrayLike | None) -> dict[str, NDArray]:
+    given = {name: np.asarray(values) for name, values in (("image", image), ("text", text)) if values is not None}
+    if not given:
+        raise InputError("neither image nor text was given; a figure needs at least one of them")
+    return given
+
+
+def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first two right singular vectors of the stacked, uncentered rows, with a convention for their signs.
+
+    The stacked rows have a positive sum along the first direction, and the first set's mean lies above the second's
+    along the second. Where such a value is 0, as after centering, the other rule applies.
+
+    Args:
+        sets: (n, d) rows each, of one d ≥ 2, n ≥ 2.
+
+    Returns:
+        The directions (d, 2), and their shares (2,) of Σ‖w‖².
+
+    Raises:
+        InputError: If d < 2, the sets differ in d, or a set has fewer than two rows.
+    """
+    widths = {rows.shape[1] for rows in sets}
+    if len(widths) > 1 or min(widths) < 2:
+        raise InputError(
+            f"rows have {' and '.join(map(str, sorted(widths)))} columns; singular directions need one common "
+            "number of columns, at least two"
+        )
+    means = [mean_row(as_rows(rows)).numpy() for rows in sets]
+    # rowsᵀ rows: its leading eigenvectors are good to all digits, unlike its small eigenvalues
+    products = [
+        Moments.of(rows).M2.numpy() + len(rows) * np.outer(mean, mean) for rows, mean in zip(sets, means, strict=True)
+    ]
+    values, vectors = np.linalg.eigh(np.sum(products, axis=0))
+    plane = vectors[:, [-1, -2]]
+    values = np.clip(values, 0, None)
+    shares = values[[-1, -2]] / max(values.sum(), np.finfo(float).tiny)
+    sizes = [len(rows) for rows in sets]
+    together = np.average(means, axis=0, weights=sizes) @ plane
+    apart = (means[0] - means[1]) @ plane if len(means) > 1 else together
+    signs = np.sign(plane[np.abs(plane).argmax(axis=0), [0, 1]])  # the largest entry, where neither rule applies
+    least = 1e-9 * np.sqrt(values.sum() / sum(sizes))  # relative to the root mean square of the rows
+    for rule in ((apart[0], together[1]), (together[0], apart[1])):  # the last one is the stronger
+        signs = np.where(np.abs(rule) > least, np.sign(rule), signs)
+    return plane * signs, shares
+
+
+@styled
+def singular_directions(
+    image: ArrayLike | None,
+    text: ArrayLike | None = None,
+    pairs: tuple[ArrayLike, ArrayLike] | None = None,
+    *,
+    seed: int = 0,
+) -> Figure:
+    """Rows projected on the first two right singular vectors of the stacked, uncentered rows, beside their spectrum.
+
+    Crosses mark the means, a plus the origin. The spectrum is that of the stacked rows: singular values over the
+    largest, on a linear axis.
+
+    Args:
+        image: (n, d) or None.
+        text: (m, d) or None.
+        pairs: Index arrays (i, j), connected by thin lines, of which MAX_PAIRS are drawn.
+        seed: Of the pairs that are drawn.
+    """
+    sets = _modalities(image, text)
+    plane, _ = singular_plane(*sets.values())
+    at = {name: rows @ plane for name, rows in sets.items()}
+    figure = Figure(figsize=(2 * WIDTH, HEIGHT), layout="constrained")
+    axes, beside = figure.subplots(1, 2, width_ratios=(1.4, 1))
+    if pairs is not None and len(at) == 2:
+        i, j = (np.asarray(index) for index in pairs)
+        if len(i) > MAX_PAIRS:
+            chosen = np.sort(np.random.default_rng(seed).choice(len(i), MAX_PAIRS, replace=False))
+            i, j = i[chosen], j[chosen]
+        segments = np.stack([at["image"][i], at["text"][j]], axis=1)
+        lines = LineCollection(list(segments), colors=NEUTRAL, linewidths=0.3, alpha=0.28, zorder=1)
+        lines.set(gid="pairs", label="pair", rasterized=True)
+        axes.add_collection(lines)
+    size = 9 if max(map(len, at.values())) <= MAX_VECTOR_POINTS else 3
+    for name, points in at.items():
+        style = {"c": COLOR[name], "marker": MARKER[name], "rasterized": len(points) > MAX_VECTOR_POINTS}
+        axes.scatter(*points.T, s=size, linewidths=0, alpha=0.55, label=name, gid=f"points:{name}", **style)
+    for name, points in at.items():
+        mean = points.mean(axis=0)[:, None]
+        style = {"color": COLOR[name], "markersize": 9, "markeredgecolor": "white", "markeredgewidth": 1.1}
+        axes.plot(*mean, marker="X", linestyle="none", label="_", gid=f"mean:{name}", zorder=4, **style)
+    axes.plot(0, 0, "+", color=INK, markersize=7, markeredgewidth=1, label="origin", gid="origin")
+    axes.set(xlabel="first singular direction", ylabel="second singular direction")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.08)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.plot([], [], marker="X", color=NEUTRAL, markersize=6, linestyle="none", label="mean")  # one key for both
+    values = relative_singular_values(np.concatenate(list(sets.values())), name=" and ".join(sets))
+    color = COLOR[next(iter(sets))] if len(sets) == 1 else INK
+    beside.plot(np.arange(1, len(values) + 1), values, ".-" if len(values) <= 20 else "-", color=color, gid="spectrum")
+    beside.set(xlabel="index of the singular value", ylabel="singular value / largest", ylim=(-0.1, 1.1))
+    legend_above(figure, axes, columns=5)
+    for handle in figure.legends[0].legend_handles:  # small and pale in the panel, but not in the legend
+        if isinstance(handle, PathCollection):
+            handle.set(alpha=1, sizes=[18])
+        elif isinstance(handle, Line2D):
+            handle.set(alpha=1, linewidth=1)
+    return figure
+
+
+def relative_singular_values(rows: Rows, *, name: str = "x") -> NDArray[np.float64]:
+    """Singular values of the uncentered rows over the largest, descending, (min(n, d),). InputError for zero rows."""
+    values = singular_values(rows)
+    if values[0] == 0:
+        raise InputError(f"all rows of {name} are zero; singular values cannot be compared with the largest")
+    return values / values[0]
+
+
+@styled
+def singular_value_decay(
+    image: ArrayLike | None, text: ArrayLike | None = None, *, gaussian: ArrayLike | None = None
+) -> Figure:
+    """Singular values over the largest, on a log axis.
+
+    Args:
+        image: (k,) from `relative_singular_values`, or None.
+        text: Likewise.
+        gaussian: Those of an isotropic Gaussian of the same size after the same pipeline, in grey.
+    """
+    figure, axes = new_axes()
+    curves = _modalities(image, text)
+    reference = {} if gaussian is None else {"gaussian": np.asarray(gaussian)}
+    for name, values in (reference | curves).items():
+        style: Any = {"color": NEUTRAL, "linestyle": ":", "label": "isotropic Gaussian"}
+        if name in curves:
+            marker = "." if len(values) <= 20 else ""
+            style = {"color": COLOR[name], "linestyle": LINE[name], "marker": marker, "label": name}
+        axes.plot(np.arange(1, len(values) + 1), values, gid=f"decay:{name}", **style)
+    axes.set(xlabel="index of the singular value", ylabel="singular value / largest", yscale="log")
+    shown = np.concatenate([values[values > FLOOR] for values in curves.values()])
+    axes.set_ylim(max(shown.min() / 1.5, FLOOR), 1.4)
+    legend_above(figure, axes)
+    return figure
+
+
+@styled
+def cosine_distributions(
+    matching: ArrayLike | None,
+    random: ArrayLike | None = None,
+    image_image: ArrayLike | None = None,
+    text_text: ArrayLike | None = None,
+) -> Figure:
+    """Densities of cosines: matching and random image-text pairs, and pairs within each modality.
+
+    Each argument is a flat array of cosines or None. Dashed lines mark the means.
+    """
+    given = {
+        "matching": (matching, "matching pairs"),
+        "random": (random, "random pairs"),
+        "image": (image_image, "two images"),
+        "text": (text_text, "two texts"),
+    }
+    cosines = {key: (np.asarray(c).ravel(), label) for key, (c, label) in given.items() if c is not None}
+    if not cosines:
+        raise InputError("no cosines were given; the figure needs at least one kind of pairs")
+    figure, axes = new_axes()
+    low, high = (float(f([f(values) for values, _ in cosines.values()])) for f in (np.min, np.max))
+    room = 0.02 * (high - low) or 0.01  # all cosines equal: still a bin to draw
+    edges = np.linspace(low - room, high + room, BINS + 1)
+    for key, (values, label) in cosines.items():
+        density, _ = np.histogram(values, edges, density=True)
+        mean = float(values.mean(dtype=np.float64))
+        color = COLOR[key]
+        axes.stairs(density, edges, fill=True, alpha=0.3, color=color)
+        label = f"{label}, mean {fixed(mean, 2)}"
+        axes.stairs(density, edges, linewidth=1.1, color=color, label=label, gid=f"density:{key}")
+        axes.axvline(mean, color=color, linewidth=1, linestyle=(0, (3, 2)), gid=f"mean:{key}")
+    axes.set(xlabel="cosine similarity", ylabel="density")
+    axes.set_ylim(bottom=0)
+    legend_above(figure, axes, columns=2)
+    return figure
+
+
+@styled
+def coordinate_spread(
+    image_std: ArrayLike | None,
+    text_std: ArrayLike | None = None,
+    *,
+    image_mean: ArrayLike | None = None,
+    text_mean: ArrayLike | None = None,
+) -> Figure:
+    """Per-coordinate standard deviations, and absolute means where given, each sorted in descending order.
+
+    Arguments are (d,) or None. Log axes separate the few rogue coordinates; the coordinate with the largest absolute
+    mean is named by its index (from 0).
+    """
+    stds = _modalities(image_std, text_std)
+    given = {"image": image_mean, "text": text_mean}
+    means = {name: np.abs(np.asarray(given[name])) for name in stds if given[name] is not None}
+    figure, axes = new_axes()
+    lines = [(name, std, "standard deviation", LINE[name], "std") for name, std in stds.items()]
+    lines += [(name, mean, "|mean|", (0, (1, 1.2)), "absmean") for name, mean in means.items()]
+    for name, values, what, style, gid in lines:
+        style = {"color": COLOR[name], "linestyle": style, "label": f"{name}: {what}", "gid": f"{gid}:{name}"}
+        axes.plot(np.arange(1, len(values) + 1), np.sort(values)[::-1], **style)
+    tops = sorted(((float(mean.max()), int(mean.argmax()), name) for name, mean in means.items()), reverse=True)
+    level = len(tops) == 2 and tops[1][0] > 0.5 * tops[0][0]
+    for place, (value, index, name) in enumerate(tops):
+        axes.plot(1, value, marker=MARKER[name], markersize=4, color=COLOR[name], gid=f"top:{name}")
+        # above the marker; both above the higher one if they are nearly level
+        at = (1, tops[0][0] if level else value)
+        offset = (6, 12 if level and place == 0 else 3)
+        style = {"color": COLOR[name], "fontsize": 7, "gid": f"name:{name}"}
+        axes.annotate(f"coordinate {index}", at, offset, textcoords="offset points", **style)
+    axes.set(xscale="log", yscale="log", xlabel="rank of the coordinate")
+    axes.set_ylabel("standard deviation, |mean|" if means else "standard deviation")
+    largest = max(float(values.max()) for values in (*stds.values(), *means.values()))
+    if largest > 0:  # a few coordinates whose mean is nearly 0 would stretch the axis
+        typical = min(float(np.median(values)) for values in (*stds.values(), *means.values()))
+        axes.set_ylim(max(typical / 30, largest * FLOOR), largest * 3)
+    legend_above(figure, axes, columns=2)
+    return figure

@@ -1,0 +1,217 @@
+"""The entries of the report for figures, and the four standard figures of one run with their captions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from clip_geometry.display.couples import couples, heat_maps, names_of
+from clip_geometry.display.origin import Row, pipeline_words, with_options
+from clip_geometry.display.style import WIDTH, save_figure
+from clip_geometry.display.words import Words
+from clip_geometry.files import write_atomically
+from clip_geometry.geometry import coordinate_std
+from clip_geometry.geometry._core.rows import as_rows, mean_row
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.report import figures
+from clip_geometry_experiments.report.cosines import MAX_COSINES, sampled_cosines
+from clip_geometry_experiments.report.figure_data import as_csv, in_words
+
+RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
+STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
+ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centering leaves
+
+WORDS = Words(Path(__file__).with_name("captions.j2"))
+
+Rows = NDArray[np.floating]
+Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
+
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """A saved figure, or one that could not be drawn: then without paths and with the reason as its caption.
+
+    Args:
+        name: The name of its files.
+        title: Its heading.
+        caption: What it shows, then n, model, pipeline and seed.
+        svg_path: The vector file, None if it was not drawn.
+        png_path: The bitmap, None if it was not drawn.
+        group: A heading for the figures of one run of a sweep.
+        wide: Whether it takes the width of two others.
+        csv_path: The points that it shows as a table, None if it was not drawn.
+        alternative: Its axes and series in words.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg_path: Path | None
+    png_path: Path | None
+    group: str = ""
+    wide: bool = False
+    csv_path: Path | None = None
+    alternative: str = ""
+
+
+class Drawing(NamedTuple):
+    """A figure that is not saved yet. wide: it takes the width of two others on the page."""
+
+    title: str
+    figure: Figure
+    caption: str
+    wide: bool = False
+
+
+def save_drawings(
+    drawings: Mapping[str, Drawing], folder: str | Path, *, origin: str = "", prefix: str = "", group: str = ""
+) -> list[FigureEntry]:
+    """Save figures as PNG and SVG, and what they show as CSV.
+
+    Args:
+        drawings: File name → drawing.
+        folder: Where the files go.
+        origin: Data, model and seed; the last sentence of every caption.
+        prefix: Of the file names.
+        group: Heading of the figures in the report of a sweep.
+    """
+    entries = []
+    for name, (title, figure, caption, wide) in drawings.items():
+        wide = wide or figure.get_figwidth() > 1.5 * WIDTH  # else its letters would shrink with it
+        png, svg = save_figure(figure, folder, prefix + name)
+        caption = f"{caption} {origin}" if origin else caption
+        data = Path(folder) / f"{prefix}{name}.csv"
+        data.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(data, as_csv(figure).encode())
+        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, data, in_words(figure)))
+    return entries
+
+
+def draw_figures(
+    image: Rows | None,
+    text: Rows | None,
+    pairs: Pairs | None,
+    *,
+    folder: str | Path,
+    model: str,
+    dataset: str,
+    pipeline: Sequence[str],
+    model_options: Mapping[str, Any] | None = None,
+    data_options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    gaussian: Rows | None = None,
+    prefix: str = "",
+    group: str = "",
+    names: Sequence[str] = STANDARD,
+) -> list[FigureEntry]:
+    """Draw and save the standard figures of rows after the pipeline.
+
+    What these rows do not allow (cosines of zero rows, a common plane of sets of different dimension) is an entry
+    without a file that says why.
+
+    Args:
+        image: (n, d), n ≥ 2, or None.
+        text: (m, d), m ≥ 2, or None.
+        pairs: Index arrays, or None where nothing pairs.
+        folder: Where the files go.
+        model: For the captions, like the other arguments about the origin of the rows.
+        dataset: Its name.
+        pipeline: The steps that were applied.
+        model_options: Options of the model.
+        data_options: Options of the data set.
+        seed: Of samples.
+        gaussian: Rows of an isotropic Gaussian after the same pipeline, for comparison.
+        prefix: Of the file names.
+        group: Heading in the report.
+        names: The figures that are drawn; none without images and texts.
+    """
+    sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
+    sets = {name: as_rows(rows, name=name).numpy() for name, rows in sets.items()}
+    if not sets:
+        return []
+    counts = " and ".join(f"{len(rows)} {name}s" for name, rows in sets.items())
+    data = f"{with_options(dataset, data_options)}, n = {counts}"
+    origin = f"{with_options(model, model_options)}; {data}; pipeline {pipeline_words(pipeline)}; seed {seed}."
+    kinds: dict[str, tuple[str, Callable[[], tuple[Figure, str]]]] = {
+        "singular_directions": ("The two main directions", partial(_directions, sets, pairs, seed)),
+        "cosine_distributions": ("Cosines by kind of pair", partial(_cosines, sets, pairs, seed)),
+        "singular_value_decay": ("Decay of the singular values", partial(_decay, sets, gaussian)),
+        "coordinate_spread": ("Spread of the coordinates", partial(_spread, sets)),
+    }
+    entries = []
+    for name in names:
+        title, draw = kinds[name]
+        try:
+            figure, caption = draw()
+        except InputError as error:
+            entries.append(FigureEntry(prefix + name, title, f"Not drawn: {error}.", None, None, group))
+            continue
+        drawing = {name: Drawing(title, figure, caption, wide=name == "singular_directions")}
+        entries += save_drawings(drawing, folder, origin=origin, prefix=prefix, group=group)
+    return entries
+
+
+def draw_couples(rows: Sequence[Row], folder: str | Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
+    """Draw and save the heat maps of three modalities or more; nothing of fewer."""
+    if not (found := couples(rows)):
+        return []
+    drawing = Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)
+    return save_drawings({"couples": drawing}, folder, prefix=prefix, group=group)
+
+
+def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
+    plane, shares = figures.singular_plane(*sets.values())
+    apart, count = "", None
+    if len(sets) == 2:
+        image, text = (sets[name] @ plane for name in ("image", "text"))
+        count = None if pairs is None else len(pairs[0])
+        for k, name in enumerate(("first", "second")):  # the last one that separates them completely is named
+            if image[:, k].min() > text[:, k].max() or image[:, k].max() < text[:, k].min():
+                apart = name
+    caption = WORDS("directions", apart, list(sets), shares, min(count or 0, figures.MAX_PAIRS), count)
+    return figures.singular_directions(sets.get("image"), sets.get("text"), pairs, seed=seed), caption
+
+
+def _decay(sets: Mapping[str, Rows], gaussian: Rows | None) -> tuple[Figure, str]:
+    curves = {name: figures.relative_singular_values(rows, name=name) for name, rows in sets.items()}
+    leads = {
+        name: f"{1 / curve[1]:.1f}" if curve[1] > figures.FLOOR else f"over {1 / figures.FLOOR:,.0f}"
+        for name, curve in curves.items()
+        if len(curve) > 1
+    }
+    reference = None if gaussian is None else figures.relative_singular_values(gaussian, name="gaussian")
+    figure = figures.singular_value_decay(curves.get("image"), curves.get("text"), gaussian=reference)
+    return figure, WORDS("decay", leads, None if gaussian is None else gaussian.shape)
+
+
+def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
+    kept, sampled = sampled_cosines(sets, pairs, np.random.default_rng(seed))
+    means = {name: float(cosines.mean()) for name, cosines in kept.items()}
+    apart = len({rows.shape[1] for rows in sets.values()}) > 1
+    names = ("matching pairs", "random image-text pairs", "two different images", "two different texts")
+    caption = WORDS("cosines", means, f"{MAX_COSINES:,}" if sampled else "", apart)
+    return figures.cosine_distributions(*(kept.get(name) for name in names)), caption
+
+
+def _spread(sets: Mapping[str, Rows]) -> tuple[Figure, str]:
+    std = {name: coordinate_std(rows) for name, rows in sets.items()}
+    mean, parts = {}, []
+    for name, rows in sets.items():
+        values = mean_row(as_rows(rows)).numpy()
+        square = float((values**2).sum())
+        if square <= ROUNDING**2 * (square + float((std[name] ** 2).sum())):
+            parts.append({"modality": name, "top": None})
+            continue
+        mean[name] = values
+        top = int(np.abs(values).argmax())
+        share = values[top] ** 2 / square
+        parts.append({"modality": name, "top": top, "share": share, "alone": share > RULING_SHARE})
+    figure = figures.coordinate_spread(
+        std.get("image"), std.get("text"), image_mean=mean.get("image"), text_mean=mean.get("text")
+    )
+    return figure, WORDS("spread", parts, bool(mean))

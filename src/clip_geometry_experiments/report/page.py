@@ -1,0 +1,191 @@
+"""The report: one self-contained HTML file, without network access, which can be read without its script."""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+from clip_geometry.display import explained
+from clip_geometry.display.couples import couples, matrices
+from clip_geometry.display.origin import Row, Run, parts, runs
+from clip_geometry.display.table import TRACK, Explanation, anchor, build_table, explain, group_order
+from clip_geometry.display.words import html_templates, security_policy
+from clip_geometry.files import write_atomically
+from clip_geometry_experiments.report.figure_data import Table
+from clip_geometry_experiments.report.findings import across, findings
+from clip_geometry_experiments.report.gallery import FigureEntry
+from clip_geometry_experiments.report.grid import Grid
+
+MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
+MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
+SCRIPT = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
+STYLE = Path(__file__).with_name("template.css").read_text(encoding="utf-8")
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[“(]?[A-ZА-Я]|[a-z]+[_\[])")
+_REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
+_RESOLVERS = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page.
+
+    Args:
+        facts: What was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
+        rows: Of the results.jsonl beside the page; several runs (a sweep) are labeled A, B, …
+        figures: Its figures.
+        title: Shown where there are several sections, like the intro.
+        intro: A paragraph below the title.
+        sentences: What the rows say; by default it is read off the measures of each run.
+        fresh_models: Models with untrained weights, named in a banner.
+        beside: `ledger.tables.Table` of published numbers and ours.
+        grids: Tables of the experiment's own.
+    """
+
+    facts: Mapping[str, Any]
+    rows: Sequence[Row]
+    figures: Sequence[FigureEntry]
+    title: str = ""
+    intro: str = ""
+    sentences: Sequence[str] = ()
+    fresh_models: Sequence[str] = ()
+    beside: Sequence[Any] = ()
+    grids: Sequence[Grid] = ()
+
+
+def render_report(
+    *,
+    title: str,
+    intro: str,
+    sections: Sequence[Section],
+    explanations: Mapping[str, Explanation],
+    command: str = "",
+    config: str = "",
+    versions: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    smoke: bool = False,
+) -> str:
+    """Render the page.
+
+    Args:
+        title: Its heading.
+        intro: A paragraph below the heading.
+        sections: Its parts.
+        explanations: Measure → measure, such as `geometry.measures`.
+        command: How to reproduce it, like the two that follow.
+        config: YAML text.
+        versions: Package → version.
+        folder: Where the page will be; files below it are linked, others only named.
+        smoke: Whether it is of the small version of a config, which a banner says.
+    """
+
+    def beside(file: Path) -> Markup:
+        if folder is None or not file.is_relative_to(folder):
+            return escape(file.name)
+        return Markup('<a href="{}">{}</a>').format(quote(file.relative_to(folder).as_posix()), file.name)
+
+    environment = html_templates(Path(__file__).parent)
+    environment.filters.update(
+        facts=explained.facts,
+        anchor=anchor,
+        references=_references,
+        data=lambda file: Table.read(file.read_text(encoding="utf-8")),
+        beside=beside,
+        data_uri=lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}",
+    )
+    rows = [row for section in sections for row in section.rows]
+    numbers = count(1)  # figures are numbered throughout
+    shown = []
+    for number, section in enumerate(sections, start=1):
+        brief, more, left_out = _told(section)
+        crossed = couples(section.rows) if len(runs(section.rows)) == 1 else []  # of a sweep they stay lines
+        shown.append(
+            {
+                **vars(section),
+                "number": number,
+                "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
+                "findings": brief,
+                "more": more,
+                "with_errors": any("±" in sentence for sentence in brief),
+                "left_out": left_out,
+                "table": build_table([row for row in section.rows if row not in crossed], explanations),
+                "crossed": matrices(crossed),
+                "explained": bool(_explained(section.rows, explanations)),
+                "transformed": any(row.get("maps") for row in section.rows),
+                "figures": [(next(numbers) if entry.svg_path else 0, entry) for entry in section.figures],
+            }
+        )
+    return environment.get_template("template.html").render(
+        title=title,
+        intro=intro,
+        sections=shown,
+        several=len(sections) > 1,
+        about=lambda name: getattr(explain(name, explanations), "summary", ""),
+        track_width=TRACK,
+        explained=_explained(rows, explanations),
+        command=command,
+        config=config,
+        versions=dict(versions or {}),
+        smoke=smoke,
+        script=Markup(SCRIPT),
+        style=Markup(STYLE),
+        policy=Markup(security_policy(scripts=[SCRIPT], styles=[STYLE])),
+    )
+
+
+def _told(section: Section) -> tuple[list[str], list[tuple[Run, list[str]]], int]:
+    """The summary of a section, what its rows say beyond it by run, and how many runs are left out."""
+    if section.sentences:
+        said = [each for sentences in section.sentences for each in _SENTENCE_END.split(sentences)]
+        rest = said[MAX_SENTENCES:]
+        return said[:MAX_SENTENCES], [(Run("", ""), rest)] if rest else [], 0
+    found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
+    if len(found) < 2:
+        said = found[0][1] if found else []
+        rest = said[MAX_SENTENCES:]
+        return said[:MAX_SENTENCES], [(Run("", ""), rest)] if rest else [], 0
+    brief = across([(part.heading or part.label, part.rows) for part, _ in found])[:MAX_SENTENCES]
+    return brief, found[:MAX_RUNS_IN_BRIEF], len(found[MAX_RUNS_IN_BRIEF:])
+
+
+def write_report(path: str | Path, **content: Any) -> Path:
+    """Write `render_report(**content)` to a file, atomically. Returns its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, render_report(**content, folder=path.parent).encode())
+    return path
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {part}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> list[tuple[str, list[Explanation]]]:
+    """The measures that occur, each once, by group."""
+    groups: dict[str, dict[str, Explanation]] = {}
+    for row in rows:
+        explanation = explain(row["measure"], explanations)
+        if explanation is not None:
+            groups.setdefault(explanation.group, {})[explanation.name] = explanation
+    return [(group, list(groups[group].values())) for group in sorted(groups, key=group_order)]
+
+
+def _references(text: str) -> list[tuple[str, str]]:
+    """The pieces of a reference with their addresses, "" for plain text."""
+    pieces, end = [], 0
+    for match in _REFERENCE.finditer(text):
+        scheme, _, rest = match[0].partition(":")
+        resolver = _RESOLVERS.get(scheme.lower())
+        pieces += [(text[end : match.start()], ""), (match[0], resolver + rest if resolver else match[0])]
+        end = match.end()
+    return [piece for piece in (*pieces, (text[end:], "")) if piece[0]]

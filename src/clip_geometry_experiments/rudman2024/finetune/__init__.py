@@ -1,0 +1,204 @@
+"""Fine-tuning with a penalty on isotropy (Rudman & Eickhoff 2024): does less isotropy improve a transformer?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clip_geometry.config import digest
+from clip_geometry.display.table import read_explanations
+from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.results import Row
+from clip_geometry.versions import library_versions
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
+from clip_geometry_experiments.rudman2024.finetune.data import (
+    Examples,
+    Inputs,
+    encode,
+    require_cls,
+    train_and_validation,
+)
+from clip_geometry_experiments.rudman2024.finetune.measuring import (
+    ALL,
+    SEED,
+    context,
+    evaluate,
+    geometry_rows,
+    loss_row,
+    metrics,
+    performance_rows,
+    pooled_rows,
+)
+from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, load_transformer
+from clip_geometry_experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+
+class Finetune(Experiment):
+    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: transformer and head are trained for a task, with the plain loss,
+    with I-STAR or CosReg added to it, or with the plain loss and all-but-the-top before the head.
+
+    A cell is a method and a seed; the last one pools the seeds, and correlates performance and isotropy.
+    """
+
+    Config = FinetuneConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "a transformer fine-tuned with I-STAR, CosReg or all-but-the-top: performance against isotropy"
+
+    @cached_property
+    def examples(self) -> tuple[Examples, Examples]:
+        """(trained, validation)."""
+        return train_and_validation(self.config)
+
+    @cached_property
+    def inputs(self) -> tuple[Inputs, Inputs]:
+        """The same as tokens, which any model of this config shares."""
+        config = self.config
+        model, tokenizer = load_transformer(config.model, self.examples[0].texts)
+        if config.model.pooling == "cls" and self.examples[0].kind != "span":
+            require_cls(tokenizer, config.model.model, "set pooling: mean")
+        size = {"name": config.model.model, "max_length": config.max_length, "overlap": config.overlap}
+        train, validation = (encode(each, tokenizer, model, **size) for each in self.examples)
+        return train, validation
+
+    # --- cells
+
+    def cells(self) -> Iterator[Cell]:
+        for method in self.config.each_method:
+            for seed in self.config.seeds:
+                define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
+                yield Cell(define, partial(self._training_rows, digest(define), method, seed), f"{method}, seed {seed}")
+        define = {"measure": "finetune", "of": "all seeds", "methods": list(self.config.methods), **self._shared}
+        yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows, "all seeds")
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """What all numbers depend on besides method and seed."""
+        left_out = {"name", "title", "description", "seeds", "methods"}
+        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        train, validation = self.examples
+        return settings | {
+            "model_revision": self.config.model.revision(),
+            "task_revision": train.revision,
+            "validation_revision": validation.revision,
+            "version": library_versions()["clip-geometry"],
+        }
+
+    def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
+        """key: of the cell, which the checkpoint is named after."""
+        remove_finished(self.workspace.folder)
+        trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
+        config, validation, inputs = self.config, self.examples[1], self.inputs[1]
+        seen = evaluate(trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
+        rows = [
+            *performance_rows(metrics(validation, inputs, seen), validation),
+            *geometry_rows(
+                seen,
+                trainer.model.transformer.config.num_hidden_layers,
+                validation.targets if validation.kind == "class" else None,
+            ),
+            loss_row(trainer.losses, trainer.epoch_steps),
+        ]
+        origin, at = context(config, validation), {**method.at(), SEED: seed}
+        return [{**origin, **row, "at": {**at, **row["at"]}} for row in rows]
+
+    def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
+        """Before its first step."""
+        config, (train_on, _) = self.config, self.examples
+        transformer, _ = load_transformer(config.model, train_on.texts)
+        model = FineTuned(
+            transformer,
+            outputs=train_on.outputs,
+            spans=train_on.kind == "span",
+            pooling=config.model.pooling,
+            seed=seed,
+        )
+        device = resolve_device(getattr(self.workspace, "device", "auto"))
+        return FineTuningTrainer(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
+
+    def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> FineTuningTrainer:
+        """After its last step, resumed from the checkpoint if there is one."""
+        trainer = self.trainer(method, seed)
+        trainer.run(checkpoint=checkpoint, name=f"{self.examples[0].name}, {method}, seed {seed}")
+        return trainer
+
+    def _pooled_rows(self) -> list[Row]:
+        """Computed from the trainings' records, which are written by now."""
+        rows = pooled_rows(row for row in self.finished_rows() if row["at"][SEED] != ALL)
+        return [{**context(self.config, self.examples[1]), **row} for row in rows]
+
+    # --- the report
+
+    def tabled(self, row: Row) -> bool:
+        """Records over all seeds: the others are dots in the figures."""
+        return row["at"].get(SEED) == ALL
+
+    def facts(self) -> Mapping[str, Any]:
+        config, (train_on, validation), (inputs, seen) = self.config, self.examples, self.inputs
+        fitted_on = f"all {len(inputs)} training examples"
+        if train_on.kind == "span":
+            fitted_on = f"about {min(FITTED_TOKENS, inputs.lengths.sum())} tokens of the training examples"
+        fits = any(method.name == TOP for method in config.each_method)
+        return {
+            "model": self._model,
+            "task": train_on.name,
+            "training examples": len(train_on),
+            "validation": f"{validation.split}, {len(validation)} examples",
+            "classes": len(train_on.classes) or None,
+            "cut at": f"{inputs.max_length} tokens, {inputs.cut + seen.cut} examples",
+            "methods": ", ".join(config.methods),
+            "seeds": list(config.seeds),
+            "AdamW": f"{config.epochs} epochs of batches of {config.batch_size}, lr {config.lr:g}, {config.schedule}, "
+            f"warm-up {config.warmup:g}, decay {config.weight_decay:g}, gradients up to norm {config.clip or 'any'}",
+            "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens, refreshed each epoch",
+            "all-but-the-top": f"fitted on {fitted_on}" if fits else None,
+            "precision": config.precision,
+        }
+
+    @property
+    def _model(self) -> str:
+        from clip_geometry.display.origin import with_options
+
+        return with_options(self.config.model.model, self.config.model.options())
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune
+
+        remove_finished(self.workspace.folder)
+        return draw_finetune(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
+
+    @property
+    def _origin(self) -> str:
+        config, (train_on, validation) = self.config, self.examples
+        return (
+            f"{train_on.name}, {len(train_on)} training examples, {len(validation)} of {validation.split}; "
+            f"{self._model}; {config.epochs} epochs, lr {config.lr:g}; seeds {', '.join(map(str, config.seeds))}."
+        )
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Finetune]") -> list[str]:
+        from clip_geometry_experiments.rudman2024.finetune.sentences import sentences
+
+        return sentences({each.label(): each.finished_rows() for each in planned})
+
+    @classmethod
+    def together(cls, planned: "Sequence[Finetune]", folder: Path) -> "list[FigureEntry]":
+        """Figure 6: methods over all tasks; figure 5 of all tasks."""
+        from clip_geometry_experiments.rudman2024.finetune.figures import draw_tasks
+
+        runs = {each.label(): each.finished_rows() for each in planned}
+        seeds = max(len(each.config.seeds) for each in planned)
+        return draw_tasks(runs, folder=folder, origin=f"Up to {seeds} seeds.")
+
+    def label(self) -> str:
+        return f"{self.examples[0].name}, {self._model}"
+
+    def fresh_models(self) -> list[str]:
+        return [self.config.model.model] if self.config.model.is_fresh else []
+
+
+experiments.add("finetune", Finetune)

@@ -1,0 +1,258 @@
+"""What is trained on and validated on: texts with targets, which examples are held out, and the tokens of both."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clip_geometry.encoders.hf import context_length
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.rudman2024.finetune.config import FinetuneConfig
+from clip_geometry_experiments.tasks import TaskConfig, load_task
+from clip_geometry_experiments.tasks.items import held_out
+from clip_geometry_experiments.tasks.targets import ScoredPairs, target_tasks
+
+LENGTH, WINDOW = 128, 384  # tokens of an input by default
+PARTS = ("input_ids", "token_type_ids")  # what a transformer is given besides the mask
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Texts and targets of a task.
+
+    Args:
+        name: of the task.
+        kind: of the targets.
+        texts: for each example a sentence, or a pair of them (a question and its passage).
+        targets: (n,) int64 class numbers, float64 scores, or for spans the first character of the first answer.
+        classes: their names, none for scores and spans.
+        revision: of the files.
+        split: as the records name it.
+        answers: for spans, the accepted answers of each question.
+    """
+
+    name: str
+    kind: Literal["class", "score", "span"]
+    texts: tuple[tuple[str, ...], ...]
+    targets: np.ndarray
+    classes: tuple[str, ...]
+    revision: str
+    split: str
+    answers: tuple[tuple[str, ...], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of the head: for an example, or for a token (begin, end)."""
+        return {"class": len(self.classes), "score": 1, "span": 2}[self.kind]
+
+    def take(self, rows: Sequence[int] | np.ndarray, split: str) -> "Examples":
+        rows = [int(row) for row in rows]
+        answers = tuple(self.answers[row] for row in rows) if self.answers else ()
+        texts = tuple(self.texts[row] for row in rows)
+        return replace(self, texts=texts, targets=self.targets[rows], answers=answers, split=split)
+
+
+def load_examples(config: TaskConfig) -> Examples:
+    """Loads a task with classes, scores or spans. Raises InputError for a task with several labels."""
+    name, split = config.name, config.split
+    if name not in target_tasks:
+        task = load_task(config)
+        if task.multi_label:
+            raise InputError(f"{name} has several labels for an example; a transformer is fine-tuned for one here")
+        texts = tuple(tuple(task.items[item] for item in example) for example in task.examples)
+        return Examples(name, "class", texts, task.labels, task.class_names, task.revision, split)
+    loaded = target_tasks[name].load(config)
+    if isinstance(loaded, ScoredPairs):
+        return Examples(name, "score", loaded.texts, loaded.scores, (), loaded.revision, split)
+    texts = tuple((each.question, each.passage) for each in loaded.questions)
+    starts = np.array([each.answers[0].start for each in loaded.questions], dtype=np.int64)
+    answers = tuple(tuple(answer.text for answer in each.answers) for each in loaded.questions)
+    return Examples(name, "span", texts, starts, (), loaded.revision, split, answers)
+
+
+def train_and_validation(config: FinetuneConfig) -> tuple[Examples, Examples]:
+    """Raises InputError if the two have different classes, and if a share cannot be held out."""
+    train = load_examples(config.task)
+    other = config.validation_task()
+    if other is None:
+        return hold_out(train, config.held_out, config.seed)
+    validation = load_examples(other)
+    if (validation.kind, validation.classes) != (train.kind, train.classes):
+        raise InputError(
+            f"{train.name} and {validation.name} have different targets ({', '.join(train.classes) or train.kind}, and "
+            f"{', '.join(validation.classes) or validation.kind}); validate on examples of the same task"
+        )
+    return train, validation
+
+
+def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    """(the training examples, about a `share` of all), with no sentence in both.
+
+    Examples that share a sentence, directly or through others, stay together. Raises InputError if they are linked so
+    closely that none can be held out, and if either subset has fewer than two different targets.
+    """
+    held, smallest = held_out(examples.texts, share, seed)
+    if not held.any():
+        raise InputError(
+            f"held_out = {share:g} of {len(held)} examples of {examples.name}: none can be held out, the fewest that "
+            f"share sentences are {smallest}; raise held_out, or set validation"
+        )
+    name = f"{examples.split}, {share:g} held out"
+    subsets = examples.take(np.flatnonzero(~held), examples.split), examples.take(np.flatnonzero(held), name)
+    for subset, what in zip(subsets, ("trained", "held-out"), strict=True):
+        if subset.kind != "span" and len(np.unique(subset.targets)) < 2:
+            raise InputError(
+                f"the {len(subset)} {what} examples of {examples.name} have one target; change held_out or seed"
+            )
+    return subsets
+
+
+# --- tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Tokens without padding, an entry for each window; an example with a class or a score is one window.
+
+    Args:
+        parts: those of PARTS that model and tokenizer have.
+        targets: (w,) of the example, or (w, 2) first and last token of the answer, both 0 (the first token, [CLS]) if
+            the window lacks it.
+        example: (w,) the example that the window is from.
+        padding: value of each part.
+        places: for spans, (t, 2) for each window, the characters of a token of the passage, -1 for any other token.
+        cut: examples that lost tokens.
+        max_length: tokens of a window.
+    """
+
+    parts: dict[str, list[Tensor]]
+    targets: Tensor
+    example: np.ndarray
+    padding: dict[str, int]
+    places: list[np.ndarray] | None = None
+    cut: int = 0
+    max_length: int = LENGTH
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(w,) tokens."""
+        return np.array([len(ids) for ids in self.parts["input_ids"]])
+
+    def batch(self, rows: Sequence[int] | np.ndarray, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
+        """(what the transformer is given, padded on the right to the longest; targets)."""
+        rows = [int(row) for row in rows]
+        pad = torch.nn.utils.rnn.pad_sequence
+        given = {
+            name: pad([part[row] for row in rows], batch_first=True, padding_value=self.padding[name]).to(device)
+            for name, part in self.parts.items()
+        }
+        ones = [torch.ones_like(self.parts["input_ids"][row]) for row in rows]
+        given["attention_mask"] = pad(ones, batch_first=True).to(device)
+        return given, self.targets[rows].to(device)
+
+    def batches(self, rows: Sequence[int] | np.ndarray, size: int) -> Iterator[np.ndarray]:
+        """Numbers of windows, the longest together, so that there is little padding; for what needs no order."""
+        rows = np.asarray(rows)
+        ordered = rows[np.argsort(-self.lengths[rows], kind="stable")]
+        yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
+
+    def sample(self, tokens: int | None, rng: np.random.Generator) -> np.ndarray:
+        """Random windows with at least this many tokens together; all, in their order, if there are fewer."""
+        total = self.lengths.sum()
+        if tokens is None or tokens >= total:
+            return np.arange(len(self))
+        order = rng.permutation(len(self))
+        return np.sort(order[: int(np.searchsorted(np.cumsum(self.lengths[order]), tokens)) + 1])
+
+
+def encode(
+    examples: Examples, tokenizer: Any, model: Any, *, name: str, max_length: int | None, overlap: int
+) -> Inputs:
+    """Tokenizes examples. Raises InputError for more tokens than the model takes, and for answers to a model without
+    [CLS], the target of windows without an answer."""
+    limit = context_length(tokenizer, model, name)
+    max_length = max_length or min(limit, WINDOW if examples.kind == "span" else LENGTH)
+    if max_length > limit:
+        raise InputError(f"max_length is {max_length}, but {name} takes {limit} tokens; lower max_length")
+    places, cut = None, 0
+    if examples.kind == "span":
+        encoded = _windows(examples, tokenizer, name, max_length, overlap)
+        example = np.array(encoded["overflow_to_sample_mapping"])
+        places = []
+        for window, offsets in enumerate(encoded["offset_mapping"]):
+            inside = np.array([part == 1 for part in encoded.sequence_ids(window)])
+            places.append(np.where(inside[:, None], np.array(offsets), -1))
+        spans = [
+            answer_tokens(where, int(examples.targets[k]), examples.answers[k][0])
+            for where, k in zip(places, example, strict=True)
+        ]
+        targets = torch.tensor(spans)
+    else:
+        first, *second = zip(*examples.texts, strict=True)
+        encoded = tokenizer(list(first), *map(list, second), truncation=True, max_length=max_length)
+        example = np.arange(len(examples))
+        targets = torch.as_tensor(examples.targets).to(torch.int64 if examples.kind == "class" else torch.float32)
+        # only texts that fill the limit can have been cut: those alone are tokenized again, uncut
+        full = [
+            texts for texts, ids in zip(examples.texts, encoded["input_ids"], strict=True) if len(ids) >= max_length
+        ]
+        lengths = [len(tokenizer(*texts, truncation=False, verbose=False)["input_ids"]) for texts in full]
+        cut = sum(length > max_length for length in lengths)
+    # only what the model takes: DistilBERT has no token types, although its tokenizer returns some
+    taken = [part for part in PARTS if part in encoded and part in signature(model.forward).parameters]
+    parts = {part: [torch.tensor(ids) for ids in encoded[part]] for part in taken}
+    padding = {"input_ids": tokenizer.pad_token_id, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
+    return Inputs(parts, targets, example, padding, places, cut, max_length)
+
+
+def _windows(examples: Examples, tokenizer: Any, name: str, max_length: int, overlap: int) -> Any:
+    """Questions with their passages, tokenized into windows."""
+    if not tokenizer.is_fast:
+        raise InputError("answers are found by their characters, which only a fast tokenizer tells; take another model")
+    require_cls(tokenizer, name, "answers in a passage need one for windows without; take another model")
+    questions, passages = (list(texts) for texts in zip(*examples.texts, strict=True))
+    longest = max(len(ids) for ids in tokenizer(questions, add_special_tokens=False)["input_ids"])
+    if longest + overlap + 8 > max_length:
+        raise InputError(
+            f"a question has {longest} tokens, which with overlap = {overlap} leaves no room for its passage in "
+            f"max_length = {max_length}; raise max_length or lower overlap"
+        )
+    return tokenizer(
+        questions,
+        passages,
+        truncation="only_second",
+        max_length=max_length,
+        stride=overlap,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+
+
+def require_cls(tokenizer: Any, name: str, hint: str) -> None:
+    """Raises InputError if texts do not begin with [CLS], as for decoders: what they begin with, the same word or none,
+    sees nothing of what follows."""
+    ids = tokenizer("a")["input_ids"]
+    if tokenizer.cls_token_id is None or ids[:1] != [tokenizer.cls_token_id]:
+        raise InputError(f"{name} has no [CLS]; {hint}")
+
+
+def answer_tokens(places: np.ndarray, start: int, answer: str) -> tuple[int, int]:
+    """First and last token of the answer that begins at character `start`; (0, 0) if the window lacks some of it. A
+    token that holds more than an end of the answer is one of its tokens."""
+    end = start + len(answer)
+    inside = np.flatnonzero(places[:, 0] >= 0)
+    if not len(inside) or places[inside[0], 0] > start or places[inside[-1], 1] < end:
+        return 0, 0
+    first = inside[np.flatnonzero(places[inside, 1] > start)[0]]
+    last = inside[np.flatnonzero(places[inside, 0] < end)[-1]]
+    return int(first), int(last)

@@ -1,0 +1,328 @@
+"""Figures of fine-tuning with a penalty on isotropy: figures 1 to 3 and 5 to 7 of Rudman & Eickhoff 2024."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from clip_geometry.display.numbers import fixed
+from clip_geometry.display.style import NEUTRAL, WIDTH, new_axes, styled
+from clip_geometry.display.words import Words
+from clip_geometry_experiments.kit.base import distinct_labels
+from clip_geometry_experiments.kit.figures import LINES, deviation
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
+
+SEED, ALL = "training.seed", "all"
+PERFORMANCE = "finetune.performance"
+TOKENS, SENTENCES = {"rows": "tokens"}, {"rows": "sentences"}
+EMPTY = 0.05  # of the height of the tallest bar: smaller bars are invisible on that scale
+LEAST = 4  # trainings for which a correlation is reported
+# ends of the λ axis and the other methods; Okabe & Ito 2008
+NEGATIVE, ZERO, POSITIVE = (0.00, 0.28, 0.55), (0.14, 0.16, 0.18), (0.75, 0.25, 0.00)
+OTHERS = {COSREG: "#009E73", TOP: "#AA4499"}
+MARKERS = {COSREG: "s", TOP: "D"}
+WIDEST = 5.0  # λ of the most saturated color
+
+Row = Mapping[str, Any]
+Values = Mapping[Method, NDArray[np.float64]]  # of the seeds of each method
+
+words = Words(Path(__file__).with_name("words.j2"))
+
+
+def draw_finetune(
+    rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
+) -> list[FigureEntry]:
+    """Draw the figures of one task that the rows allow and save them as PNG and SVG.
+
+    Args:
+        rows: Result rows of all trainings.
+        folder: Where the files go.
+        origin: Task, model, training and seeds; ends every caption.
+        prefix: Of the file names.
+        group: Heading of the figures in the report of a sweep.
+    """
+    isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
+    dimension, cosine = over_seeds(rows, "two_nn", SENTENCES), over_seeds(rows, "average_cosine", TOKENS)
+    clusters = over_seeds(rows, "silhouette", SENTENCES)
+    coordinates, histograms = lists(rows, "coordinates"), lists(rows, "histogram")
+    shown = chosen({_method(row) for row in _trainings(rows)})
+    drawn: dict[str, Drawing] = {}
+    if isoscore and performance:
+        means = {label(each): values.mean() for each, values in isoscore.items() if on_axis(each)}
+        _, *related = relation(isoscore, performance)
+        caption = words("relation", means, metric(rows), *related, any(each.name == TOP for each in isoscore))
+        figure = relation_figure({"": (isoscore, performance, metric(rows))})
+        drawn["finetune_relation"] = Drawing("Isotropy and performance", figure, caption)
+    if dimension:
+        means = {_minus(each.value): values.mean() for each, values in dimension.items() if on_axis(each)}
+        caption = words("dimension", means, any(values.mean() < 1 for values in dimension.values()))
+        figure = lambda_figure(dimension, "TwoNN dimension of sentences")
+        drawn["finetune_dimension"] = Drawing("Intrinsic dimension", figure, caption)
+    if clusters:
+        means = {_minus(each.value): values.mean() for each, values in clusters.items() if on_axis(each)}
+        figure = lambda_figure(clusters, "silhouette of sentences")
+        drawn["finetune_silhouette"] = Drawing("Clusters by class", figure, words("silhouette", means))
+    if coordinates:
+        named = visible(coordinates, shown)
+        shares = {label(each): np.abs(coordinates[each]).max() / np.linalg.norm(coordinates[each]) for each in named}
+        gone = [label(each) for each in shown if each in coordinates and each not in named]
+        figure = activation_figure(coordinates, shown)
+        drawn["finetune_activation"] = Drawing("Average activation", figure, words("activation", shares, gone))
+    if histograms:
+        tokens = [each for each in shown if each.name != TOP]  # it has the tokens of plain training
+        caption = words("cosines", {label(each): values.mean() for each, values in cosine.items()})
+        figure = cosine_figure(histograms, tokens or shown, cosine)
+        drawn["finetune_cosines"] = Drawing("Random cosines", figure, caption)
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def draw_tasks(runs: Mapping[str, Sequence[Row]], *, folder: str | Path, origin: str) -> list[FigureEntry]:
+    """Draw figures 5 and 6 of several tasks. runs: `task, model` → its rows."""
+    tasks = {}
+    for name, rows in zip(distinct_labels(list(runs)), runs.values(), strict=True):
+        isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
+        if isoscore and performance:
+            tasks[name] = (isoscore, performance, metric(rows))
+    if not tasks:
+        return []
+    performances = {name: performance for name, (_, performance, _) in tasks.items()}
+    every = [each for each in next(iter(performances.values())) if all(each in of for of in performances.values())]
+    means = {label(each): np.mean([of[each].mean() for of in performances.values()]) for each in every}
+    top = any(each.name == TOP for isoscore, _, _ in tasks.values() for each in isoscore)
+    caption = words("tasks_methods", means, len(tasks))
+    drawn = {
+        "tasks_methods": Drawing("Methods over all tasks", methods_figure(performances), caption),
+        "tasks_relation": Drawing(
+            "Isotropy and performance of all tasks", relation_figure(tasks), words("tasks_relation", top)
+        ),
+    }
+    return save_drawings(drawn, folder, origin=origin, group="all runs together")
+
+
+# --- from rows
+
+
+def over_seeds(rows: Iterable[Row], measure: str, at: Mapping[str, Any] | None = None) -> dict[Method, NDArray]:
+    """Method → the defined values of its seeds, in the order of the seeds, of one measure. at: keys the rows have."""
+    found: dict[Method, dict[int, float]] = {}
+    for row in _trainings(rows):
+        if row["measure"] == measure and (at or {}).items() <= row["at"].items() and row["value"] is not None:
+            found.setdefault(_method(row), {})[row["at"][SEED]] = row["value"]
+    return {each: np.array([found[each][seed] for seed in sorted(found[each])]) for each in ordered(found)}
+
+
+def relation(isoscore: Values, performance: Values) -> tuple[list[Method], float | None, int]:
+    """Points of the λ axis with the same seeds of both, Pearson's correlation over their trainings, None of too few or
+    where one is constant, and the number of these trainings."""
+    pairs = [each for each in isoscore if on_axis(each) and len(performance.get(each, ())) == len(isoscore[each])]
+    x, y = (np.concatenate([of[each] for each in pairs] or [np.zeros(0)]) for of in (isoscore, performance))
+    known = len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0
+    return pairs, float(np.corrcoef(x, y)[0, 1]) if known else None, len(x)
+
+
+def lists(rows: Iterable[Row], field: str) -> dict[Method, NDArray[np.float64]]:
+    """Method → the list in a field of its rows (`coordinates`, `histogram`), of its first seed."""
+    found: dict[Method, NDArray[np.float64]] = {}
+    for row in _trainings(rows):
+        if field in row:
+            found.setdefault(_method(row), np.array(row[field], dtype=float))
+    return found
+
+
+def metric(rows: Iterable[Row]) -> str:
+    """The name of the task's own metric."""
+    named = (row["at"].get("metric") for row in rows if row["measure"] == PERFORMANCE)
+    name = next((each for each in named if each), "performance")
+    return {"matthews": "Matthews' correlation", "score_pearson": "Pearson correlation", "f1": "F1"}.get(name, name)
+
+
+def _trainings(rows: Iterable[Row]) -> Iterable[Row]:
+    return (row for row in rows if row["at"].get(SEED) not in (None, ALL))
+
+
+def _method(row: Row) -> Method:
+    at = row["at"]
+    return Method(at["method"], float(at.get("lambda", at.get("components", 0))))
+
+
+# --- methods
+
+
+def on_axis(method: Method) -> bool:
+    """Whether it is a point of the λ axis of I-STAR, which has plain training at 0."""
+    return method.name in (NONE, I_STAR)
+
+
+def ordered(methods: Iterable[Method]) -> list[Method]:
+    """The λ axis of I-STAR with plain training, then the other methods."""
+    return sorted(methods, key=lambda each: (not on_axis(each), "" if on_axis(each) else each.name, each.value))
+
+
+def chosen(methods: Iterable[Method]) -> list[Method]:
+    """At most five methods for a figure with a panel or a line for each: both ends of λ, 0, CosReg, all-but-the-top."""
+    found = ordered(methods)
+    axis = [each for each in found if on_axis(each)]
+    picked = [*axis[:1], *(each for each in axis if each.value == 0), *axis[-1:]]
+    for name in (COSREG, TOP):
+        picked += [each for each in found if each.name == name][-1:]
+    return list(dict.fromkeys(picked))
+
+
+def visible(means: Values, shown: Sequence[Method]) -> list[Method]:
+    """The shown methods whose largest coordinate is visible beside the largest of all. In the others (all-but-the-top
+    removes the mean) the largest coordinate is a matter of chance."""
+    largest = {each: float(np.abs(means[each]).max()) for each in shown if each in means}
+    return [each for each, height in largest.items() if height > EMPTY * max(largest.values())]
+
+
+def label(method: Method) -> str:
+    """`I-STAR, λ = −1`; `none (λ = 0)`; `all-but-the-top, 3`."""
+    value = _minus(method.value)
+    named = {NONE: "none (λ = 0)", I_STAR: f"I-STAR, λ = {value}", COSREG: f"CosReg, λ = {value}"}
+    return named.get(method.name, f"all-but-the-top, {value}")
+
+
+def color(method: Method) -> str:
+    """Blue for negative λ, orange for positive λ, paler near 0; black for plain training."""
+    if not on_axis(method):
+        return OTHERS[method.name]
+    if method.value == 0:
+        return to_hex(ZERO)
+    share = 0.45 + 0.55 * min(abs(method.value) / WIDEST, 1)
+    red, green, blue = (1 - share * (1 - part) for part in (NEGATIVE if method.value < 0 else POSITIVE))
+    return to_hex((red, green, blue))
+
+
+def marker(method: Method) -> str:
+    return MARKERS.get(method.name, {-1.0: "v", 0.0: "o", 1.0: "^"}[float(np.sign(method.value))])
+
+
+def _minus(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
+
+
+# --- figures
+
+
+@styled
+def relation_figure(tasks: Mapping[str, tuple[Values, Values, str]]) -> Figure:
+    """Figure 5: IsoScore against performance, a panel for each task: (IsoScore, performance, its metric).
+
+    Dots are trainings; markers and bars are means and standard deviations over seeds.
+    """
+    columns = min(len(tasks), 2)
+    lines = -(-len(tasks) // columns)
+    figure = Figure(figsize=(WIDTH if columns == 1 else 1.6 * WIDTH, 0.5 + 2.4 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    keys: dict[str, Any] = {}
+    for axes, (name, (isoscore, performance, metric)) in zip(panels, tasks.items(), strict=False):
+        for method, x in isoscore.items():
+            y = performance.get(method, np.zeros(0))
+            if len(x) != len(y):
+                continue
+            axes.plot(x, y, ".", color=color(method), alpha=0.45, markersize=4)
+            style: Any = {"fmt": marker(method), "color": color(method), "markersize": 5.5, "elinewidth": 0.9}
+            bars = {"xerr": deviation(x), "yerr": deviation(y)} if len(x) > 1 else {}
+            keys[label(method)] = axes.errorbar([x.mean()], [y.mean()], **bars, **style)
+            keys[label(method)].lines[0].set_gid(f"relation:{label(method)}")
+        axes.set(xlabel="IsoScore of the tokens of all layers", ylabel=metric, title=name)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    for axes in panels[len(tasks) :]:
+        axes.set_axis_off()
+    figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=2 * columns)
+    return figure
+
+
+@styled
+def lambda_figure(values: Values, name: str) -> Figure:
+    """Figure 7: a number against λ, mean and deviation over seeds; horizontal lines are the other methods."""
+    figure, axes = new_axes()
+    axis = [method for method in ordered(values) if on_axis(method)]
+    x, mean = [method.value for method in axis], [float(values[method].mean()) for method in axis]
+    axes.plot(x, mean, color=NEUTRAL, linewidth=1, zorder=1, gid="lambda")
+    for place, method in enumerate(axis):
+        style: Any = {"fmt": marker(method), "color": color(method), "markersize": 5.5}
+        axes.errorbar([x[place]], [mean[place]], yerr=[deviation(values[method])], **style)
+    others = [method for method in values if not on_axis(method)]
+    for method in others:
+        axes.axhline(float(values[method].mean()), color=color(method), linestyle=LINES[1], label=label(method))
+    axes.set(xlabel="λ of I-STAR (0: none)", ylabel=name)
+    axes.set_xticks(x, [_minus(each).replace("0.", ".") for each in x], fontsize=7)  # short: −.5, 0 and .5 are close
+    if others:
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+@styled
+def activation_figure(means: Values, shown: Sequence[Method]) -> Figure:
+    """Figure 1: the mean of every coordinate of the sentence embeddings, a panel for each method on one scale; the
+    largest coordinate is labeled where it is visible."""
+    shown = [method for method in shown if method in means]
+    named = visible(means, shown)
+    figure = Figure(figsize=(WIDTH, 0.45 + 0.85 * len(shown)), layout="constrained")
+    panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, method in zip(panels, shown, strict=True):
+        mean = means[method]
+        axes.vlines(np.arange(len(mean)), 0, mean, color=color(method), linewidth=0.6)
+        if method in named:
+            top = int(np.abs(mean).argmax())
+            place: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(f"{top}", (top, mean[top]), **place, fontsize=7)
+        axes.margins(y=0.2)
+        axes.set_title(label(method), loc="left", fontsize=7.5, pad=2)
+    panels[-1].set_xlabel("coordinate")
+    figure.supylabel("mean over sentences", fontsize=8)
+    return figure
+
+
+@styled
+def cosine_figure(histograms: Values, shown: Sequence[Method], means: Values) -> Figure:
+    """Figures 2 and 3: distribution of the cosines of random pairs of last-layer tokens, a line for each method.
+
+    histograms: counts in equal bins from −1 to 1. means: of the cosines over seeds, for the legend.
+    """
+    figure, axes = new_axes()
+    drawn = {method: histograms[method] for method in shown if method in histograms}
+    for method, counts in drawn.items():
+        edges = np.linspace(-1, 1, len(counts) + 1)
+        density = counts / counts.sum() / np.diff(edges)
+        key = f"{label(method)}: {fixed(means[method].mean(), 3)}" if method in means else label(method)
+        axes.stairs(density, edges, color=color(method), label=key, linewidth=1.3, baseline=None)
+    filled = np.flatnonzero(sum(drawn.values()))
+    width = 2 / len(next(iter(histograms.values())))
+    axes.set_xlim(max(-1, -1 + width * (filled[0] - 2)), min(1, -1 + width * (filled[-1] + 3)))
+    axes.set(xlabel="cosine of two different tokens, last layer", ylabel="density")
+    axes.set_ylim(bottom=0)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=1, title="average cosine")
+    return figure
+
+
+@styled
+def methods_figure(tasks: Mapping[str, Values]) -> Figure:
+    """Figure 6: performance of each method, a small marker for each task and a large one for the mean of all tasks,
+    for the methods that all tasks have."""
+    found = list(dict.fromkeys(method for values in tasks.values() for method in values))[::-1]
+    figure, axes = new_axes()
+    figure.set_size_inches(WIDTH, 0.9 + 0.26 * len(found))
+    markers = dict(zip(tasks, "o^svDP*X<>hdp", strict=False))
+    for height, method in enumerate(found):
+        scores = {name: float(values[method].mean()) for name, values in tasks.items() if method in values}
+        for name, score in scores.items():
+            axes.plot(score, height, markers.get(name, "."), color=color(method), alpha=0.5, markersize=4)
+        if len(scores) == len(tasks) > 1:
+            bar: Any = {"color": color(method), "markersize": 13, "markeredgewidth": 2.2}
+            axes.plot(float(np.mean(list(scores.values()))), height, "|", **bar, gid=f"mean:{label(method)}")
+    for name in tasks:
+        axes.plot([], [], markers.get(name, "."), color=NEUTRAL, linestyle="none", label=name)
+    if len(tasks) > 1:
+        axes.plot([], [], "|", color=NEUTRAL, markersize=10, markeredgewidth=2.2, linestyle="none", label="mean")
+    axes.set_yticks(range(len(found)), [label(method) for method in found])
+    axes.set(xlabel="performance on validation examples", ylim=(-0.6, len(found) - 0.4))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4)
+    return figure

@@ -1,0 +1,309 @@
+"""A fine-tuned transformer on the validation windows: performance, geometry of its representations, and the records."""
+
+import math
+import re
+import string
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clip_geometry.geometry import measures
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry.uncertainty import BLOCKS, standard_error
+from clip_geometry.losses.hidden import Layers
+from clip_geometry.losses.second_moments import second_moments
+from clip_geometry.registry import InputError
+from clip_geometry.results import Record, Row
+from clip_geometry.versions import library_versions
+from clip_geometry_experiments.kit import trajectories
+from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
+from clip_geometry_experiments.rudman2024.finetune.data import Examples, Inputs
+from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
+
+BINS = 100  # of the cosines, from −1 to 1
+MATTHEWS, PEARSON, F1, ACCURACY, EXACT = "matthews", "score_pearson", "f1", "accuracy", "exact_match"
+WITH_F1 = ("mrpc", "qqp")  # of GLUE; the paper reports their accuracy
+SEED = "training.seed"  # of head, batches and dropout; a row's own `seed` is of samples and of held-out examples
+ALL = "all"
+PERFORMANCE = "finetune.performance"
+
+Best = tuple[float, int, int]  # score, first and last character (exclusive)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a pass over the validation windows leaves.
+
+    Args:
+        sentences: (w, d), as they go into the head.
+        last: (n, d) tokens of the last layer.
+        layers: moments of the same tokens in all layers.
+        scores: (w, k).
+        spans: the best span of each window.
+    """
+
+    sentences: Tensor
+    last: Tensor
+    layers: Moments
+    scores: Tensor
+    spans: list[Best | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A number of the validation examples. of: its function; columns: its arguments, one row for each example."""
+
+    of: Callable[..., Any]
+    columns: tuple[np.ndarray, ...]
+
+    def __call__(self, *columns: Any) -> float:
+        return float(self.of(*map(np.asarray, columns or self.columns)))
+
+    @property
+    def standard_error(self) -> float | None:
+        """Over the validation examples, by the jackknife; None where the metric is undefined without some of them."""
+        try:
+            return float(standard_error(self, *self.columns, blocks=min(BLOCKS, len(self.columns[0]))))
+        except InputError:
+            return None
+
+
+@torch.no_grad()
+def evaluate(trainer: FineTuningTrainer, inputs: Inputs, *, tokens: int | None, longest: int, seed: int) -> Evaluation:
+    """The model of a training on other windows, without dropout. tokens: measure about this many tokens, in random
+    windows; None for all. longest: answer in tokens."""
+    model = trainer.model.eval()
+    measured = np.zeros(len(inputs), bool)
+    measured[inputs.sample(tokens, np.random.default_rng(seed))] = True
+    order, outputs, last, moments = [], [], [], None
+    for rows in inputs.batches(np.arange(len(inputs)), trainer.config.batch_size):
+        given, _ = inputs.batch(rows, trainer.device)
+        with trainer.autocast():
+            output = model(given)
+        order += rows.tolist()
+        scores, sentences = output.scores.float().cpu(), output.sentences.float().cpu()
+        for k, row in enumerate(rows.tolist()):
+            if inputs.places is None:
+                outputs.append((sentences[k], scores[k], None))
+            else:  # the scores of tokens are not kept
+                places = inputs.places[row]
+                best = best_span(scores[k, : len(places)].numpy(), places, longest)
+                outputs.append((sentences[k], scores[k, 0], best))
+        if (chosen := np.flatnonzero(measured[rows])).size:
+            mask = given["attention_mask"][chosen]
+            layers = Layers([layer[chosen] for layer in output.hidden], mask)
+            found = second_moments(layers.rows, layers.kept)
+            moments = found if moments is None else moments + found
+            last.append(output.hidden[-1][chosen][mask.bool()].float().cpu())
+    assert moments is not None
+    sentences, scores, spans = zip(*(outputs[k] for k in np.argsort(order)), strict=True)
+    return Evaluation(torch.stack(sentences), torch.cat(last), moments, torch.stack(scores), list(spans))
+
+
+# --- performance
+
+
+def metrics(examples: Examples, inputs: Inputs, seen: Evaluation) -> dict[str, Metric]:
+    """The metrics of a task, the one it is judged by first.
+
+    cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy, and for mrpc and
+    qqp F1 besides.
+    """
+    if examples.kind == "span":
+        passages = [texts[1] for texts in examples.texts]
+        predicted = answers(passages, inputs.example.tolist(), seen.spans)
+        pairs = list(zip(predicted, examples.answers, strict=True))
+        return {
+            F1: Metric(np.mean, (np.array([token_f1(*pair) for pair in pairs]),)),
+            EXACT: Metric(np.mean, (np.array([exact_match(*pair) for pair in pairs]),)),
+        }
+    if examples.kind == "score":
+        return {PEARSON: Metric(_pearson, (seen.scores[:, 0].numpy(), examples.targets))}
+    predicted = seen.scores.argmax(1).numpy()
+    found = {ACCURACY: Metric(np.mean, (predicted == examples.targets,))}
+    if examples.name == "cola":
+        from sklearn.metrics import matthews_corrcoef
+
+        return {MATTHEWS: Metric(matthews_corrcoef, (examples.targets, predicted)), **found}
+    if examples.name in WITH_F1:
+        from sklearn.metrics import f1_score
+
+        found[F1] = Metric(partial(f1_score, zero_division=0.0), (examples.targets, predicted))  # pyright: ignore[reportArgumentType]
+    return found
+
+
+def _pearson(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
+
+
+def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | None:
+    """The span of the passage with the highest sum of scores, (t, 2), of its first and last token; None if the window
+    holds none of the passage. longest: answer in tokens."""
+    inside = np.flatnonzero(places[:, 0] >= 0)
+    if not len(inside):
+        return None
+    begin, end = scores[inside].astype(np.float64).T
+    sums = begin[:, None] + end[None, :]
+    allowed = np.tril(np.triu(np.ones_like(sums, bool)), longest - 1)
+    first, last = np.unravel_index(np.where(allowed, sums, -np.inf).argmax(), sums.shape)
+    return float(sums[first, last]), int(places[inside[first], 0]), int(places[inside[last], 1])
+
+
+def answers(passages: Sequence[str], example: Sequence[int], found: Iterable[Best | None]) -> list[str]:
+    """The best answer of each passage over its windows, as it stands there; "" if there is none."""
+    best: dict[int, Best] = {}
+    for k, span in zip(example, found, strict=True):
+        if span is not None and (k not in best or span[0] > best[k][0]):
+            best[k] = span
+    return [passage[best[k][1] : best[k][2]] if k in best else "" for k, passage in enumerate(passages)]
+
+
+def normalised(text: str) -> str:
+    """Lower case, without punctuation and articles, single spaces."""
+    return " ".join(
+        re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(str.maketrans("", "", string.punctuation))).split()
+    )
+
+
+def exact_match(predicted: str, accepted: Sequence[str]) -> float:
+    """1 if the prediction is one of the accepted answers once both are normalised, else 0 (SQuAD, Rajpurkar et al.
+    2016)."""
+    return float(any(normalised(predicted) == normalised(answer) for answer in accepted))
+
+
+def token_f1(predicted: str, accepted: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall of the words, each as often as it occurs; the best over the answers."""
+    words, best = Counter(normalised(predicted).split()), 0.0
+    for answer in accepted:
+        others = Counter(normalised(answer).split())
+        if shared := (words & others).total():
+            precision, recall = shared / words.total(), shared / others.total()
+            best = max(best, 2 * precision * recall / (precision + recall))
+    return best
+
+
+# --- geometry
+
+
+def geometry_rows(seen: Evaluation, layers: int, classes: np.ndarray | None = None) -> list[Record]:
+    """IsoScore of the tokens of all layers together; average cosine of the tokens of the last, with a `histogram`; of
+    the sentences as they go into the head IsoScore, average cosine, TwoNN, the silhouette of their classes where they
+    have some, and the mean of each coordinate (`coordinates`)."""
+    tokens, sentences = {"rows": "tokens", "layer": "last"}, {"rows": "sentences", "layer": "last"}
+    all_layers = {"rows": "tokens", "layer": f"1 to {layers}"}
+    rows = [
+        _row("isoscore", seen.layers, all_layers, n=seen.layers.n, d=seen.layers.d),
+        _row("average_cosine", seen.last, tokens) | {"histogram": cosine_histogram(seen.last)},
+        *(_row(name, seen.sentences, sentences) for name in ("isoscore", "average_cosine", "two_nn")),
+    ]
+    if classes is not None:
+        rows.append(_row("silhouette", seen.sentences, sentences, classes))
+    mean = seen.sentences.double().mean(0)
+    largest = float(mean.abs().max() / mean.norm())
+    more = {"at": sentences, "coordinates": [round(float(each), 6) for each in mean]}
+    return [*rows, Record("finetune.largest_coordinate", largest, None, n=len(seen.sentences), d=len(mean), **more)]
+
+
+def _row(name: str, rows: Any, at: dict[str, Any], *labels: Any, **size: int) -> Record:
+    """A note instead of a value if the measure is undefined."""
+    fields: Row = {**(size or {"n": len(rows), "d": rows.shape[1]}), "at": at}
+    try:
+        value = float(measures[name](rows, *labels))
+    except InputError as error:
+        return Record(name, None, **fields, note=str(error))
+    remark = measures[name].remark
+    note = remark(rows) if remark is not None else None
+    return Record(name, value, None, **fields, **({"note": note} if note else {}))
+
+
+def cosine_histogram(rows: Tensor) -> list[int]:
+    """Counts in BINS of the cosines of pairs of different rows, all of them or a sample with a fixed seed."""
+    from clip_geometry_experiments.report.cosines import sampled_cosines
+
+    kinds, _ = sampled_cosines({"text": rows.numpy()}, None, np.random.default_rng(0))
+    counts, _ = np.histogram(np.clip(kinds["two different texts"], -1, 1), BINS, (-1, 1))
+    return counts.tolist()
+
+
+def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
+    """The task's loss, mean over each epoch (`trajectory`); the value is that of the last."""
+    epochs = [losses[start : start + epoch_steps] for start in range(0, len(losses), epoch_steps)]
+    means = [float(np.mean(part)) for part in epochs]
+    return Record("finetune.loss", means[-1], n=None, d=None, at={}, trajectory=means)
+
+
+# --- records
+
+
+def context(config: FinetuneConfig, validation: Examples) -> Row:
+    """The fields that all rows share."""
+    options = config.task.model_dump(
+        mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"}
+    )
+    return {
+        "model": config.model.model,
+        "model_options": config.model.options(),
+        "dataset": validation.name,
+        "data_options": options,
+        "split": validation.split,
+        "dtype": "float32" if config.precision == "fp32" else config.precision,
+        "pipeline": [],
+        "fitted_on": None,
+        "seed": config.seed,
+        "versions": library_versions(),
+    }
+
+
+def performance_rows(found: Mapping[str, Metric], examples: Examples) -> Iterator[Record]:
+    """A row for each metric. The task's own metric is also `finetune.performance`, so that tasks can be compared."""
+    own = next(iter(found))
+    for name, metric in found.items():
+        value, error, note = metric(), metric.standard_error, {}
+        if not math.isfinite(value):
+            value, note = None, {"note": "not defined: all predictions or all targets are equal"}
+        for measure, at in [(PERFORMANCE, {"metric": name})] * (name == own) + [(f"finetune.{name}", {})]:
+            yield Record(measure, value, error, n=len(examples), d=None, at=at, **note)
+
+
+def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Mean over seeds of every number of each method, with its standard error; and the correlations.
+
+    SE² = s²/seeds + the mean squared error of a training over the validation examples, which all seeds share.
+    """
+    rows = list(rows)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["value"] is not None:
+            at = {key: value for key, value in row["at"].items() if key != SEED}
+            groups[repr((row["measure"], at))].append(row)
+    for members in groups.values():
+        values = np.array([row["value"] for row in members])
+        of_examples = [row["standard_error"] for row in members if row.get("standard_error") is not None]
+        error = None
+        if len(values) > 1:
+            shared = np.square(of_examples).mean() if of_examples else 0.0
+            error = float((values.var(ddof=1) / len(values) + shared) ** 0.5)
+        first = members[0]
+        at = {**first["at"], SEED: ALL, "seeds": len(members)}
+        yield Record(first["measure"], float(values.mean()), error, n=first["n"], d=first["d"], at=at)
+    yield from correlation_rows(rows)
+
+
+def correlation_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Correlations of IsoScore (all layers) and performance over the trainings with any λ of I-STAR, including 0."""
+    found: dict[tuple[float, int], dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        at = row["at"]
+        wanted = row["measure"] == PERFORMANCE or (row["measure"] == "isoscore" and at.get("rows") == "tokens")
+        if wanted and row["value"] is not None and at.get(SEED) not in (None, ALL) and at["method"] in (I_STAR, NONE):
+            found[at["lambda"], at[SEED]][row["measure"]] = row["value"]
+    pairs = [(each["isoscore"], each[PERFORMANCE]) for each in found.values() if len(each) == 2]
+    x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
+    at = {"method": I_STAR, SEED: ALL, "of": "isoscore", "with": PERFORMANCE}
+    yield from trajectories.correlation_rows("finetune", x, y, d=None, at=at)

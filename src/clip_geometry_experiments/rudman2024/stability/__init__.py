@@ -1,0 +1,181 @@
+"""Errors of estimates of isotropy from few rows of known isotropy (Rudman & Eickhoff 2024, figure 4)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from clip_geometry.display.table import read_explanations
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.versions import library_versions
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments
+from clip_geometry_experiments.rudman2024.stability.estimates import (
+    Cloud,
+    CloudConfig,
+    Traces,
+    error_rows,
+    ratio_bias_row,
+    together,
+)
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+CHUNK = 2**22  # entries of the samples that are in memory at once: 32 MB
+PLAIN, UNBIASED, STAR = "isoscore", "isoscore[unbiased]", "isoscore_star"
+
+
+class StabilityConfig(RunConfig):
+    """Config of the experiment `stability`.
+
+    Args:
+        clouds: Distributions of known isotropy.
+        d: Dimension.
+        sizes: Numbers of rows n.
+        draws: Independent samples of each size.
+        zetas: ζ of IsoScore*.
+        reference_rows: Rows of the larger sample that C_0 is computed from, drawn again for each sample.
+        table_sizes: The sizes in the table of the report; the caption gives the errors of the first.
+        table_zetas: The ζ in the table and in the second figure.
+    """
+
+    clouds: tuple[CloudConfig, ...] = Field(min_length=1)
+    d: int = Field(default=128, ge=2)
+    sizes: tuple[int, ...] = Field(default=(8, 16, 32, 64, 128, 256, 512, 1024, 2048), min_length=1)
+    draws: int = Field(default=200, ge=2)
+    zetas: tuple[float, ...] = Field(default=tuple(k / 10 for k in range(11)), min_length=1)
+    reference_rows: int = Field(default=2048, ge=2)
+    table_sizes: tuple[int, ...] = Field(default=(64, 512), min_length=1)
+    table_zetas: tuple[float, ...] = Field(default=(0.2, 0.8), min_length=1)
+
+    @field_validator("clouds")
+    @classmethod
+    def _names(cls, clouds: tuple[CloudConfig, ...]) -> tuple[CloudConfig, ...]:
+        names = [cloud.name for cloud in clouds]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"two clouds are called {twice[0]!r}; give each a name of its own")
+        return clouds
+
+    @field_validator("sizes")
+    @classmethod
+    def _enough(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if min(sizes) < 4 or len(set(sizes)) < len(sizes):
+            raise InputError(f"sizes are {list(sizes)}; expected different ones, at least 4 for the corrected score")
+        return sizes
+
+    @field_validator("zetas")
+    @classmethod
+    def _shares(cls, zetas: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 <= zeta <= 1 for zeta in zetas) or len(set(zetas)) < len(zetas):
+            raise InputError(f"zetas are {list(zetas)}; expected different shares from 0 to 1")
+        return zetas
+
+    @model_validator(mode="after")
+    def _tabled(self) -> Self:
+        for key, known in (("sizes", self.sizes), ("zetas", self.zetas)):
+            if strange := set(getattr(self, f"table_{key}")) - set(known):
+                raise InputError(f"table_{key} has {min(strange)}, which is none of the {key} {list(known)}")
+        return self
+
+
+class Stability(Experiment):
+    Config = StabilityConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "bias and scatter of IsoScore, plain, corrected and shrunken, from few rows of known isotropy"
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        keys = ("experiment", "d", "draws", "zetas", "reference_rows", "seed")
+        settings = config.model_dump(mode="json")
+        shared = {key: settings[key] for key in keys} | {"version": library_versions()["clip-geometry"]}
+        for cloud in config.clouds:
+            for n in config.sizes:
+                define = {"measure": "stability", "cloud": cloud.model_dump(mode="json"), "n": n, **shared}
+                yield Cell(define, lambda cloud=cloud, n=n: self._rows(Cloud(cloud, config.d), n), f"{n} rows")
+
+    def _rows(self, cloud: Cloud, n: int) -> list[Row]:
+        config = self.config
+        traces = self.traces(cloud, n)
+        estimates = [(PLAIN, None, traces.plain()), (UNBIASED, None, traces.unbiased())]
+        estimates += [(STAR, zeta, traces.star(zeta)) for zeta in config.zetas]
+        shared = {
+            "n": n,
+            "d": config.d,
+            "dtype": "float64",
+            "pipeline": [],
+            "fitted_on": None,
+            "model": None,
+            "model_options": {},
+            "dataset": cloud.config.name,
+            "data_options": cloud.config.model_dump(mode="json", exclude={"name"}),
+            "split": None,
+            "seed": config.seed,
+            "draws": config.draws,
+            "truth": cloud.isoscore,
+            "versions": library_versions(),
+        }
+        rows: list[Row] = []
+        for estimator, zeta, values in estimates:
+            at = {"estimator": estimator} if zeta is None else {"estimator": estimator, "zeta": zeta}
+            more = {} if zeta is None else {"reference_rows": config.reference_rows}
+            rows += error_rows(values, cloud.isoscore, **shared, **more, at=at)
+        return [*rows, ratio_bias_row(traces, **shared, at={"estimator": UNBIASED})]
+
+    def traces(self, cloud: Cloud, n: int) -> Traces:
+        """Traces of all draws, a few at a time. Each size has its own generator, so that cells are independent."""
+        config = self.config
+        rng = np.random.default_rng([config.seed, n, config.d])
+        chunk = max(1, CHUNK // (config.d * max(n, config.reference_rows)))
+        parts = []
+        for start in range(0, config.draws, chunk):
+            count = min(chunk, config.draws - start)
+            sample = cloud.draw(count, n, rng)
+            parts.append(Traces.of(sample, cloud.draw(count, config.reference_rows, rng)))
+        return together(parts)
+
+    def tabled(self, row: Row) -> bool:
+        """Only some sizes and ζ: the figures show the hundreds of others."""
+        config = self.config
+        return row["n"] in config.table_sizes and row["at"].get("zeta", config.table_zetas[0]) in config.table_zetas
+
+    def facts(self) -> Mapping[str, Any]:
+        config = self.config
+        return {
+            "clouds": [f"{cloud.name}: true IsoScore {Cloud(cloud, config.d).isoscore:.4f}" for cloud in config.clouds],
+            "dimension": config.d,
+            "rows": list(config.sizes),
+            "independent draws of each": config.draws,
+            "C_0 of IsoScore*": f"of {config.reference_rows} other rows of the same cloud, drawn again for each sample",
+            "seed": config.seed,
+        }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Stability]") -> list[str]:
+        from clip_geometry_experiments.rudman2024.stability.figures import tell
+
+        config = planned[0].config
+        return tell(planned[0].finished_rows(), config.table_sizes[0], config.table_zetas) if len(planned) == 1 else []
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.rudman2024.stability.figures import draw_stability
+
+        config = self.config
+        origin = (
+            f"{config.draws} draws of each size, d = {config.d}; C_0 of {config.reference_rows} other rows of the same "
+            f"cloud, drawn again for each sample; no model, no pipeline, seed {config.seed}."
+        )
+        return draw_stability(
+            self.finished_rows(),
+            n=config.table_sizes[0],
+            zetas=config.table_zetas,
+            origin=origin,
+            folder=folder,
+            prefix=prefix,
+            group=group,
+        )
+
+
+experiments.add("stability", Stability)

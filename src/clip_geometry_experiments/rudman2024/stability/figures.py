@@ -1,0 +1,197 @@
+"""Figures of the stability study: IsoScore* against ζ, and bias and error of each estimate against n."""
+
+from collections.abc import Sequence
+from itertools import combinations, groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+from clip_geometry.display.numbers import differ, fixed, plus_minus
+from clip_geometry.display.origin import Row
+from clip_geometry.display.style import INK, WIDTH, styled
+from clip_geometry.display.words import Words
+from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+
+STYLES = [  # of the estimates
+    {"color": color, "marker": marker, "linestyle": line, "markersize": 3}
+    for color, marker, line in zip(
+        (INDIGO, GREEN, ROSE, "#AA4499", "#999933"), "os^vD", (*LINES, (0, (1, 3))), strict=True
+    )
+]
+LIGHTER, DARKER = np.array([0.78, 0.86, 0.94]), np.array([0.20, 0.13, 0.53])  # few rows, many rows
+SHOWN_SIZES = 5  # curves that remain distinguishable
+TRUE: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.0, "zorder": 1}
+
+words = Words(Path(__file__).with_name("words.j2"))
+
+
+def numbers_of(rows: Sequence[Row]) -> pd.DataFrame:
+    """Collect the numbers of each estimate.
+
+    Returns:
+        A line for each `cloud`, `n` and `label` of an estimate, in the order of the rows, with `zeta`, `truth`, `bias`,
+        `standard_deviation`, `rmse` and `ratio_bias`; NaN where a number is undefined.
+    """
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        if row["value"] is not None:
+            label, zeta = label_of(**row["at"]), row["at"].get("zeta")
+            shared = {"cloud": row["dataset"], "n": row["n"], "label": label, "zeta": zeta, "truth": row["truth"]}
+            numbers = found.setdefault((row["dataset"], row["n"], label), shared)
+            numbers[row["measure"].removeprefix("stability.")] = row["value"]
+    columns = ("cloud", "n", "label", "zeta", "truth", "bias", "standard_deviation", "rmse", "ratio_bias")
+    return pd.DataFrame(list(found.values()), columns=list(columns)).astype({"zeta": float})
+
+
+def label_of(estimator: str, zeta: float | None = None) -> str:
+    """plain, unbiased, `IsoScore* (ζ = 0.2)`."""
+    return {"isoscore": "plain", "isoscore[unbiased]": "unbiased"}.get(estimator) or f"IsoScore* (ζ = {zeta:g})"
+
+
+def labels_of(zetas: Sequence[float]) -> list[str]:
+    """The estimates that the second figure shows."""
+    return ["plain", "unbiased", *(label_of("isoscore_star", zeta) for zeta in zetas)]
+
+
+def draw_stability(
+    rows: Sequence[Row],
+    *,
+    n: int,
+    zetas: Sequence[float],
+    origin: str,
+    folder: str | Path,
+    prefix: str = "",
+    group: str = "",
+) -> list[FigureEntry]:
+    """Draw both figures and save them as PNG and SVG. n: the size that the caption gives the errors of; zetas: of
+    IsoScore* in the second figure."""
+    numbers = numbers_of(rows)
+    if numbers.empty:
+        return []
+    advice = words("errors", n, **which_when(numbers, n, zetas))
+    drawn = {
+        "stability_shrinkage": Drawing(
+            "IsoScore* against its shrinkage", shrinkage_figure(numbers), words("shrinkage")
+        ),
+        "stability_errors": Drawing("Which estimate of isotropy to use", errors_figure(numbers, zetas), advice),
+    }
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
+    """What plain IsoScore of n rows is off by, beside the unbiased score, and which estimate has the smallest error."""
+    of = {label: {} for label in labels_of(zetas)}
+    for row in rows:
+        label = label_of(**{key: row["at"][key] for key in ("estimator", "zeta") if key in row["at"]})
+        if row["n"] == n and row["value"] is not None and label in of:
+            of[label].setdefault(row["measure"].partition(".")[2], {})[row["dataset"]] = row
+    plain, unbiased = (of[label].get("bias", {}) for label in ("plain", "unbiased"))
+    said = []
+    if plain and unbiased:
+        worst = [max(found.values(), key=lambda row: abs(row["value"])) for found in (plain, unbiased)]
+        numbers = [(plus_minus(row["value"], row.get("standard_error")), row["dataset"], row["truth"]) for row in worst]
+        unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0, "standard_error": 0.0})]
+        said.append(words("biases", n, plain[worst[0]["dataset"]]["d"], *numbers, len(unbent), len(unbiased)))
+    best = {}
+    for cloud in plain:
+        errors = {label: found["rmse"][cloud] for label, found in of.items() if cloud in found.get("rmse", {})}
+        if errors:
+            least = min(errors.values(), key=lambda row: row["value"])
+            best[cloud] = [label for label, row in errors.items() if not differ(row, least)]
+    if best:
+        said.append(words("least", n, best))
+    truths: dict[float, list[str]] = {}
+    for cloud, row in plain.items():
+        truths.setdefault(round(row["truth"], 9), []).append(cloud)
+    twins = next((clouds[:2] for clouds in truths.values() if len(clouds) > 1), None)
+    if twins:
+        rows_of = [plain[cloud] for cloud in twins]
+        scores = [plus_minus(row["truth"] + row["value"], row.get("standard_error")) for row in rows_of]
+        said.append(words("twins", rows_of[0]["truth"], list(zip(twins, scores, strict=True)), differ(*rows_of)))
+    return said
+
+
+def which_when(numbers: pd.DataFrame, n: int, zetas: Sequence[float]) -> dict[str, Any]:
+    """The facts of the second caption: errors at n, the estimate of smallest RMSE by size, and two clouds that plain
+    IsoScore tells apart although they are equally isotropic."""
+    known, labels = numbers.dropna(subset=["rmse"]), labels_of(zetas)
+    clouds = []
+    for cloud, at_n in known.loc[known["n"] == n].groupby("cloud", sort=False):
+        estimates = at_n.set_index("label", drop=False).reindex(labels).dropna(subset=["rmse"])
+        stars = at_n.dropna(subset=["zeta"]).nsmallest(1, "rmse")
+        best = stars.to_dict("records")[0] if len(stars) else None
+        clouds.append({"name": cloud, "estimates": estimates.to_dict("records"), "best": best})
+    shown = known.loc[known["label"].isin(labels)].sort_values("n", kind="stable")
+    least = {}
+    for cloud, of_cloud in shown.groupby("cloud", sort=False):
+        best = of_cloud.loc[of_cloud.groupby("n")["rmse"].idxmin(), ["label", "n"]].values.tolist()
+        runs = [(label, [size for _, size in run]) for label, run in groupby(best, key=lambda each: each[0])]
+        least[cloud] = [(label, sizes[0], sizes[-1]) for label, sizes in runs]
+    plain = numbers.loc[(numbers["n"] == n) & (numbers["label"] == "plain")].to_dict("records")
+    twins = next((pair for pair in combinations(plain, 2) if abs(pair[0]["truth"] - pair[1]["truth"]) < 1e-9), None)
+    return {"clouds": clouds, "least": least, "twins": twins}
+
+
+@styled
+def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
+    """Figure 4 of the paper, a panel for each cloud."""
+    stars = numbers.dropna(subset=["zeta"]).sort_values("zeta", kind="stable")
+    truths, sizes = _truths(numbers), _some(sorted(numbers["n"].unique()), SHOWN_SIZES)
+    figure = Figure(figsize=(WIDTH, 0.5 + 1.75 * len(truths)), layout="constrained")
+    panels = figure.subplots(len(truths), 1, sharex=True, squeeze=False)[:, 0]
+    colors = [tuple(LIGHTER + (DARKER - LIGHTER) * share) for share in np.linspace(0, 1, len(sizes))]
+    for axes, (cloud, truth) in zip(panels, truths.items(), strict=True):
+        axes.axhline(truth, gid=f"truth:{cloud}", **TRUE)
+        for n, color in zip(sizes, colors, strict=True):
+            found = stars[(stars["cloud"] == cloud) & (stars["n"] == n)]
+            x, mean, spread = found["zeta"], found["bias"] + truth, found["standard_deviation"]
+            axes.plot(x, mean, color=color, marker="o", markersize=2.5, label=f"n = {n}", gid=f"star:{cloud}:{n}")
+            axes.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.3, linewidth=0)
+        axes.set_title(f"{cloud}, true score {fixed(truth, 3)}", loc="left")
+        axes.set_ylabel("IsoScore*")
+        axes.set_ylim(bottom=0)
+    panels[-1].set_xlabel("ζ (0: the rows alone, 1: $C_0$ alone)")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return figure
+
+
+@styled
+def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
+    """Two panels for each cloud: bias and root mean square error of the estimates, on common axes."""
+    truths, sizes = _truths(numbers), sorted(numbers["n"].unique())
+    known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
+    figure = Figure(figsize=(WIDTH, 0.6 + 1.45 * len(truths)), layout="constrained")
+    panels = figure.subplots(len(truths), 2, sharex=True, sharey="col", squeeze=False)
+    for (left, right), cloud in zip(panels, truths, strict=True):
+        for label, style in zip(labels_of(zetas), STYLES, strict=False):
+            found = known[(known["cloud"] == cloud) & (known["label"] == label)]
+            for axes, what in ((left, "bias"), (right, "rmse")):
+                axes.plot(found["n"], found[what], label=label, gid=f"{what}:{cloud}:{label}", **style)
+        left.axhline(0, **TRUE)
+        left.set_title(cloud, loc="left")
+        left.set(ylabel="bias")
+        right.set(ylabel="RMSE")
+        right.set_xscale("log", base=2)
+        right.xaxis.set(major_locator=FixedLocator(_some(sizes, 3)), minor_locator=NullLocator())
+        right.xaxis.set(major_formatter="{x:g}", minor_formatter=NullFormatter())
+    log_axis(panels[0, 1].yaxis, known["rmse"].to_numpy())
+    for axes in panels[-1]:
+        axes.set_xlabel("rows n")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+def _truths(numbers: pd.DataFrame) -> dict[str, float]:
+    """Cloud → true score, in their order."""
+    return dict(zip(numbers["cloud"], numbers["truth"], strict=True))
+
+
+def _some(sizes: Sequence[int], most: int) -> list[int]:
+    """At most that many sizes, evenly spread, with the first and the last."""
+    places = np.linspace(0, len(sizes) - 1, min(len(sizes), most)).round().astype(int)
+    return [int(sizes[place]) for place in places]

@@ -1,0 +1,1 @@
+"""Runs of configs: cells that resume, sweeps, parts, and the commands `run` and `init`."""

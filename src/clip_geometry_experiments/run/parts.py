@@ -1,0 +1,120 @@
+"""Configs of several parts: keys beside `parts` are shared by every part whose experiment has them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clip_geometry.config import override
+from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry_experiments.kit.base import experiments
+
+PAGE = ("name", "title", "description")  # of the whole page; a part has a title and a description of its own
+OF_PARTS = ("experiment", "sweep", "smoke")  # allowed inside a part only
+
+Values = Mapping[str, Any]
+
+
+def spread(values: Values, context: str) -> dict[str, Any]:
+    """Makes every part a whole config. A config without `parts` stays as it is.
+
+    A key beside `parts` reaches every part whose experiment has it, unless the part sets it itself. `title` and
+    `description` belong to the page.
+
+    Raises:
+        InputError: No part has a key, or `parts` is not a list of sections.
+    """
+    if "parts" not in values:
+        return dict(values)
+    page = {key: values[key] for key in PAGE if key in values}
+    shared = {key: value for key, value in values.items() if key not in (*PAGE, "parts")}
+    parts = values["parts"]
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise InputError(f"{context}: 'parts' is {json.dumps(parts, default=str)[:60]}; expected a list of sections")
+    for number, part in enumerate(parts):
+        if not isinstance(part.get("experiment"), str):
+            known = did_you_mean("", experiments, listed_by=experiments.listed_by)
+            raise InputError(f"{context}: part {number} has no key 'experiment'{known}")
+    for key in shared:
+        if key in OF_PARTS:
+            raise InputError(f"{context}: {key!r} beside 'parts' belongs into one of the parts")
+        _require_known(key, parts, context)
+    named = {"name": page["name"]} if "name" in page else {}
+    whole = [
+        named | {key: value for key, value in shared.items() if key in _fields(part)} | dict(part) for part in parts
+    ]
+    return {**page, "parts": whole}
+
+
+def parts_of(values: Values) -> list[dict[str, Any]]:
+    """The whole configs of spread `values`; the config itself if it has no parts."""
+    return [dict(part) for part in values["parts"]] if "parts" in values else [dict(values)]
+
+
+def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
+    """Replaces dotted keys in spread `values`.
+
+    `parts.0.pairs.size` is a key of the first part, `pairs.size` of every part that has pairs. A key that is set is no
+    longer swept.
+
+    Raises:
+        InputError: No part has a key, there are no parts, or a change would replace them.
+    """
+    if "parts" in changes:
+        raise InputError(f"{context}: 'parts' cannot be replaced whole; set a key of one part, as parts.0.seed")
+    if "parts" not in values:
+        if key := next((key for key in changes if key.startswith("parts.")), None):
+            raise InputError(f"{context}: {key!r} names a part, but this config has no 'parts'; leave 'parts.0.' out")
+        return override(_without_swept(values, changes), changes)
+    page = {key: value for key, value in changes.items() if key in PAGE}
+    rest = {key: value for key, value in changes.items() if key not in PAGE}
+    parts = [dict(part) for part in values["parts"]]
+    for key, value in rest.items():
+        head, _, tail = key.partition(".")
+        own = key
+        if head == "parts":
+            number, _, own = tail.partition(".")
+            if not (number.isdigit() and int(number) < len(parts) and own):
+                raise InputError(
+                    f"{context}: {key!r} names no key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
+                )
+            meant = [int(number)]
+        elif head in OF_PARTS:
+            raise InputError(f"{context}: {head!r} belongs to one part; say which, as parts.0.{key}")
+        else:
+            _require_known(head, parts, context)
+            # a key inside a section refers to the parts that have the section
+            meant = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
+            if not meant:
+                raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
+        for number in meant:
+            parts[number] = override(_without_swept(parts[number], {own: value}), {own: value})
+    named = {"name": page["name"]} if "name" in page else {}
+    return {**values, **page, "parts": [{**part, **named} for part in parts]}
+
+
+def _fields(part: Values) -> set[str]:
+    return set(experiments[part["experiment"]].Config.model_fields)
+
+
+def _require_known(key: str, parts: Sequence[Values], context: str) -> None:
+    known = sorted(set().union(*(_fields(part) for part in parts)))
+    if key not in known:
+        raise InputError(f"{context}: no part has the key {key!r}{did_you_mean(key, known)}")
+
+
+def _without_swept(values: Values, changes: Values) -> dict[str, Any]:
+    """Removes from the sweep the keys that are set to one value now, which the sweep would override."""
+
+    def left(swept: Values) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in swept.items()
+            if not any(change in key.split(", ") or key.startswith(f"{change}.") for change in changes)
+        }
+
+    match values.get("sweep"):
+        case dict() as grid:
+            return {**values, "sweep": left(grid)}
+        case list() as points:
+            return {**values, "sweep": [left(point) if isinstance(point, dict) else point for point in points]}
+    return dict(values)

@@ -1,0 +1,201 @@
+"""Runs a config: plans its cells, skips finished ones, writes their records, then the report."""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from clip_geometry.config import Config, digest, expand_sweep, find_config, read_yaml, validate
+from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
+from clip_geometry.geometry import measures
+from clip_geometry.progress import note, progress
+from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.results import CELLS, Results, Row
+from clip_geometry.versions import library_versions
+from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiments
+from clip_geometry_experiments.run.parts import PAGE, change, parts_of, spread
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.page import Section
+
+
+class PageConfig(Config):
+    """The head of the report of all parts."""
+
+    name: str
+    title: str = ""
+    description: str = ""
+
+
+def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
+    """Applies the `smoke:` section, if asked for, and then the overrides to the config in a file.
+
+    Returns:
+        The config as one mapping; if it has `parts`, each of them is a whole config.
+    """
+    values = read_yaml(find_config(path))
+    small = values.pop("smoke", None)
+    if smoke and not isinstance(small, dict):
+        raise InputError(f"{path} has no section 'smoke' (dotted keys and their small values)")
+    values = spread(values, str(path))
+    for changes in ((small or {}) if smoke else {}, overrides):
+        values = change(values, changes, str(path))
+    return values
+
+
+def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
+    """The experiment and the validated config of each point of the sweep, part by part."""
+    return [point for part in plan_parts(values, context) for point in part]
+
+
+def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[Experiment], Any]]]:
+    """Like `plan`, with a list for each part. A config without `parts` is one part."""
+    planned = []
+    for part in parts_of(spread(values, context)):
+        points = []
+        for point in expand_sweep(part):
+            if not isinstance(point.get("experiment"), str):
+                known = did_you_mean("", experiments, listed_by=experiments.listed_by)
+                raise InputError(f"{context}: key 'experiment' is missing{known}")
+            kind = experiments[point["experiment"]]
+            points.append((kind, validate(kind.Config, point, context)))
+        planned.append(points)
+    return planned
+
+
+def run(
+    path: str | Path,
+    overrides: Mapping[str, Any],
+    *,
+    smoke: bool = False,
+    runs: Path = Path("runs"),
+    device: str = "auto",
+    command: str = "",
+) -> Path:
+    """Runs the experiments of a config. The same call again continues where it stopped.
+
+    The folder `<runs>/<name>-<hash of the resolved config>/` holds config.yaml, results.jsonl, figures/, report.html
+    and provenance.yaml.
+
+    Args:
+        path: A YAML config, or the name of one of the package, such as "quickstart".
+        overrides: New values by dotted key, e.g. {"pairs.size": 100}.
+        smoke: Apply the config's section `smoke`: small models, few items.
+        runs: Folder of all runs.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ….
+        command: The command shown in the report.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        InputError: Anything is wrong in the config.
+
+    Example:
+        >>> import json, tempfile
+        >>> from pathlib import Path
+        >>> import clip_geometry as cg
+        >>> config = {"name": "tiny", "experiment": "geometry", "model": "scenes-clip/fresh", "pictures": []}
+        >>> config |= {"pairs": {"name": "scenes", "size": 8}, "measures": ["modality_gap"]}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "tiny.yaml")
+        ...     _ = path.write_text(json.dumps(config))
+        ...     report = cg.run(path, {}, runs=Path(folder, "runs"), device="cpu")
+        ...     rows = cg.read_rows(report.parent)
+        >>> report.name, rows[0]["measure"]
+        ('report.html', 'modality_gap')
+    """
+    values = resolve(path, overrides, smoke=smoke)
+    planned = plan_parts(values, str(path))
+    page = validate(PageConfig, {key: values[key] for key in PAGE if key in values}, str(path))
+    resolved = [[config.model_dump(mode="json", serialize_as_any=True) for _, config in part] for part in planned]
+    name = f"{page.name}{'-smoke' if smoke else ''}-{digest(resolved if len(resolved) > 1 else resolved[0], 10)}"
+    workspace = RunFolder(runs / name, device)
+    workspace.folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(workspace.folder, lambda: note(f"another process runs {workspace.folder}; waiting for it")):
+        remove_temporaries(workspace.folder)
+        parts = [points[0] if len(points) == 1 else {"grid": points} for points in resolved]
+        document = parts[0] if len(parts) == 1 else {**page.model_dump(), "parts": parts}
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        write_atomically(workspace.folder / "config.yaml", text.encode())
+        provenance = {
+            "command": command,
+            "config": str(path),
+            "python": sys.version.split()[0],
+            "versions": library_versions(),
+        }
+        write_atomically(workspace.folder / "provenance.yaml", yaml.safe_dump(provenance, sort_keys=False).encode())
+        parts = [[kind(config, workspace) for kind, config in part] for part in planned]
+        results = Results(workspace.folder / "results.jsonl")
+        cells, places = {}, {}
+        for part in parts:
+            for k, experiment in enumerate(part, start=1):
+                place = [experiment.config.title] * (len(parts) > 1) + [f"{k} of {len(part)} runs"] * (len(part) > 1)
+                for cell in experiment.cells():
+                    cells[cell.key], places[cell.key] = cell, f" ({', '.join(place)})" if place else ""
+        finished = results.finished() & cells.keys()
+        with progress("cells", total=len(cells), done=len(finished)) as advance:
+            for key, cell in cells.items():
+                if key not in finished:
+                    advance.now(cell.what + places[key])
+                    results.append(key, cell.compute())  # written when the cell is done
+                    advance(1)
+        write_json(workspace.folder / CELLS, {"finished": list(cells)})
+        from clip_geometry_experiments.report.page import write_report
+
+        folder, several = workspace.folder, len(parts) > 1
+        drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
+        own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
+        sections = []
+        with progress("sections of the report", total=len(parts)) as advance:
+            for part, where in zip(parts, drawn_in, strict=True):
+                sections.append(_section(part, results.read(), where))
+                advance(1)
+        return write_report(
+            folder / "report.html",
+            title=page.title or page.name,
+            intro=page.description,
+            sections=sections,
+            explanations={**measures, **own},
+            command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
+            config=text,
+            versions=library_versions(),
+            smoke=smoke,
+        )
+
+
+def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> "Section":
+    """The report's section of one part."""
+    from clip_geometry_experiments.published.tables import beside
+    from clip_geometry_experiments.report.page import Section
+
+    first, many = planned[0], len(planned) > 1
+    wanted = {cell.key: experiment for experiment in planned for cell in experiment.cells()}
+    rows = [row for row in rows if row["cell"] in wanted]
+    figures = []
+    for k, experiment in enumerate(planned, start=1):
+        prefix, group = (f"{k:02d}-", experiment.label()) if many else ("", "")
+        figures += experiment.figures(figures_in, prefix=prefix, group=group)
+    if many:
+        figures = type(first).together(planned, figures_in) + figures
+    facts = [experiment.facts() for experiment in planned]  # what differs between runs is listed
+    return Section(
+        title=first.config.title,
+        intro=first.config.description,
+        facts={
+            key: value
+            if all(each.get(key) == value for each in facts)
+            else " | ".join(dict.fromkeys(str(each.get(key)) for each in facts))
+            for key, value in facts[0].items()
+        },
+        sentences=type(first).sentences(planned),
+        rows=[row for row in rows if wanted[row["cell"]].tabled(row)],
+        beside=beside(rows, first.config.name),
+        grids=[grid for experiment in planned for grid in experiment.tables()],
+        figures=figures,
+        fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
+    )

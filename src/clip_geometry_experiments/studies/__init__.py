@@ -1,0 +1,1 @@
+"""Our own questions: trainings, distillation, repairs and modality gaps."""

@@ -1,0 +1,150 @@
+"""Intra-modal retrieval by native features and by features inverted into the other modality (Mistretta et al. 2025)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from clip_geometry.display.table import read_explanations
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders.open_clip.inversion import Inversion
+from clip_geometry.registry import InputError
+from clip_geometry.results import Record, Row
+from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+PREFIX = "intra_modal."
+INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}
+
+
+class IntraModalConfig(RunConfig):
+    """Config of the experiment `intra_modal`.
+
+    Args:
+        model: A model of open_clip.
+        data: Labeled images and texts; items of one label are relevant to each other.
+        queries: Number of queries of each modality, the first rows; the index has all rows.
+        to_text: How images are inverted into texts.
+        to_image: How texts are inverted into images; null leaves queries of texts out.
+        seeds: Of the pseudo-tokens before the first step; average precision is the mean over them.
+        batch_size: Batch size of the encoder.
+    """
+
+    model: Model
+    data: Data
+    queries: int = Field(default=200, ge=2)
+    to_text: Inversion = Inversion()
+    to_image: Inversion | None = Inversion(steps=1000)
+    seeds: Seeds = (0, 1, 2)
+    batch_size: int = Field(default=64, ge=1)
+
+
+class IntraModal(Experiment):
+    """A cell for the queries of each modality."""
+
+    Config = IntraModalConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "intra-modal retrieval by native features against features inverted into the other modality"
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        shared = {"queries": config.queries, "seeds": config.seeds, "batch_size": config.batch_size}
+        shared |= {key: getattr(config, key).model_dump(mode="json") for key in ("model", "data")}
+        shared |= self.workspace.revisions(config.model, config.data)
+        for modality, how in (("image", config.to_text), ("text", config.to_image)):
+            if how is not None:
+                define = {"measure": "intra_modal", "modality": modality, "how": how.model_dump(mode="json"), **shared}
+                yield Cell(define, partial(self._rows, modality, how), f"queries of {modality}s")
+
+    def _rows(self, modality: str, how: Inversion) -> list[Row]:
+        import torch
+
+        from clip_geometry.encoders import load_encoder
+        from clip_geometry.encoders.open_clip.inversion import invert
+        from clip_geometry.measuring.provenance import context
+        from clip_geometry.progress import progress
+        from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
+
+        config = self.config
+        sets = self.workspace.embeddings(config.model, config.data, limit=None, batch_size=config.batch_size)
+        each = self._labeled(sets, modality)
+        rows, labels = np.asarray(each.vectors), np.asarray(each.labels)
+        relevant = labels[: config.queries, None] == labels
+        asked = np.flatnonzero(relevant.sum(1) > 1)  # with another item of the label
+        if len(asked) < 2:
+            asked_of = f"of the first {config.queries} {modality}s"
+            raise InputError(f"{asked_of} {len(asked)} share their label with another row; expected at least 2")
+        encoder = load_encoder(config.model, self.workspace.device)
+        found, cosines = [], []
+        with progress(f"inversions of {modality}s", len(config.seeds)) as advance:
+            for seed in config.seeds:
+                inverted = invert(encoder, torch.from_numpy(rows[asked]), INTO[modality], how, seed=seed)
+                found.append(average_precision(inverted.rows.numpy(), rows, relevant[asked], asked))
+                cosines.append(inverted.cosines.numpy())
+                advance(1)
+        native, inverted = average_precision(rows[asked], rows, relevant[asked], asked), np.mean(found, axis=0)
+        chance = float(chance_level(relevant[asked].sum(1) - 1, len(rows) - 1).mean())
+        shared = {**context(sets, seed=config.seed), "d": rows.shape[1], "n": len(asked)}
+        return [
+            {**shared, **_record("native", native, modality, null_value=chance)},
+            {**shared, **_record("inverted", inverted, modality, null_value=chance, starts=_spread(found))},
+            {**shared, **_record("gain", inverted - native, modality, null_value=0.0, starts=_spread(found))},
+            {**shared, **_record("cosine", np.mean(cosines, axis=0), modality, starts=_spread(cosines))},
+        ]
+
+    def _labeled(self, sets: Mapping[str, Embeddings], modality: str) -> Embeddings:
+        if modality not in sets or sets[modality].labels is None:
+            raise InputError(f"{self.config.data.name} has no labeled {modality}s; relevance needs labels")
+        return sets[modality]
+
+    # --- the report
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.display.origin import with_options
+
+        config = self.config
+        options = config.data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
+        ways = {"images into texts": config.to_text, "texts into images": config.to_image}
+        return {
+            "model": config.model.model,
+            "data": f"{with_options(config.data.name, options)}, {config.data.split}",
+            **{
+                name: f"{how.pseudo_tokens} pseudo-tokens, {how.steps} steps, lr {how.lr:g}"
+                for name, how in ways.items()
+                if how is not None
+            },
+            "starts": len(config.seeds),
+            "seed": config.seed,
+        }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[IntraModal]") -> list[str]:
+        from clip_geometry_experiments.studies.intra_modal.figures import tell
+
+        return tell(planned[0].finished_rows()) if len(planned) == 1 else []
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal
+
+        facts = self.facts()
+        origin = f"{facts['data']} by {facts['model']}; seed {facts['seed']}."
+        return draw_intra_modal(self.finished_rows(), folder=folder, origin=origin, prefix=prefix, group=group)
+
+
+def _record(number: str, values: np.ndarray, modality: str, **others: Any) -> Row:
+    """The mean over queries with its standard error."""
+    error = float(values.std(ddof=1) / len(values) ** 0.5)
+    return Record(PREFIX + number, float(values.mean()), error, at={"modality": modality}, **others)
+
+
+def _spread(values: Sequence[np.ndarray]) -> float | None:
+    """Standard deviation of the mean over starts."""
+    return float(np.std([each.mean() for each in values], ddof=1)) if len(values) > 1 else None
+
+
+experiments.add("intra_modal", IntraModal)

@@ -1,0 +1,63 @@
+"""Intra-modal retrieval, native and inverted: the figure and the sentences."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from clip_geometry.display.style import INK, NEUTRAL, SECOND, error_dots, legend_above, name_lines, new_axes, styled
+from clip_geometry.display.words import Words
+from clip_geometry.modalities import plural
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+
+# number → name, color, marker, place beside the line
+NUMBERS = {"native": ("native features", INK, "o", -0.12), "inverted": ("inverted features", SECOND, "D", 0.12)}
+TIE = 2.0  # standard errors
+WORDS = Words(Path(__file__).with_name("words.j2"))
+
+Row = Mapping[str, Any]
+
+
+def draw_intra_modal(
+    rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
+) -> list[FigureEntry]:
+    """The figure of these rows, saved as PNG and SVG."""
+    drawn = {"intra_modal": Drawing("Intra-modal retrieval", intra_modal_figure(rows), WORDS("caption"))}
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+@styled
+def intra_modal_figure(rows: Sequence[Row]) -> Figure:
+    """A line for each modality of queries; a tick is the chance level."""
+    found = _by_modality(rows)
+    figure, axes = new_axes(0.95 + 0.42 * len(found))
+    for number, (name, color, marker, shift) in NUMBERS.items():
+        places = [place + shift for place in range(len(found))]
+        own = [numbers[number] for numbers in found.values()]
+        error_dots(axes, own, places, marker=marker, color=color, label=name, gid=f"map:{number}")
+    chance = [numbers["native"]["null_value"] for numbers in found.values()]
+    axes.plot(chance, range(len(found)), "|", markersize=14, color=NEUTRAL, label="chance", gid="chance")
+    name_lines(axes, [f"{name} queries" for name in found])
+    axes.set(xlim=(0, 1.03), xlabel="mean average precision within the modality")
+    legend_above(figure, axes, columns=3)
+    return figure
+
+
+def tell(rows: Sequence[Row]) -> list[str]:
+    """Which features retrieve better, a sentence for each modality of queries."""
+    said = []
+    for modality, numbers in _by_modality(rows).items():
+        gain = numbers["gain"]
+        z = gain["value"] / gain["standard_error"] if gain["standard_error"] else 0.0
+        verdict = "tie" if abs(z) <= TIE else "better" if z > 0 else "worse"
+        said.append(WORDS("gain", plural(modality), numbers, verdict))
+    return said
+
+
+def _by_modality(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
+    """Modality of the queries → number → its row."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault(row["at"]["modality"], {})[row["measure"].partition(".")[2]] = row
+    return found

@@ -1,0 +1,159 @@
+"""The repair table: repairs by measures by data sets, held out, with paired errors and ranks over the sets."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, field_validator
+
+from clip_geometry.display.table import read_explanations
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments
+from clip_geometry_experiments.studies.repair_table.data import SetConfig
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+    from clip_geometry_experiments.report.grid import Grid
+    from clip_geometry_experiments.studies.repair_table.measuring import Halves
+    from clip_geometry_experiments.studies.repair_table.table import RepairTable
+
+NOISE, TRUTH = "noise", "truth"  # references: Gaussian rows, and the planted gap taken away
+
+
+class RepairTableConfig(RunConfig):
+    """Config of the experiment `repair_table`.
+
+    Args:
+        sets: The data sets.
+        repairs: Names of repairs (`clip-geometry list repairs`) and pipelines, in which images and texts are the two
+            modalities of every set; "none" is always among them.
+        splits: Number of random halves of each set.
+    """
+
+    sets: tuple[SetConfig, ...] = Field(min_length=1)
+    repairs: tuple[str, ...] = Field(min_length=1)
+    splits: int = Field(default=10, ge=2, le=1000)
+
+    @field_validator("repairs")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        from clip_geometry_experiments.studies.repair_table.measuring import repair_of
+
+        for name in names:
+            repair_of(name)
+        return tuple(dict.fromkeys(("none", *names)))
+
+    @field_validator("sets")
+    @classmethod
+    def _distinct(cls, sets: tuple[SetConfig, ...]) -> tuple[SetConfig, ...]:
+        names = [each.name for each in sets]
+        if len(set(names)) < len(names):
+            raise InputError(f"sets have a name twice: {', '.join(names)}")
+        return sets
+
+
+class RepairTableExperiment(Experiment):
+    """A cell for each set and repair, so that a repair that is added later is all that is computed."""
+
+    Config = RepairTableConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "repairs by measures by data sets, held out, with paired errors and ranks"
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        for each in config.sets:
+            shared: dict[str, Any] = {"experiment": "repair_table", "splits": config.splits, "seed": config.seed}
+            shared |= {"set": each.model_dump(mode="json", serialize_as_any=True, exclude={"control"})}
+            try:
+                shared["revisions"] = [] if each.missing else each.revisions(self.workspace)
+                missing = each.missing
+            except InputError as error:  # the other sets can be compared all the same
+                missing = str(error)
+            if missing:
+                yield Cell({**shared, "missing": missing}, partial(self._missing, each, missing), f"no {each.name}")
+                continue
+            for repair in (*config.repairs, NOISE, *([TRUTH] if each.planted is not None else [])):
+                rows = partial(self._rows, each, repair)
+                yield Cell({**shared, "repair": repair}, rows, f"{repair} on {each.name}")
+
+    def _missing(self, each: SetConfig, why: str) -> list[Row]:
+        from clip_geometry_experiments.studies.repair_table.table import missing_row
+
+        return [missing_row(each.name, why)]
+
+    @cached_property
+    def _halves(self) -> "dict[str, tuple[Halves, dict[str, list[float]]]]":
+        """Set → its halves, and what each measure is without a repair. Of the last set only, which bounds memory."""
+        return {}
+
+    def _rows(self, each: SetConfig, name: str) -> list[Row]:
+        from clip_geometry.measuring.provenance import context
+        from clip_geometry_experiments.studies.repair_table.measuring import Halves, Removed, repair_of
+        from clip_geometry_experiments.studies.repair_table.table import failed_rows, rows_of
+
+        if each.name not in self._halves:
+            halves = Halves(each.index(self.workspace), splits=self.config.splits, seed=self.config.seed)
+            self._halves.clear()
+            self._halves[each.name] = halves, halves.judge(repair_of("none"))
+        halves, none = self._halves[each.name]
+        sets = halves.index.sets
+        shared = {
+            **context(sets, seed=self.config.seed, fitted_on="random halves of these rows"),
+            "n": sum(map(len, sets.values())),
+            "d": next(iter(sets.values())).vectors.shape[1],
+        }
+        repair = Removed(each.planted.removed()) if name == TRUTH and each.planted else repair_of(name)
+        try:
+            found = none if name == "none" else halves.judge(repair)
+        except InputError as error:
+            return [shared | row for row in failed_rows(each.name, name, str(error))]
+        return [shared | row for row in rows_of(each.name, name, repair, found, none, halves)]
+
+    # --- the report
+
+    def fresh_models(self) -> Sequence[str]:
+        models = [model for each in self.config.sets for model, _ in each.sources() if model is not None]
+        return sorted({f"{each.model} (fresh)" if getattr(each, "fresh", False) else each.model
+                       for each in models if each.is_fresh})  # fmt: skip
+
+    @cached_property
+    def table(self) -> "RepairTable":
+        from clip_geometry_experiments.studies.repair_table.table import table_of
+
+        return table_of(self.finished_rows(), controls=[each.name for each in self.config.sets if each.control])
+
+    def tabled(self, row: Row) -> bool:
+        """What there is without a repair: the changes by repairs are in the figure and the tables of their own."""
+        return row["at"].get("repair") == "none" or "repair" not in row["at"]
+
+    def facts(self) -> Mapping[str, Any]:
+        table, config = self.table, self.config
+        return {
+            "data sets": [f"{name} ({n:,} rows, {d} dimensions)" for name, (n, d) in table.sizes.items()],
+            "nothing to find in": list(table.controls),
+            "skipped": [f"{name}: {why}" for name, why in table.missing.items()],
+            "repairs": sum(name != "none" for name in table.repairs),
+            "splits": f"{config.splits} random halves of the items",
+            "seed": config.seed,
+        }
+
+    def tables(self) -> "list[Grid]":
+        from clip_geometry_experiments.studies.repair_table.figures import grids
+
+        return grids(self.table)
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[RepairTableExperiment]") -> list[str]:
+        from clip_geometry_experiments.studies.repair_table.figures import tell
+
+        return tell(planned[0].table) if len(planned) == 1 else []
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.studies.repair_table.figures import draw_table
+
+        return draw_table(self.table, folder=folder, prefix=prefix, group=group)
+
+
+experiments.add("repair_table", RepairTableExperiment)

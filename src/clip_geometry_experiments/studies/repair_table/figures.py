@@ -1,0 +1,155 @@
+"""The figure, the tables and the sentences of the repair table."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from clip_geometry.display.numbers import ROUNDING, number
+from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
+from clip_geometry.display.words import Words
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.grid import Grid
+from clip_geometry_experiments.studies.repair_table.measuring import GROUPS
+from clip_geometry_experiments.studies.repair_table.ranks import Ranking
+from clip_geometry_experiments.studies.repair_table.table import RepairTable
+
+WORDS = Words(Path(__file__).with_name("words.j2"))
+LINE, BAR = 0.122, 0.09  # inches of a repair, and of a bar of ties
+WIDTH = 8.2
+LEAST, LEVELS = 0.028, 4  # of the ranks, between two numbers on one level; levels of numbers
+ABSENT = "#E6E9ED"  # of cells without a value
+
+
+def short(name: str) -> str:
+    """A pipeline in few letters: `whiten(64)[each] + procrustes`, without the direction and parameters by name."""
+    steps = [step for step in re.split(r",(?![^(]*\))", name.replace("[text-to-image]", "")) if step != "normalize"]
+    return " + ".join(re.sub(r"\(\w+=[^)]*\)", "", step.strip()) for step in steps)
+
+
+@styled
+def draw(table: RepairTable) -> Figure:
+    """Draw what each repair makes better and worse, and its mean rank by each group of measures with ties."""
+    names, rankings = _order(table), table.rankings
+    bars = [BAR * len(each.ties()) + 0.55 for each in rankings.values()]
+    heights = [LINE * len(names) + 1.3, *bars]
+    figure = Figure(figsize=(WIDTH, sum(heights) + 0.35), layout="constrained")
+    axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    _heat(figure, axes[0], table, names)
+    for panel, (group, each) in zip(axes[1:], rankings.items(), strict=True):
+        _differences(panel, group, each, names)
+    return figure
+
+
+def _order(table: RepairTable) -> list[str]:
+    """The repairs, those that retrieve best first; of too few sets, as they are."""
+    found = table.rankings.get("retrieval")
+    return [*found.names, *(n for n in table.repairs if n not in found.names)] if found else list(table.repairs)
+
+
+def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> None:
+    sets, measures = len(table.ranked), table.measures
+    balance, mixed = np.full((len(names), len(measures)), np.nan), []
+    for row, name in enumerate(names):
+        for column, measure in enumerate(measures):
+            if found := table.over_sets(name, measure):
+                better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
+                balance[row, column] = sets * (better - worse) / len(found)
+                mixed += [(column, row)] if better and worse else []
+    colors = LinearSegmentedColormap.from_list("better", [TEXT, "#FFFFFF", IMAGE], N=2 * sets + 1)  # a color per count
+    colors.set_bad(ABSENT)
+    image = axes.imshow(balance, cmap=colors, vmin=-sets - 0.5, vmax=sets + 0.5, aspect="auto", interpolation="nearest")
+    if mixed:
+        axes.plot(*zip(*mixed, strict=True), ".", color=INK, markersize=2)
+    axes.set_xticks(range(len(measures)), [each.title for each in measures.values()], rotation=50, ha="left")
+    axes.set_yticks(range(len(names)), [f"{short(name)}  {k}" for k, name in enumerate(names, start=1)])
+    axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, pad=0)
+    axes.tick_params(axis="both", length=0, labelsize=7)
+    axes.grid(visible=False)
+    right, below, groups = len(measures) - 0.5, len(names) - 0.5, [each.group for each in measures.values()]
+    _lines(axes, [((k - 0.5, k - 0.5), (-0.5, below)) for k in range(1, len(measures))], color="white", linewidth=0.8)
+    _lines(axes, [((-0.5, right), (k - 0.5, k - 0.5)) for k in range(1, len(names))], color="white", linewidth=0.8)
+    edges = [k - 0.5 for k in range(1, len(groups)) if groups[k] != groups[k - 1]]
+    _lines(axes, [((edge, edge), (-0.5, below)) for edge in edges], color=INK, linewidth=0.9)
+    axes.set(xlim=(-0.5, right), ylim=(below, -0.5))
+    axes.set_xlabel("sets with better results than without a repair, less those with worse\n"
+                    "gray: no value; dot: better on some sets, worse on others")  # fmt: skip
+    bar = figure.colorbar(image, ax=axes, fraction=0.02, pad=0.01, aspect=10 + len(names), ticks=(-sets, 0, sets))
+    bar.ax.set_xlabel("sets")
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+
+
+def _differences(axes: Axes, group: str, found: Ranking, names: list[str]) -> None:
+    """The critical-difference diagram: mean ranks, numbered as the lines above, and bars of those that tie."""
+    taken, stems = [-np.inf] * LEVELS, []  # the place of the last number on each level
+    for name, rank in zip(found.names, found.mean, strict=True):
+        room = LEAST * len(found.names)
+        level = next((k for k, place in enumerate(taken) if rank - place >= room), int(np.argmin(taken)))
+        taken[level] = rank
+        stems.append(((rank, rank), (0, 0.5 + level)))
+        axes.annotate(f"{names.index(name) + 1}", (rank, 0.5 + level), (0, 1), textcoords="offset points",
+                      ha="center", fontsize=7, color=TEXT if name == "none" else INK)  # fmt: skip
+    _lines(axes, stems, color=NEUTRAL, linewidth=0.5)
+    axes.plot(found.mean, np.zeros(len(found.mean)), "o", color=INK, markersize=3)
+    if "none" in found.names:
+        axes.plot(found.rank("none"), 0, "o", color=TEXT, markersize=4)
+    ties = found.ties()
+    bars = [
+        ((found.mean[first] - 0.1, found.mean[end] + 0.1), (-0.8 * k,) * 2) for k, (first, end) in enumerate(ties, 1)
+    ]
+    _lines(axes, bars, color=IMAGE, linewidth=1.8)
+    axes.set(xlim=(0.5, len(found.names) + 0.5), ylim=(-0.8 * len(ties) - 0.6, LEVELS + 0.8), yticks=[])
+    axes.set_ylabel(group, rotation=0, ha="right", va="center")
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(f"mean rank, {found.sets} sets; critical difference {found.difference:.1f}", labelpad=1)
+
+
+def _lines(axes: Axes, several: Sequence[tuple[Sequence[float], Sequence[float]]], **style: Any) -> None:
+    """Draw lines (from x, to x), (from y, to y) as one path, which keeps the file small."""
+    if several:
+        x, y = (np.array([[*line[side], np.nan] for line in several]).ravel() for side in (0, 1))
+        axes.plot(x, y, **style)
+
+
+def draw_table(table: RepairTable, *, folder: str | Path, prefix: str = "", group: str = "") -> list[FigureEntry]:
+    """Save the figure."""
+    drawn = {"repairs": Drawing("What repairs make better and worse", draw(table), WORDS("caption", table), wide=True)}
+    return save_drawings(drawn, folder, prefix=prefix, group=group)
+
+
+def grids(table: RepairTable) -> list[Grid]:
+    """A table for each group of measures: mean changes over the sets, with the sets that are better and worse."""
+    found = []
+    for group in GROUPS:
+        measures = [name for name, each in table.measures.items() if each.group == group]
+        names = [name for name in _order(table) if any(table.over_sets(name, measure) for measure in measures)]
+        cells = [[short(name), *(_cell(table, name, measure) for measure in measures)] for name in names]
+        columns = ("repair", *(f">{table.measures[measure].title}" for measure in measures))
+        legend = [WORDS("legend", table)]
+        found.append(Grid(f"{group.capitalize()}, changes", columns, cells, [name == "none" for name in names], legend))
+    return found
+
+
+def _cell(table: RepairTable, name: str, measure: str) -> str:
+    values = table.over_sets(name, measure)
+    if not values:
+        return "–"
+    mean = float(np.mean([each.value if name == "none" else each.change for each in values]))
+    if name == "none":
+        return number(mean)
+    better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
+    return f"{'+' if mean > ROUNDING else ''}{number(mean)} ({better}:{worse})"
+
+
+def tell(table: RepairTable) -> list[str]:
+    """What the table says: the registered test, what the rules before the table count, and what was examined later."""
+    from clip_geometry_experiments.studies.repair_table.summary import summary
+
+    found = summary(table)
+    macros = ("registered", "free", "missed", "related", "leader", "ranks", "known", "skipped")
+    return [said for macro in macros if (said := WORDS(macro, found, short))]

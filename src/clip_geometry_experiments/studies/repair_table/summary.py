@@ -1,0 +1,147 @@
+"""What the table says in numbers, by rules.
+
+The rules for `helping`, `free`, `best`, `registered` and the rankings were committed before the table was filled
+(63977b5). The others were added when its numbers were known: `strict`, `kept`, `missed`, `ahead`, `related`, `ideas`.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from clip_geometry.repairs import repairs
+from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
+from clip_geometry_experiments.studies.repair_table.ranks import Ranking
+from clip_geometry_experiments.studies.repair_table.relations import Relation, examined, registered
+from clip_geometry_experiments.studies.repair_table.table import RepairTable
+
+RETRIEVAL = tuple(name for name, each in MEASURES.items() if each.group == "retrieval")
+APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # searches of one modality
+AIM = "r_at_1"
+SAME = 0.001  # a change up to which an order is kept: rows of equal cosines may swap
+
+
+class Cost(NamedTuple):
+    """A measure that is worse on `sets` sets by `change` on average over all sets that have it."""
+
+    title: str
+    sets: int
+    of: int
+    change: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Numbers of the sentences.
+
+    Attributes:
+        sets: Number of ranked sets.
+        count: Number of repairs, without none.
+        helping: Repairs that raise recall in the mixed index on more sets than they lower it → on how many.
+        free: Those of them that are worse on no set in any measure of retrieval within or across modalities.
+        strict: Those of the free that are worse on no set in any measure of the mixed list either.
+        kept: Those of the free that keep the order within each modality and across, so that they cannot cost there.
+        missed: Measure of retrieval → the largest fall by a free repair that the test would not have seen on some set.
+        best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
+        tied: Whether the other free repairs are within the critical difference of it by retrieval.
+        gains: Repair → the mean change of recall at 1 in the mixed index by it, over the sets.
+        ahead: Baselines without costs that gain more than the best.
+        costs: What the best repair makes worse, of all measures.
+        rankings: Group → ranking.
+        registered: The relation of geometry and retrieval.
+        related: The relations of each measure of geometry and mixing to each of retrieval, over the maps of the rows.
+        ideas: The same with the variants of one idea averaged.
+        leader: Of geometry, and its costs.
+        known: Generated set → the best repair on it, its recall at 1 mixed and that of the known truth.
+        missing: Set → why it was skipped.
+    """
+
+    sets: int
+    count: int
+    helping: dict[str, int]
+    free: list[str]
+    strict: list[str]
+    kept: list[str]
+    missed: dict[str, float]
+    best: str
+    tied: bool
+    gains: dict[str, float]
+    ahead: list[str]
+    costs: list[Cost]
+    rankings: dict[str, Ranking]
+    registered: Relation | None
+    related: list[Relation]
+    ideas: list[Relation]
+    leader: str
+    leader_costs: list[Cost]
+    known: dict[str, tuple[str, float, float]]
+    missing: dict[str, str]
+
+    def relation(self, measure: str, target: str, among: list[Relation] | None = None) -> Relation | None:
+        """The relation of two measures, among `related` or the given ones."""
+        wanted = (each for each in among or self.related if (each.measure, each.target) == (measure, target))
+        return next(wanted, None)
+
+
+def summary(table: RepairTable) -> Summary:
+    names = [name for name in table.repairs if name != "none"]
+    own = [name for name in names if not (name in repairs and repairs[name].baseline)]
+    helping = {name: table.count(name, AIM, "better") for name in names
+               if table.count(name, AIM, "better") > table.count(name, AIM, "worse")}  # fmt: skip
+    free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in APART)]
+    gains = {name: _mean_change(table, name, AIM) for name in names if table.over_sets(name, AIM)}
+    candidates = [name for name in free if name in own] or [name for name in helping if name in own]
+    best = max(candidates, key=lambda name: gains[name], default="")
+    ranked, others = table.rankings.get("retrieval"), [best, *free]
+    tied = ranked is not None and set(others) <= set(ranked.names) and all(
+        abs(ranked.rank(best) - ranked.rank(name)) <= ranked.difference for name in others
+    )  # fmt: skip
+    leader = next((name for name in table.rankings["geometry"].names if name != "none"), "") \
+        if "geometry" in table.rankings else ""  # fmt: skip
+    return Summary(
+        sets=len(table.ranked),
+        count=len(names),
+        helping=helping,
+        free=free,
+        strict=[name for name in free if not any(table.count(name, measure, "worse") for measure in RETRIEVAL)],
+        kept=[name for name in free
+              if all(abs(each.change) <= SAME for measure in APART for each in table.over_sets(name, measure))],
+        missed={measure: max((table.detectable(name, measure) for name in free), default=0.0) for measure in RETRIEVAL},
+        best=best,
+        tied=tied,
+        gains=gains,
+        ahead=[name for name in free if name not in own and best and gains[name] > gains[best]],
+        costs=costs(table, best) if best else [],
+        rankings=table.rankings,
+        registered=registered(table),
+        related=examined(table),
+        ideas=examined(table, merged=True),
+        leader=leader,
+        leader_costs=costs(table, leader) if leader else [],
+        known=_known(table, own),
+        missing=dict(table.missing),
+    )  # fmt: skip
+
+
+def costs(table: RepairTable, name: str) -> list[Cost]:
+    """What a repair makes worse on at least one set, that on most sets first."""
+    found = [
+        Cost(MEASURES[m].title.removesuffix(" ↓"), table.count(name, m, "worse"), len(table.over_sets(name, m)),
+             _mean_change(table, name, m))
+        for m in MEASURES if table.count(name, m, "worse")
+    ]  # fmt: skip
+    return sorted(found, key=lambda each: -each.sets)
+
+
+def _mean_change(table: RepairTable, name: str, measure: str) -> float:
+    return float(np.mean([each.change for each in table.over_sets(name, measure)]))
+
+
+def _known(table: RepairTable, names: list[str]) -> dict[str, tuple[str, float, float]]:
+    found = {}
+    for each in table.ranked:
+        values = {name: table.values[each, name, AIM].value for name in names if (each, name, AIM) in table.values}
+        if (truth := table.values.get((each, "truth", AIM))) is not None and values:
+            best = max(values, key=lambda name: values[name])
+            found[each] = best, values[best], truth.value
+    return found

@@ -1,0 +1,224 @@
+"""Records of the table, the table that records are of, and what it says: wins, losses, ties and ranks."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata, t
+
+from clip_geometry.registry import InputError
+from clip_geometry.repairs import Repair
+from clip_geometry.results import Record, Row
+from clip_geometry_experiments.studies.repair_table.measuring import (
+    MEASURED,
+    MEASURES,
+    NO_CLASSES,
+    NO_ROWS,
+    OF_ROWS,
+    RECORDED,
+    Halves,
+    Judged,
+    RowRepair,
+)
+from clip_geometry_experiments.studies.repair_table.ranks import LEVEL, Ranking, ranking, resampled_error
+
+PREFIX = "repair_table."
+REFERENCES = ("noise", "truth")
+DIGITS = 4  # of compact records
+
+
+def rows_of(
+    of: str,
+    name: str,
+    repair: Repair,
+    found: Mapping[str, Sequence[float]],
+    none: Mapping[str, Sequence[float]],
+    halves: Halves,
+) -> list[Row]:
+    """A record for each measure.
+
+    Beside its value and standard error a record has `change` from no repair on the same halves, `change_error` and
+    `verdict`: "better", "worse" or "tie" by a t test at the level 0.05. Errors are those of Nadeau and Bengio 2003 for
+    overlapping splits. `by_split` are the values of the splits. Without a value, `note` says why.
+    """
+    rows: list[Row] = []
+    for measure, (_, better, _) in MEASURED.items():
+        at = {"set": of, "repair": name}
+        values = np.array(found[measure], dtype=float)
+        if np.isnan(values).any():
+            why = NO_ROWS if measure in OF_ROWS and not isinstance(repair, RowRepair) else NO_CLASSES
+            rows.append(Record(PREFIX + measure, None, note=why, at=at))
+            continue
+        changes = values - np.array(none[measure])
+        change, error = float(changes.mean()), resampled_error(changes, halves.ratio)
+        sure = abs(change) > quantile(len(values)) * error + 1e-12
+        verdict = "tie" if not sure else "better" if change * better > 0 else "worse"
+        rows.append(
+            Record(
+                PREFIX + measure,
+                float(values.mean()),
+                resampled_error(values, halves.ratio),
+                change=change,
+                change_error=error,
+                verdict=verdict,
+                by_split=[float(f"{value:.6g}") for value in values],
+                at=at,
+            )
+        )
+    return rows
+
+
+def quantile(splits: int) -> float:
+    """Return how many standard errors of the mean over these splits a change has to exceed."""
+    return float(t.ppf(1 - LEVEL / 2, splits - 1))
+
+
+def failed_rows(of: str, name: str, why: str) -> list[Row]:
+    """The records of a repair that could not be fitted."""
+    return [Record(PREFIX + measure, None, note=f"not fitted: {why}", at={"set": of, "repair": name})
+            for measure in MEASURED]  # fmt: skip
+
+
+def missing_row(of: str, why: str) -> Row:
+    """The record of a set that is not there."""
+    return Record(PREFIX + "set", None, note=f"skipped: {why}", at={"set": of})
+
+
+class Value(NamedTuple):
+    """A cell of the table: the mean over splits, and the change from no repair, with standard errors."""
+
+    value: float
+    error: float
+    change: float
+    change_error: float
+    verdict: str
+
+
+@dataclass(frozen=True, eq=False)
+class RepairTable:
+    """The table.
+
+    Attributes:
+        values: (set, repair, measure) → `Value`; absent where there is none.
+        notes: (set, repair, measure) → why there is none.
+        sizes: Set → number of rows and dimension.
+        controls: The sets in which there is nothing to find; repairs are not ranked on them.
+        missing: Set → why it was skipped.
+        splits: Number of random halves.
+    """
+
+    values: Mapping[tuple[str, str, str], Value]
+    notes: Mapping[tuple[str, str, str], str]
+    sizes: Mapping[str, tuple[int, int]]
+    controls: tuple[str, ...]
+    missing: Mapping[str, str]
+    splits: int
+
+    @cached_property
+    def measures(self) -> dict[str, Judged]:
+        """The measures of the table; those that are only recorded, where it has values of them."""
+        known = {measure for _, _, measure in self.values}
+        return {name: each for name, each in MEASURES.items() if name not in RECORDED or name in known}
+
+    @cached_property
+    def repairs(self) -> tuple[str, ...]:
+        names = dict.fromkeys(repair for _, repair, _ in (*self.values, *self.notes))
+        return tuple(name for name in names if name not in REFERENCES)
+
+    @cached_property
+    def ranked(self) -> tuple[str, ...]:
+        """The sets that repairs are ranked on."""
+        return tuple(name for name in self.sizes if name not in self.controls)
+
+    def over_sets(self, repair: str, measure: str) -> list[Value]:
+        """The cells of a repair and a measure on the ranked sets."""
+        found = (self.values.get((each, repair, measure)) for each in self.ranked)
+        return [each for each in found if each is not None]
+
+    def count(self, repair: str, measure: str, verdict: str) -> int:
+        return sum(each.verdict == verdict for each in self.over_sets(repair, measure))
+
+    def detectable(self, repair: str, measure: str) -> float:
+        """The largest change on a ranked set that is a tie: of smaller ones the table says nothing."""
+        return quantile(self.splits) * max((each.change_error for each in self.over_sets(repair, measure)), default=0.0)
+
+    @cached_property
+    def rankings(self) -> dict[str, Ranking]:
+        """Group of measures → the repairs ranked over the sets by it; groups of fewer than two sets are left out."""
+        found = {}
+        for group in dict.fromkeys(each.group for each in self.measures.values()):
+            names, scores = self.scores([name for name, each in self.measures.items() if each.group == group])
+            if len(scores) > 1 and len(names) > 1:
+                found[group] = ranking(names, scores)
+        return found
+
+    def scores(self, measures: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """The repairs that have values of these measures on every ranked set, and minus the mean of their ranks by the
+        measures, (sets, repairs), rank 1 for the best."""
+        defined = {
+            each: [m for m in measures if (each, "none", m) in self.values] for each in self.ranked
+        }  # a measure of classes is absent where there are none
+        defined = {each: some for each, some in defined.items() if some}
+        names = [
+            name
+            for name in self.repairs
+            if all((each, name, m) in self.values for each, some in defined.items() for m in some)
+        ]
+        rows = []
+        for each, some in defined.items():
+            values = np.array([[self.values[each, name, m].value * MEASURES[m].better for name in names] for m in some])
+            rows.append(-rankdata(-values.round(12), axis=1).mean(0))
+        return names, np.array(rows).reshape(-1, len(names))
+
+
+def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) -> RepairTable:
+    """The table that records are of."""
+    values, notes, sizes, missing, splits = {}, {}, {}, {}, 0
+    for row in rows:
+        measure, at = row["measure"].removeprefix(PREFIX), row["at"]
+        if measure == "set":
+            missing[at["set"]] = row["note"]
+            continue
+        key = at["set"], at["repair"], measure
+        sizes[at["set"]] = row["n"], row["d"]
+        if row["value"] is None:
+            notes[key] = row["note"]
+        else:
+            splits = len(row["by_split"])
+            numbers = (row["value"], row["standard_error"], row["change"], row["change_error"])
+            values[key] = Value(*numbers, row["verdict"])
+    if not values:
+        raise InputError("there are no records of repairs; run the experiment where at least one set is present")
+    return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing, splits)
+
+
+def compact(table: RepairTable) -> list[dict[str, Any]]:
+    """The table with a line for each set and repair, numbers to four digits, for records that are shipped."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for of, repair, measure in [*table.values, *table.notes]:
+        n, d = table.sizes[of]
+        line = lines.setdefault(
+            (of, repair),
+            {"set": of, "control": of in table.controls, "n": n, "d": d, "splits": table.splits, "repair": repair}
+            | {"values": {}},
+        )
+        if found := table.values.get((of, repair, measure)):
+            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in found[:4]), found.verdict]
+        else:
+            line.setdefault("notes", {})[measure] = table.notes[of, repair, measure]
+    return list(lines.values())
+
+
+def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
+    """The table of lines that `compact` made."""
+    values, notes, sizes, controls, splits = {}, {}, {}, {}, 0
+    for line in lines:
+        splits = line["splits"]
+        of, repair = line["set"], line["repair"]
+        sizes[of] = line["n"], line["d"]
+        controls[of] = line["control"]
+        values |= {(of, repair, measure): Value(*found) for measure, found in line["values"].items()}
+        notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
+    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), {}, splits)

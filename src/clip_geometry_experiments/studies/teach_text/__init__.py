@@ -1,0 +1,226 @@
+"""A text tower for several languages, distilled from an encoder that knows one (Carlsson et al. 2022)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.display.origin import with_options
+from clip_geometry.display.table import read_explanations
+from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
+from clip_geometry.encoders.hf import load_tokenizer
+from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.results import Row
+from clip_geometry.versions import library_versions
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps
+from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.studies.teach_text.config import TeachTextConfig, parallel
+from clip_geometry_experiments.studies.teach_text.data import Images, Sources, Texts
+from clip_geometry_experiments.studies.teach_text.measuring import (
+    COSINE,
+    StateCallback,
+    accuracy_rows,
+    caption_rows,
+    class_rows,
+    loss_row,
+    share_row,
+    state_rows,
+)
+from clip_geometry_experiments.studies.teach_text.training import (
+    DistillationTrainer,
+    Student,
+    fresh_student,
+    make_folder,
+    save_student,
+)
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+
+class TeachText(Experiment):
+    """One cell: the training with all its states. The student is saved to `model_folder`, as `mclip:` reads it."""
+
+    Config = TeachTextConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "a small multilingual text tower distilled from an encoder that knows one language"
+
+    def cells(self) -> Iterator[Cell]:
+        yield self._cell
+
+    @cached_property
+    def _cell(self) -> Cell:
+        config, left_out = self.config, {"name", "title", "description"}
+        if not config.class_captions or config.training_prompts is None:
+            left_out |= {"training_prompts"}  # cells computed before there was this key keep their names
+        define = config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        sets = []
+        for data in (config.data, config.measured):  # each in the language of the teacher and in its own
+            sets += dict.fromkeys(each for name in config.languages for each in parallel(data, config.languages, name))
+        sets += [] if config.tested is None else [config.tested]
+        define |= {"revisions": [self.workspace.revisions(config.teacher, data) for data in sets]}
+        versions = library_versions()
+        define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "transformers")}}
+        return Cell(define, self._rows, "training")
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the student is saved; `mclip:` reads it."""
+        return self.workspace.folder / "models" / f"student-{self._cell.key[:8]}"
+
+    # --- the training
+
+    @cached_property
+    def sources(self) -> Sources:
+        return Sources(self.config, self.workspace, load_tokenizer(scenes_folder()))
+
+    @cached_property
+    def captions(self) -> dict[str, Texts]:
+        """Language → training texts."""
+        return self.sources.texts(self.config.data)
+
+    def trainer(self) -> DistillationTrainer:
+        """Before its first step."""
+        config, sources, captions = self.config, self.sources, self.captions
+        numbers = next(iter(captions.values())).rows.shape[1]
+        folder = make_folder(self.model_folder, config.student, numbers, config.teacher.model)
+        prompts = {}
+        if config.class_captions:
+            seen, class_texts = sources.seen(), sources.class_texts(config.data, config.training_prompts)
+            prompts = {name: each.of(seen) for name, each in class_texts.items()}
+        device = resolve_device(getattr(self.workspace, "device", "auto"))
+        student = fresh_student(folder, numbers, config.seed)
+        return DistillationTrainer(student, captions, prompts, config, seed=config.seed, device=device)
+
+    def callback(self) -> StateCallback:
+        """Measures states on the captions in `measured`, and zero-shot on its images, if any."""
+        sources, data = self.sources, self.config.measured
+        images = sources.images(data) if sources.has_images(data) else None
+        return StateCallback(sources.texts(data), {} if images is None else sources.class_texts(data), images)
+
+    def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> DistillationTrainer:
+        """After its last step, resumed from the checkpoint if there is one."""
+        trainer = self.trainer()
+        trainer.run(self.steps, callback, checkpoint=checkpoint, name="distillation")
+        return trainer
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps after which a state is measured; 0 is before the first."""
+        return measured_steps(self.config.steps, self.config.measurements)
+
+    # --- rows
+
+    def _rows(self) -> list[Row]:
+        config = self.config
+        # before the training, so that missing images are reported at once
+        tested = None if config.tested is None else self.sources.images(config.tested)
+        callback = self.callback()
+        trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self._cell.key))
+        rows: list[Row] = [*state_rows(trainer.trajectory, self.steps, callback.captions, callback.images)]
+        rows.append(loss_row(trainer.losses, self.steps, self.captions))
+        weights = save_student(trainer.student, self.model_folder)
+        load_state_dict(trainer.student, read_state_dict(weights), str(weights))  # in float16, as users load it
+        rows += caption_rows(trainer.student, callback.captions, config.languages[0], config.seed)
+        rows = [{**self._context(config.measured), **row} for row in rows]
+        return rows + ([] if tested is None else self._tested_rows(trainer.student, tested))
+
+    def _tested_rows(self, student: Student, images: Images) -> list[Row]:
+        """The teacher with its own prompts, and the student with those of each language."""
+        config, sources, data = self.config, self.sources, self.config.tested
+        assert data is not None
+        origin = self._context(data)
+        at = {"tower": "teacher", "language": config.languages[0]}
+        best = [
+            {**origin, "model": config.teacher.model, "model_options": model_options(config.teacher), **row}
+            for row in accuracy_rows(images, sources.teacher_classes(data), at)
+        ]
+        rows = []
+        for language, prompts in sources.class_texts(data).items():
+            at = {"tower": "student", "step": config.steps, "language": language}
+            for row, teacher in zip(accuracy_rows(images, class_rows(student, prompts), at), best, strict=True):
+                rows += [{**origin, **row}, {**origin, **share_row(row, teacher)}]
+        return [*best, *rows]
+
+    def _context(self, data: DatasetConfig) -> Row:
+        """What all records of a data set have in common. The language is in their `at`."""
+        options = data.model_dump(
+            mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split", "language", "pair"}
+        )
+        return {
+            "model": "trained here",
+            "model_options": {},
+            "dataset": data.name,
+            "data_options": options,
+            "split": data.split,
+            "dtype": "float32",
+            "pipeline": [],
+            "fitted_on": None,
+            "seed": self.config.seed,
+            "versions": library_versions(),
+        }
+
+    # --- the report
+
+    def tabled(self, row: Row) -> bool:
+        """Numbers of the saved student, and those of the last state that are not measured on it again."""
+        again = [COSINE] if self.config.tested is None else [COSINE, ZERO_SHOT]
+        return "trajectory" not in row or row["measure"] not in again
+
+    def facts(self) -> Mapping[str, Any]:
+        config, student = self.config, self.config.student
+        return {
+            "teacher": with_options(config.teacher.model, model_options(config.teacher)),
+            "student": f"BERT of {student.layers} layer{'s' * (student.layers > 1)} of width {student.width}, "
+            f"{student.heads} heads, {student.hidden} hidden; mean over tokens, one linear layer",
+            "languages": ", ".join(config.languages),
+            "trained on": data_words(config.data),
+            "measured on": data_words(config.measured),
+            "tested on": None if config.tested is None else data_words(config.tested),
+            "prompts": " | ".join(each for language in config.languages for each in config.prompts.get(language, ())),
+            "texts that are such": f"{config.class_captions:.0%}, of classes that are trained on",
+            "AdamW": f"{config.steps} steps of {config.batch_size} texts, lr {config.lr:g}, warm-up "
+            f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
+            f"{config.clip or 'any'}",
+            "precision": config.precision,
+            "states measured": len(self.steps),
+            "seed": config.seed,
+            "model": f"mclip:{self.model_folder}",
+        }
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.studies.teach_text.figures import draw_teach_text
+
+        remove_finished(self.workspace.folder)
+        return draw_teach_text(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[TeachText]") -> list[str]:
+        """Sentences about one training; for several the report reads their tables."""
+        from clip_geometry_experiments.studies.teach_text.figures import sentences
+
+        return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
+
+    @property
+    def _origin(self) -> str:
+        config = self.config
+        tested = "" if config.tested is None else f"; the saved student and its teacher on {data_words(config.tested)}"
+        teacher = f"Teacher: {config.teacher.model}; pipeline: none; seed {config.seed}."
+        return f"{data_words(config.measured)}{tested}. {teacher}"
+
+    def label(self) -> str:
+        return f"taught by {self.config.teacher.model}"
+
+    def fresh_models(self) -> list[str]:
+        return [self.config.teacher.model] if self.config.teacher.is_fresh else []
+
+
+def model_options(model: EncoderConfig) -> dict[str, Any]:
+    return model.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
+
+
+experiments.add("teach_text", TeachText)

@@ -1,0 +1,232 @@
+"""What the student learns from: texts with the rows of the teacher, prompts of classes, and images for zero-shot."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clip_geometry.data import load_dataset
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.encoders import load_encoder
+from clip_geometry.encoders.base import Encoder
+from clip_geometry.encoders.hf import tokenize
+from clip_geometry.evaluators import ensemble
+from clip_geometry.progress import progress
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.base import RunFolder
+from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
+from clip_geometry_experiments.studies.teach_text.config import TeachTextConfig, changed, parallel
+
+CHUNK = 1000  # texts that are tokenized at a time
+BATCH = 256  # texts or images that the teacher embeds at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Texts of a language.
+
+    Args:
+        tokens: (n, t), padded on the right.
+        target: (n,) the row of `rows` that the student should give.
+        rows: (m, d) float32 embeddings by the teacher.
+        items: (n,) what each is a caption of.
+        truncated: how many texts did not fit.
+    """
+
+    tokens: np.ndarray
+    target: np.ndarray
+    rows: np.ndarray
+    items: np.ndarray
+    truncated: int = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def targets(self, chosen: np.ndarray | slice = slice(None)) -> Tensor:
+        return torch.from_numpy(self.rows[self.target[chosen]])
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTexts:
+    """Prompts of all classes in a language.
+
+    Args:
+        tokens: (k, t).
+        classes: (k,) the class of each.
+        rows: (c, d) the teacher's rows of the classes in its own language.
+    """
+
+    tokens: np.ndarray
+    classes: np.ndarray
+    rows: np.ndarray
+
+    def of(self, seen: np.ndarray) -> Texts:
+        """Prompts of these classes only, with the teacher's rows as targets."""
+        kept = np.isin(self.classes, seen)
+        return Texts(self.tokens[kept], self.classes[kept], self.rows, items=self.classes[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images for zero-shot.
+
+    Args:
+        rows: (n, d) by the teacher's image tower.
+        labels: (n,).
+        seen: the classes of the training captions.
+        candidates: how many classes there are.
+    """
+
+    rows: Tensor
+    labels: np.ndarray
+    seen: np.ndarray
+    candidates: int
+
+    def accuracy(self, classes: Tensor) -> dict[str, float]:
+        """seen, held out → top-1 accuracy among all classes."""
+        return zero_shot_by_class(self.rows, classes, self.labels, self.seen)
+
+    def count(self, classes: str) -> int:
+        return int((np.isin(self.labels, self.seen) == (classes == "seen")).sum())
+
+
+def aligned(source: Sequence[str], target: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Indices (i, j): the k-th caption of an item in the one language translates its k-th caption in the other."""
+    import pandas as pd
+
+    captions = [pd.DataFrame({"item": list(items), "row": range(len(items))}) for items in (source, target)]
+    theirs, ours = (each.assign(number=each.groupby("item").cumcount()) for each in captions)
+    found = ours.merge(theirs, on=["item", "number"])  # in the order of the target
+    if found.empty:
+        raise InputError("source and target have no captions in common, by their item ids; expected parallel captions")
+    return found["row_y"].to_numpy(), found["row_x"].to_numpy()
+
+
+class Sources:
+    """The data sets of a config as the teacher sees them.
+
+    Args:
+        config: of the experiment.
+        workspace: embeds and stores.
+        tokenizer: of the student.
+    """
+
+    def __init__(self, config: TeachTextConfig, workspace: RunFolder, tokenizer: Any):
+        self.config, self.workspace, self.tokenizer = config, workspace, tokenizer
+        self._rows: dict[DatasetConfig, tuple[list[str], np.ndarray]] = {}
+
+    @cached_property
+    def teacher(self) -> Encoder:
+        return load_encoder(self.config.teacher, getattr(self.workspace, "device", "auto"))
+
+    # --- captions
+
+    def texts(self, data: DatasetConfig) -> dict[str, Texts]:
+        """Language → its captions, with the teacher's rows of the same captions in its own language."""
+        return {language: self._texts(data, language) for language in self.config.languages}
+
+    def _texts(self, data: DatasetConfig, language: str) -> Texts:
+        source, target = parallel(data, self.config.languages, language)
+        items, rows = self._embedded(source)
+        side = load_dataset(target).text
+        assert side is not None  # of the same data set as the teacher's
+        texts = []
+        with progress(f"preparing captions in {language}", total=len(side)) as advance:
+            for k in range(len(side)):
+                texts.append(str(side.load(k)))
+                advance(1)
+        i, j = aligned(items, side.item_id)
+        tokens, truncated = self._tokens([texts[k] for k in j])
+        return Texts(tokens, i, rows, np.asarray(side.item_id)[j], truncated)
+
+    def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
+        """((n, t) int32 padded on the right, how many were truncated)."""
+        tokenizer, limit = self.tokenizer, self.tokenizer.model_max_length
+        parts = [tokenize(tokenizer, texts[k : k + CHUNK], limit, "max_length") for k in range(0, len(texts), CHUNK)]
+        tokens = np.concatenate([part.inputs["input_ids"].numpy().astype(np.int32) for part in parts])
+        return tokens, sum(part.truncated for part in parts)
+
+    def _embedded(self, source: DatasetConfig) -> tuple[list[str], np.ndarray]:
+        """(item ids, rows) by the teacher; embedded once and kept in the store."""
+        if source not in self._rows:
+            found = self.workspace.embeddings(self.config.teacher, source, limit=None, batch_size=BATCH, only="text")
+            if "text" not in found:
+                raise InputError(
+                    f"{self.config.teacher.model} on {source.name} gives no text embeddings; expected a teacher with a "
+                    "text tower, and a data set with captions"
+                )
+            each = found["text"]
+            items = range(len(each)) if each.item_id is None else each.item_id.tolist()
+            self._rows[source] = [str(item) for item in items], np.array(each.vectors, dtype=np.float32)
+        return self._rows[source]
+
+    # --- classes
+
+    def seen(self) -> np.ndarray:
+        """The classes of the training captions."""
+        dataset = load_dataset(self.config.data)
+        labels = [side.labels for side in dataset.sides if side.labels is not None]
+        if not labels or dataset.class_names is None:
+            raise InputError(
+                f"{self.config.data.name} has no labels with class names, which prompts are made of; leave prompts "
+                "out, with class_captions=0 and tested=null"
+            )
+        return np.unique(labels[0])
+
+    def class_texts(
+        self, data: DatasetConfig, prompts: Mapping[str, Sequence[str]] | None = None
+    ) -> dict[str, ClassTexts]:
+        """Language → prompts of all classes, with the mean of the teacher's rows of its own prompts of a class.
+
+        prompts: language → templates, None for those of zero-shot.
+        """
+        prompts = self.config.prompts if prompts is None else prompts
+        source = self.config.languages[0]
+        texts, classes = self.class_prompts(data, source, prompts[source])
+        rows = self.teacher.text_features(self.teacher.tokenize(texts)).numpy()
+        means = np.stack([rows[classes == k].mean(0) for k in range(classes.max() + 1)])
+        found = {}
+        for language in self.config.languages:
+            texts, classes = self.class_prompts(data, language, prompts[language])
+            found[language] = ClassTexts(self._tokens(texts)[0], classes, means)
+        return found
+
+    def class_prompts(
+        self, data: DatasetConfig, language: str, templates: Sequence[str]
+    ) -> tuple[list[str], np.ndarray]:
+        """(texts, the class of each): all templates, in their order."""
+        texts, classes = [], []
+        for template in templates:
+            side = load_dataset(changed(data, language=language, prompt=template)).text
+            if side is None or side.labels is None or side.pair_on != "label":
+                raise InputError(f"{data.name} has no class names in {language!r}, which prompts are made of")
+            texts += [str(side.load(k)) for k in range(len(side))]
+            classes.append(side.labels)
+        return texts, np.concatenate(classes)
+
+    def teacher_classes(self, data: DatasetConfig) -> Tensor:
+        """(c, d) unit rows, one for each class by the prompts in the teacher's language."""
+        source = self.config.languages[0]
+        texts, classes = self.class_prompts(data, source, self.config.prompts[source])
+        return ensemble(self.teacher.text_features(self.teacher.tokenize(texts)), classes).float()
+
+    # --- images
+
+    def images(self, data: DatasetConfig) -> Images:
+        """Through the teacher's image tower."""
+        found = self.workspace.embeddings(self.config.teacher, data, limit=None, batch_size=BATCH, only="image")
+        image = found.get("image")
+        if image is None or image.labels is None:
+            raise InputError(f"{self.config.teacher.model} on {data.name} gives no labeled images for zero-shot")
+        rows = torch.from_numpy(np.array(image.vectors, dtype=np.float32))
+        return Images(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))
+
+    def has_images(self, data: DatasetConfig) -> bool:
+        """With classes that there are prompts of."""
+        dataset = load_dataset(data)
+        labeled = dataset.image is not None and dataset.image.labels is not None and dataset.class_names is not None
+        return labeled and bool(self.config.prompts) and "image" in self.teacher.modalities

@@ -1,0 +1,99 @@
+"""Figure and sentences of the distillation: each language over the steps, beside the teacher."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from clip_geometry.display.numbers import plus_minus
+from clip_geometry.display.style import COLORS, NEUTRAL, WIDTH
+from clip_geometry.display.words import Words
+from clip_geometry_experiments.kit.figures import LINES, Curve, Panel, panels_figure
+from clip_geometry_experiments.kit.trajectories import states_of
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+
+ZERO_SHOT = "zero_shot.top_1"
+PANELS = {  # (measure, classes) → label
+    (ZERO_SHOT, "seen"): "zero-shot, seen",
+    (ZERO_SHOT, "held out"): "zero-shot, held out",
+    ("teach_text.cosine", None): "cosine to the teacher",
+    ("teach_text.unexplained", None): "1 − R²",
+}
+
+Row = Mapping[str, Any]
+words = Words(Path(__file__).with_name("words.j2"))
+
+
+def draw_teach_text(
+    rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
+) -> list[FigureEntry]:
+    """Draw the figure of the recorded states, and save it as PNG and SVG. origin: data, teacher and seed."""
+    curves = [row for row in rows if "trajectory" in row and "language" in row["at"]]
+    if not curves:
+        return []
+    teacher = _teacher(rows)
+    kinds = [
+        (_hyphen(kind), [(row["at"]["language"], row["value"]) for row in _student(rows, kind)], own)
+        for kind, own in teacher.items()
+    ]
+    caption = words("caption", kinds, sorted({row["n"] for row in curves}), len(curves[0]["steps"]))
+    drawn = {"teach_text": Drawing("What the student has learned", teaching_figure(curves, teacher), caption)}
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def sentences(rows: Sequence[Row]) -> list[str]:
+    """Accuracies by language beside the teacher's, and how near translations are."""
+    said = []
+    for kind, own in _teacher(rows).items():
+        student = _student(rows, kind)
+        chance = next(row["null_value"] for row in student)
+        said.append(words("accuracy", _hyphen(kind), _by_language(student), own, chance))
+    ratios = [row for row in rows if row["measure"] == "language_distance.ratio"]
+    if ratios:
+        said.append(words("distance", ratios[0]["at"]["source"], _by_language(ratios)))
+    return said
+
+
+def teaching_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figure:
+    """A panel for each number, a line for each language; gray lines are the teacher (dashed) and chance (dotted)."""
+    languages = list(dict.fromkeys(row["at"]["language"] for row in curves))
+    panels = []
+    for (measure, classes), label in PANELS.items():
+        there = [row for row in curves if (row["measure"], row["at"].get("classes")) == (measure, classes)]
+        levels: dict[float, Any] = {row["null_value"]: ":" for row in there if row.get("null_value") is not None}
+        if measure == ZERO_SHOT and classes in teacher:
+            levels[teacher[classes]] = (0, (2, 2))
+        drawn = []
+        for row in there:
+            language = row["at"]["language"]
+            k = languages.index(language)
+            style: Any = {"color": COLORS[k % len(COLORS)], "line": LINES[k % len(LINES)], "label": language}
+            drawn.append(Curve(row["steps"], states_of(row), **style, gid=f"{measure}:{classes}:{language}"))
+        if drawn:
+            gray = {level: {"color": NEUTRAL, "linewidth": 0.8, "linestyle": line} for level, line in levels.items()}
+            panels.append(Panel(label, drawn, (0, 1.03), levels=gray))
+    columns = min(2, len(panels))
+    size = (0.95 * WIDTH * columns, 0.4 + 1.6 * -(-len(panels) // columns))
+    legend = {"ncols": len(languages), "handlelength": 2.4}
+    return panels_figure(panels, size=size, xlabel="step", columns=columns, log_steps=True, legend=legend)
+
+
+def _student(rows: Sequence[Row], kind: str) -> list[Row]:
+    """The accuracies of the saved student, by language."""
+    wanted = {"classes": kind, "pictures": "tested", "tower": "student"}.items()
+    return [row for row in rows if row["measure"] == ZERO_SHOT and wanted <= row["at"].items()]
+
+
+def _teacher(rows: Sequence[Row]) -> dict[str, float]:
+    """seen, held out → the teacher's own accuracy."""
+    own = (row for row in rows if row["measure"] == ZERO_SHOT and row["at"]["tower"] == "teacher")
+    return {row["at"]["classes"]: row["value"] for row in own}
+
+
+def _by_language(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    return [(row["at"]["language"], plus_minus(row["value"], row["standard_error"])) for row in rows]
+
+
+def _hyphen(kind: str) -> str:
+    return kind.replace(" ", "-")

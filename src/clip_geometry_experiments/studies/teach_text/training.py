@@ -1,0 +1,194 @@
+"""The student, in a folder with the layout of Multilingual-CLIP, and its distillation (Carlsson et al. 2022).
+
+Its rows of texts in any language approach, by mean squared error, the teacher's rows of the same texts in its own
+language.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from clip_geometry.encoders.hf import WEIGHTS, drop_pooler, load_tokenizer, read_settings
+from clip_geometry.encoders.hf.text import mean_pooling
+from clip_geometry.files import write_atomically
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
+from clip_geometry_experiments.kit.training import ORDER, Trainer, learning_rate
+from clip_geometry_experiments.studies.teach_text.config import StudentConfig
+from clip_geometry_experiments.studies.teach_text.data import Texts
+
+PARTS = 4  # forward passes of a batch, each of texts of about equal length
+
+
+class Student(nn.Module):
+    """A transformer, the mean over its tokens, one linear layer; parameters are named as in Multilingual-CLIP."""
+
+    def __init__(self, transformer: Any, numbers: int):
+        super().__init__()
+        self.transformer = transformer
+        self.LinearTransformation = nn.Linear(transformer.config.hidden_size, numbers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(n, t) with padding behind → (n, d)."""
+        tokens = tokens[:, : int(self.lengths(tokens).max())]
+        mask = (tokens != self.transformer.config.pad_token_id).long()
+        hidden = self.transformer(input_ids=tokens, attention_mask=mask).last_hidden_state
+        return self.LinearTransformation(mean_pooling(hidden, mask))
+
+    def lengths(self, tokens: Tensor) -> Tensor:
+        return (tokens != self.transformer.config.pad_token_id).sum(1)
+
+
+def make_folder(folder: Path, config: StudentConfig, numbers: int, image_model: str) -> Path:
+    """Config and tokenizer of a tower with `numbers` columns, without weights. base/config.json describes the
+    transformer in full, so that no model of the hub is needed."""
+    from transformers import BertConfig
+
+    copy_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
+    transformer = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=config.width,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.hidden,
+        max_position_embeddings=tokenizer.model_max_length,
+        type_vocab_size=1,
+        pad_token_id=tokenizer.pad_token_id,
+        hidden_dropout_prob=0.0,  # every step has new texts, and so needs none
+        attention_probs_dropout_prob=0.0,
+    )
+    settings = {
+        "model_type": "M-CLIP",
+        "modelBase": "base",
+        "transformerDimensions": config.width,
+        "numDims": numbers,
+        "image_model": image_model,
+    }
+    (folder / "base").mkdir(exist_ok=True)
+    base = {"architectures": ["BertModel"], **transformer.to_dict()}
+    for path, values in ((folder / "base" / "config.json", base), (folder / "config.json", settings)):
+        write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + "\n").encode())
+    return folder
+
+
+def fresh_student(folder: Path, numbers: int, seed: int) -> Student:
+    """With first weights, on the CPU, so that they do not depend on a GPU."""
+    from transformers import AutoModel
+
+    config = read_settings(folder / "base", str(folder))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        transformer = AutoModel.from_config(config, trust_remote_code=False)
+        drop_pooler(transformer)
+        return Student(transformer, numbers)
+
+
+def save_student(student: Student, folder: Path) -> Path:
+    """Saves the weights in float16 beside their config, so that `mclip:FOLDER` is the trained tower."""
+    return save_half(student, folder / WEIGHTS[0])
+
+
+# --- the training
+
+
+class Place(NamedTuple):
+    """What a number is of.
+
+    Args:
+        measure: its name.
+        language: of the texts.
+        classes: "all", or for zero-shot the classes of the images: "seen" in training or "held out".
+    """
+
+    measure: str
+    language: str
+    classes: str = "all"
+
+
+class DistillationTrainer(Trainer):
+    """Trains a student on its teacher's rows.
+
+    Each language has epochs of its own. Batches are whole: the rest of an epoch is not used in it.
+
+    Args:
+        student: a text tower.
+        captions: language → texts with targets.
+        prompts: language → class prompts with targets, which make up the share `class_captions`; may be empty.
+        config: of the optimizer.
+        seed: of batches and prompts.
+        device: where.
+    """
+
+    Place = Place
+    PROMPT = 1
+
+    def __init__(
+        self,
+        student: Student,
+        captions: Mapping[str, Texts],
+        prompts: Mapping[str, Texts],
+        config: OptimizerConfig,
+        *,
+        seed: int,
+        device: torch.device,
+    ):
+        self.student, self.captions, self.prompts = student, captions, prompts
+        self.each = config.batch_size // len(captions)
+        for language, texts in captions.items():
+            if len(texts) < self.each:
+                raise InputError(
+                    f"batch_size is {config.batch_size}, {self.each} texts in each language, but there are "
+                    f"{len(texts)} captions in {language!r}; expected at most as many, batches are whole"
+                )
+        super().__init__(
+            {"student": student},
+            config,
+            steps=config.steps,
+            seed=seed,
+            device=device,
+            precision=config.precision,
+            clip=config.clip,
+        )
+        self.optimize(student.parameters(), weight_decay=config.weight_decay, betas=(0.9, config.beta2))
+
+    def rate(self, number: int) -> float:
+        config = self.config
+        return learning_rate(number, steps=config.steps, lr=config.lr, warmup=config.warmup)
+
+    def loss(self) -> tuple[Tensor, Tensor]:
+        self.student.train()
+        loss = self.batch_loss(*self.batch(self.number))
+        return loss, loss
+
+    def batch_loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        by_length = self.student.lengths(tokens).argsort(stable=True)  # so that short ones get little padding
+        with self.autocast():
+            rows = torch.cat([self.student(tokens[part].to(self.device)) for part in by_length.chunk(PARTS)])
+        return nn.functional.mse_loss(rows.float(), targets[by_length].to(self.device))
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        """(b, t) tokens of a step and (b, d) rows of the teacher, one language after the other."""
+        parts = [self._texts(k, language, number) for k, language in enumerate(self.captions)]
+        tokens, targets = zip(*parts, strict=True)
+        return torch.cat(tokens), torch.cat(targets)
+
+    def _texts(self, k: int, language: str, number: int) -> tuple[Tensor, Tensor]:
+        """Captions in the order of an epoch, some of them replaced by class prompts."""
+        texts = self.captions[language]
+        epoch, place = divmod(number, len(texts) // self.each)
+        order = self.stream(ORDER, k, epoch).permutation(len(texts))
+        rows = np.sort(order[place * self.each : (place + 1) * self.each])
+        tokens, targets = texts.tokens[rows], texts.targets(rows)
+        random = self.stream(self.PROMPT, k, number)
+        chosen = np.flatnonzero(random.random(self.each) < self.config.class_captions)
+        if len(chosen) and self.prompts:
+            prompts = self.prompts[language]
+            which = random.integers(len(prompts), size=len(chosen))
+            tokens[chosen], targets[torch.from_numpy(chosen)] = prompts.tokens[which], prompts.targets(which)
+        return torch.from_numpy(tokens.astype(np.int64)), targets

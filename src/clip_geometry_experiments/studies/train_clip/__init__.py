@@ -1,0 +1,314 @@
+"""A small CLIP trained from scratch, with its geometry measured from the state before the first step."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from clip_geometry.data import load_dataset
+from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.display.table import read_explanations
+from clip_geometry.encoders.base import Encoder
+from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
+from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.progress import detail
+from clip_geometry.results import Row
+from clip_geometry.versions import library_versions
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry_experiments.kit.clip_training import data_words, measured_steps
+from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
+from clip_geometry_experiments.kit.trajectories import curves_of
+from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig, architecture_words, arm_words
+from clip_geometry_experiments.studies.train_clip.data import (
+    Pairs,
+    Prompts,
+    channel_statistics,
+    load_pairs,
+    prompt_tokens,
+    require_apart,
+)
+from clip_geometry_experiments.studies.train_clip.measuring import (
+    NAMES,
+    PIPELINE,
+    StateCallback,
+    change_rows,
+    context,
+    encode,
+    loss_row,
+    state_rows,
+    task_values,
+    tested_rows,
+    zero_shot_values,
+)
+from clip_geometry_experiments.studies.train_clip.training import (
+    ClipTrainer,
+    Objective,
+    fresh_encoder,
+    make_folder,
+    save_weights,
+)
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+
+class TrainClip(Experiment):
+    """One cell: the training with all its states. The model is saved to `model_folder`, as `local-dir:` reads it."""
+
+    Config = TrainClipConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "a small CLIP trained on images and captions, its geometry measured from step 0 on"
+
+    @cached_property
+    def _datasets(self) -> dict[str, Dataset]:
+        configs: dict[str, DatasetConfig | None] = {
+            name: getattr(self.config, name) for name in ("data", "measured", "tested")
+        }
+        found = {name: load_dataset(config) for name, config in configs.items() if config is not None}
+        require_apart(found)
+        return found
+
+    def cells(self) -> Iterator[Cell]:
+        yield self._cell
+
+    @cached_property
+    def _cell(self) -> Cell:
+        left_out = {"name", "title", "description"}
+        # cells computed before there were these keys keep their names
+        if not self.config.class_captions or self.config.training_prompts is None:
+            left_out |= {"training_prompts"}
+        left_out |= {name for name in ("caption_noise", "measures", "tasks") if not getattr(self.config, name)}
+        define = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
+        versions = library_versions()
+        define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}
+        if self._precision != FULL:  # auto depends on the device
+            define["precision"] = self._precision
+        return Cell(define, self._rows, f"training {self.config.arm}")
+
+    @cached_property
+    def _device(self) -> torch.device:
+        return resolve_device(getattr(self.workspace, "device", "auto"))
+
+    @property
+    def _precision(self) -> str:
+        return resolve_precision(self.config.precision, self._device)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the trained model is saved; `local-dir:` reads it."""
+        return self.workspace.folder / "models" / f"{self.config.arm}-{self._cell.key[:8]}"
+
+    # --- the training
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """With its first weights, from the folder that the trained ones are saved to."""
+        config, mean_and_std = self.config, channel_statistics(self._datasets["data"])
+        make_folder(self.model_folder, config.architecture, config.objective, *mean_and_std)
+        return fresh_encoder(self.model_folder, config.seed)
+
+    def pairs(self, name: str) -> Pairs:
+        """data, measured or tested."""
+        encoder: Any = self.encoder
+        steps = encoder.transform.transforms
+        before = next(k for k, step in enumerate(steps) if type(step).__name__ == "MaybeToTensor")  # bytes until then
+
+        def image_bytes(image: Any) -> Any:
+            for step in steps[:before]:
+                image = step(image)
+            return image
+
+        architecture = self.config.architecture
+        key = {"image_size": architecture["vision_cfg"]["image_size"], "text_cfg": architecture["text_cfg"]}
+        key |= {"tokenizer": encoder.describe()["tokenizer"]}
+        folder = self.workspace.folder.parent / "pictures"
+        found = load_pairs(self._datasets[name], folder, image_bytes, encoder.tokenize, key)
+        return found.head(self.config.measured_pictures) if name == "measured" else found
+
+    @cached_property
+    def _trained(self) -> Pairs:
+        return self.pairs("data")
+
+    def trainer(self) -> ClipTrainer:
+        """Before its first step."""
+        config, pairs = self.config, self._trained
+        model: Any = fresh_encoder(self.model_folder, config.seed).model  # pyright: ignore[reportAttributeAccessIssue]
+        width, classes = config.architecture["embed_dim"], len(pairs.class_names)
+        preprocess = model.visual.preprocess_cfg
+        return ClipTrainer(
+            model,
+            Objective(config.objective, width=width, classes=classes, seed=config.seed),
+            pairs,
+            config.optimizer,
+            mean=torch.tensor(preprocess["mean"]),
+            std=torch.tensor(preprocess["std"]),
+            seed=config.seed,
+            device=self._device,
+            prompts=self.training_prompts,
+            caption_noise=config.caption_noise,
+        )
+
+    def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> ClipTrainer:
+        """After its last step, resumed from the checkpoint if there is one."""
+        trainer = self.trainer()
+        trainer.run(self.steps, callback, checkpoint=checkpoint, name=f"training {self.config.arm}")
+        detail(f"measuring took {trainer.measuring_share:.1%} of the training's time")
+        return trainer
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps after which a state is measured; 0 is before the first."""
+        return measured_steps(self.config.steps, self.config.measurements)
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """Texts for each class, and the classes seen in training."""
+        return self._prompts(self.config.prompts)
+
+    @cached_property
+    def training_prompts(self) -> Prompts:
+        """Captions in training that name the class only."""
+        return self._prompts(self.config.training_prompts or self.config.prompts)
+
+    def _prompts(self, templates: Sequence[str]) -> Prompts:
+        names, seen = self._trained.class_names, np.unique(self._trained.labels)
+        return prompt_tokens(templates, names, self.encoder.tokenize, seen)
+
+    def _rows(self) -> list[Row]:
+        config, measured = self.config, self.pairs("measured")
+        checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
+        names = config.measures or NAMES
+        callback = StateCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
+        trainer = self.trained(callback, checkpoint)
+        rows = list(state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
+        rows += [loss_row(config, trainer.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
+        rows = [{**self._context(config.measured, measured), **row} for row in rows]
+        weights = save_weights(trainer.model, self.model_folder)
+        load_state_dict(trainer.model, read_state_dict(weights), str(weights))
+        return rows + self._tested_rows(trainer)
+
+    def _context(self, data: DatasetConfig, pairs: Pairs) -> Row:
+        """What all records of these images have in common."""
+        cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
+        return context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
+
+    def _tested_rows(self, trainer: ClipTrainer) -> list[Row]:
+        """Zero-shot accuracy of the model as it is saved, in float16."""
+        config, data = self.config, self.config.tested
+        if data is None:
+            return []
+        tested = self.pairs("tested")
+        image, text, classes = encode(trainer, tested, self.prompts)
+        seen = self.prompts.seen
+        rows = list(tested_rows(config, tested, seen, zero_shot_values(image, classes, tested.labels, seen)))
+        if config.tasks:
+            measured = self.pairs("measured")
+            fit = (*encode(trainer, measured, self.prompts)[:2], measured.labels)
+            for pipeline, place, value in task_values(fit, (image, text, tested.labels), classes, seen):
+                fitted = None if pipeline == PIPELINE and "probe" not in place.measure else "measured"
+                rows += tested_rows(config, tested, seen, {place: value}, pipeline=list(pipeline), fitted_on=fitted)
+        origin = self._context(data, tested)
+        origin["model_options"].pop("batch_norm", None)  # it is as users load it
+        return [{**origin, **row} for row in rows]
+
+    # --- the report
+
+    def tabled(self, row: Row) -> bool:
+        """All but the correlations, which are in the sentences."""
+        return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
+
+    def facts(self) -> Mapping[str, Any]:
+        config, cut = self.config, [row["truncated"] for row in self.finished_rows() if "truncated" in row]
+        return {
+            "architecture": architecture_words(config.architecture),
+            "arm": arm_words(config),
+            "trained on": data_words(config.data),
+            "measured on": data_words(config.measured),
+            "tested on": None if config.tested is None else data_words(config.tested),
+            "prompts": " | ".join(config.prompts),
+            "class prompts among training captions": f"{config.class_captions:.0%}",
+            "images with the caption of another": f"{config.caption_noise:.0%}" if config.caption_noise else None,
+            "these prompts": " | ".join(config.training_prompts or config.prompts) if config.class_captions else None,
+            "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
+            f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
+            f"{config.clip or 'any'}",
+            "trained in": self._precision,
+            "states measured": len(self.steps),
+            "batch norm in these": config.batch_norm,
+            "seed": config.seed,
+            "captions that are cut": cut[0] if cut else None,
+            "model": f"local-dir:{self.model_folder}",
+        }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
+        from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
+        from clip_geometry_experiments.studies.train_clip.figures import arms_sentences
+
+        rows = [each.finished_rows() for each in planned]
+        if all(each.config.tasks for each in planned):
+            from clip_geometry_experiments.studies.train_clip.interventions import summary
+
+            return summary(row for of in rows for row in of)
+        if len(planned) == 1:
+            told = cls.sentences_of(rows[0])
+        else:
+            told = arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
+        claims = train_clip_findings(row for of in rows for row in of)
+        undecided = len({each.config.seed for each in planned}) < SEEDS
+        return [*told[:2], *claims, *told[2:]] if undecided else [*claims, *told]
+
+    @classmethod
+    def sentences_of(cls, rows: Sequence[Row]) -> list[str]:
+        from clip_geometry_experiments.studies.train_clip.figures import training_sentences
+
+        return training_sentences(rows)
+
+    @classmethod
+    def figures_of(cls, rows: Mapping[str, Sequence[Row]], folder: Path, **words: str) -> "list[FigureEntry]":
+        """Figures of the records of one or several objectives, by label; the main one first."""
+        from clip_geometry_experiments.studies.train_clip.figures import draw_train_clip
+
+        return draw_train_clip({label: curves_of(each) for label, each in rows.items()}, folder=folder, **words)
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        """Figures of one training; those of a sweep are side by side in the figures of `together`."""
+        remove_finished(self.workspace.folder)
+        if group:
+            return []
+        return self.figures_of({self.label(): self.finished_rows()}, folder, origin=self._origin, prefix=prefix)
+
+    @classmethod
+    def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
+        """All trainings side by side; those of a grid with tasks are compared by the claims about them."""
+        if all(each.config.tasks for each in planned):
+            return []
+        labels = [each.label() for each in planned]
+        if len(set(labels)) < len(labels):
+            labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
+        rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
+        return cls.figures_of(rows, folder, origin=planned[0]._origin, prefix="arms_")
+
+    @property
+    def _origin(self) -> str:
+        config, names = self.config, self._datasets["measured"].class_names or ()
+        chance = f"zero-shot among {len(names)} classes, chance {1 / len(names):.4f}; " if names else ""
+        if config.class_captions:
+            chance += f"{config.class_captions:.0%} of the training captions name the class only; "
+        return (
+            f"{data_words(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
+            f"batch norm: {config.batch_norm}; seed {config.seed}."
+        )
+
+    def label(self) -> str:
+        return arm_words(self.config)
+
+    def fresh_models(self) -> list[str]:
+        return []
+
+
+experiments.add("train_clip", TrainClip)

@@ -1,0 +1,241 @@
+"""Figures of a training: its curves, the arms side by side; and sentences about one training."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from textwrap import fill
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from clip_geometry.display.style import COLOR, INK, LINE, NEUTRAL, WIDTH, styled
+from clip_geometry.display.words import Words
+from clip_geometry_experiments.kit.figures import LINES, Curve, Panel, panels_figure
+from clip_geometry_experiments.kit.trajectories import curves_of
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+
+Key = tuple[str, str, str]  # measure, modality, classes
+Curves = Mapping[Any, NDArray[np.float64]]  # Key → (states,)
+Arms = Mapping[str, tuple[Curves, NDArray[np.integer]]]  # label of an arm → its curves and their steps
+
+SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
+GAP: Key = ("modality_gap", "both", "all")
+CONE: Key = ("average_cosine", "image", "all")
+CLUSTERS: Key = ("silhouette", "image", "all")
+SEEN: Key = ("zero_shot.top_1", "both", "seen")
+HELD_OUT: Key = ("zero_shot.top_1", "both", "held out")
+STAYS = 0.1  # share of the total change within which a curve counts as settled
+CHANGES = 0.25  # relative change of IsoScore from which on it counts as one
+BESIDE = 6  # arms in a figure at most
+ACROSS = 3  # panels per row where there is one arm
+SECOND = "#AA4499"  # a second curve in a panel that is of no modality
+
+words = Words(Path(__file__).with_name("words.j2"))
+
+
+class Line(NamedTuple):
+    """Where a curve is found, and how it is drawn."""
+
+    key: Key
+    name: str
+    color: str = INK
+    style: Any = "-"
+
+
+class Shown(NamedTuple):
+    """A panel before it has curves. decimals: of the first and last values above it. Else as `figures.Panel`."""
+
+    label: str
+    lines: Sequence[Line]
+    limits: tuple[float | None, float | None] = (None, None)
+    decimals: int = 2
+    log: bool = False
+
+
+def _each(measure: str) -> list[Line]:
+    return [Line((measure, each, "all"), f"{each}s", COLOR[each], LINE[each]) for each in ("image", "text")]
+
+
+def _both(measure: str) -> list[Line]:
+    return [Line((measure, "both", "all"), "")]
+
+
+MAIN = (
+    Shown("modality gap", [Line(GAP, "")], (0, None)),
+    Shown(
+        "modalities apart",
+        [
+            Line(("modality_silhouette", "both", "all"), "silhouette"),
+            Line((SEPARABILITY, "both", "all"), "separability", SECOND, LINES[1]),
+        ],
+        (0, 1.03),
+    ),
+    Shown("average cosine", _each("average_cosine"), (0, None)),
+    Shown("class silhouette", _each("silhouette")),
+    # the whole range, for what it is: in most trainings a flat line near 0
+    Shown("IsoScore", _each("isoscore"), (0, 1), decimals=3),
+    Shown("zero-shot accuracy", [Line(SEEN, "seen"), Line(HELD_OUT, "held out", SECOND, LINES[1])], (0, 1.03)),
+)
+MORE = (
+    Shown("IsoScore, log axis", _each("isoscore"), decimals=3, log=True),
+    Shown("I1", _each("isotropy_i1"), (0, 1.03)),
+    Shown("I2", _each("isotropy_i2"), (0, None)),
+    Shown("cone half angle, °", _each("cone_half_angle"), (0, None), decimals=0),
+    Shown("uniformity", _each("uniformity")),
+    Shown("alignment", _both("alignment"), (0, None)),
+    Shown("relative gap", _both("relative_modality_gap"), (0, None)),
+    Shown("loss", _both("train_clip.loss"), (0, None)),
+    Shown("temperature", _both("train_clip.temperature"), (0, None), decimals=3),
+    Shown("classifier accuracy", _each("train_clip.accuracy"), (0, 1.03)),
+)
+CAPTION: dict[str, tuple[Key, int]] = {  # name → curve and decimals
+    "gap": (GAP, 2),
+    "average cosine of images": (CONE, 2),
+    "class silhouette of images": (CLUSTERS, 2),
+    "IsoScore of images": (("isoscore", "image", "all"), 3),
+    "zero-shot accuracy on seen classes": (SEEN, 2),
+    "on held-out classes": (HELD_OUT, 2),
+}
+
+
+# --- figures
+
+
+def draw_train_clip(
+    arms: Arms, *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
+) -> list[FigureEntry]:
+    """Draw the figures of the recorded states, six arms per figure at most, and save them as PNG and SVG.
+
+    Args:
+        arms: Label of a training → its curves and their steps, as `curves_of` returns them.
+        folder: Where the files go.
+        origin: Data, model and seed; ends every caption.
+        prefix: Of the file names.
+        group: Heading of the figures in the report of a sweep.
+    """
+    arms = {arm: curves for arm, curves in arms.items() if curves[0]}
+    drawn: dict[str, Drawing] = {}
+    for part, start in enumerate(range(0, len(arms), BESIDE)):
+        some = {arm: arms[arm] for arm in list(arms)[start : start + BESIDE]}
+        ends = {arm if len(some) > 1 else "": _ends(curves) for arm, (curves, _) in some.items()}
+        caption = words("caption", ends, "/".join(map(str, sorted({len(steps) for _, steps in some.values()}))))
+        further = f"_{part + 1}" if part else ""
+        if _recorded(some, MAIN):
+            figure = training_figure(some, MAIN)
+            drawn[f"train_clip{further}"] = Drawing("Geometry over training", figure, caption, wide=True)
+        if _recorded(some, MORE):
+            figure = training_figure(some, MORE)
+            drawn[f"train_clip_more{further}"] = Drawing(
+                "Geometry over training, further measures", figure, words("axis"), wide=True
+            )
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:
+    found = {name: (curves[key][[0, -1]], decimals) for name, (key, decimals) in CAPTION.items() if key in curves}
+    return {name: (*ends, decimals) for name, (ends, decimals) in found.items() if np.isfinite(ends).all()}
+
+
+def _recorded(arms: Arms, panels: Sequence[Shown]) -> list[Shown]:
+    return [panel for panel in panels if any(line.key in curves for curves, _ in arms.values() for line in panel.lines)]
+
+
+@styled
+def training_figure(arms: Arms, panels: Sequence[Shown] = MAIN) -> Figure:
+    """A column for each arm and a row for each panel; for one arm the panels are side by side.
+
+    The first and the last value are printed above each panel.
+    """
+    shown, alone = _recorded(arms, panels), len(arms) == 1
+    columns = ACROSS if alone else len(arms)
+    made = []
+    for panel in shown:
+        for column, (arm, (curves, steps)) in enumerate(arms.items()):
+            drawn = [
+                Curve(steps, curves[line.key], line.color, line.name, line.style, ":".join((arm, *line.key)))
+                for line in panel.lines
+                if line.key in curves
+            ]
+            crosses = any(np.nanmin(each.values, initial=0) < 0 < np.nanmax(each.values, initial=0) for each in drawn)
+            made.append(
+                Panel(
+                    "" if alone or column else fill(panel.label, 11),
+                    drawn,
+                    panel.limits,
+                    log=panel.log,
+                    levels={0: {"color": NEUTRAL, "linewidth": 0.6, "zorder": 0.5}} if crosses else {},
+                    title=panel.label if alone else "",
+                    ends=panel.decimals,
+                )
+            )
+    rows = -(-len(made) // columns)
+    size = max(2 * WIDTH, 0.5 + 1.5 * columns), 0.7 + (1.55 if alone else 1.05) * rows
+    figure = panels_figure(made, size=size, xlabel="step", columns=columns, share=not alone, log_steps=True)
+    for panel, axes in zip(shown, figure.axes[:: 1 if alone else columns], strict=False):
+        if len(panel.lines) > 1 and panel.lines[0].key[1] == "both":
+            axes.legend(loc="best", fontsize=7, handlelength=1.2)
+    if not alone:
+        for axes, arm in zip(figure.axes, arms, strict=False):
+            unbroken = arm.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")  # no line begins with a sign
+            axes.set_title(fill(unbroken, 18), fontsize=8, fontweight="bold", pad=14)
+    keys = [Line2D([], [], color=COLOR[m], ls=LINE[m], label=f"{m}s") for m in ("image", "text")]
+    figure.legend(handles=keys, loc="outside upper left", ncols=2)
+    return figure
+
+
+# --- sentences
+
+
+def arms_sentences(arms: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[str]:
+    """Where several trainings end: the least and the largest gap, accuracy and IsoScore, with the trainings' labels."""
+    curves = [(label, curves_of(rows)[0]) for label, rows in arms]
+    named = {
+        "the modality gap": GAP,
+        "accuracy on seen classes": SEEN,
+        "accuracy on held-out classes": HELD_OUT,
+        "IsoScore of images": ("isoscore[unbiased]", "image", "all"),
+        "the class silhouette of images": CLUSTERS,
+    }
+    said = []
+    for name, key in named.items():
+        ends = [(float(of[key][-1]), float(of[key][0]), label) for label, of in curves if key in of]
+        ends = [each for each in ends if np.isfinite(each[:2]).all()]
+        if len(ends) > 1:
+            said.append(words("arms", name, min(ends), max(ends), [first for _, first, _ in ends], len(ends)))
+    return said
+
+
+def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences about the curves of one training: what changes first, what last, and what stays. Curves that are
+    missing, undefined in a state or constant are left out."""
+    found, steps = curves_of(rows)
+    curves = {key: each for key, each in found.items() if np.isfinite(each).all() and each[0] != each[-1]}
+
+    def half_way(key: Key) -> int:
+        first, last = curves[key][[0, -1]]
+        return int(np.argmax((curves[key] - first) / (last - first) >= 0.5))
+
+    said = []
+    if GAP in curves:
+        gap = curves[GAP]
+        near = np.abs(gap - gap[-1]) <= STAYS * abs(gap[-1] - gap[0])
+        settled = len(gap) - int(np.argmin(near[::-1]))  # the state after the last that is not near
+        low, high = gap[settled:].min(), gap[settled:].max()
+        stays = low > 0 and settled < len(gap) - 1 and gap[-1] < gap[0]
+        said.append(words("gap", gap[0], gap[-1], steps[settled] if stays else None, low, high))
+    if SEEN in curves and HELD_OUT in curves:
+        state, both = half_way(SEEN), np.stack([curves[SEEN], curves[HELD_OUT]])
+        said.append(words("zero_shot", steps[state], both[:, state], both[:, -1]))
+    names = {GAP: "the modality gap", CONE: "the cone of images", SEEN: "accuracy on seen classes"}
+    ranked = sorted(((name, steps[half_way(key)]) for key, name in names.items() if key in curves), key=itemgetter(1))
+    if len(ranked) > 1:
+        said.append(words("half_way", ranked, steps[-1]))
+    score = curves.get(("isoscore[unbiased]", "image", "all"))
+    if score is not None and CLUSTERS in curves and curves[CLUSTERS][-1] > curves[CLUSTERS][0]:
+        moved = score[-1] / score[0] - 1
+        verb = "hardly changes" if abs(moved) < CHANGES else "rises" if moved > 0 else "falls"
+        said.append(words("clusters", curves[CLUSTERS][[0, -1]], score[[0, -1]], verb))
+    return said

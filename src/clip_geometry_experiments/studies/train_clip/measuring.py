@@ -1,0 +1,301 @@
+"""What is measured of a state (geometry of other images and captions, losses, zero-shot accuracy), and the records."""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders.runtime import inference
+from clip_geometry.evaluators import ensemble, linear_probe, retrieval
+from clip_geometry.geometry import Measure, measures
+from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.registry import InputError
+from clip_geometry.results import Record, Row
+from clip_geometry.transforms import parse_pipeline
+from clip_geometry.versions import library_versions
+from clip_geometry_experiments.kit import trajectories
+from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
+from clip_geometry_experiments.kit.training import FULL
+from clip_geometry_experiments.studies.train_clip.config import PENALTIES, TrainClipConfig
+from clip_geometry_experiments.studies.train_clip.data import Pairs, Prompts
+from clip_geometry_experiments.studies.train_clip.training import ClipTrainer, Place
+
+PIPELINE = ("normalize",)
+SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
+LOSS, TEMPERATURE, ACCURACY = "train_clip.loss", "train_clip.temperature", "train_clip.accuracy"
+GAP_DIMENSIONS = "train_clip.gap_dimensions"
+PROBE_C = 100.0  # unit rows need more than the default of 1
+RANK = 10  # of retrieval
+NAMES = (
+    "modality_gap", "relative_modality_gap", "modality_silhouette", "alignment", SEPARABILITY,
+    "silhouette", "isoscore", "isoscore[unbiased]", "isotropy_i1", "isotropy_i2", "average_cosine",
+    "cone_mean_cosine", "cone_half_angle", "uniformity",
+)  # fmt: skip
+BATCH = 256
+COMPARED = (("silhouette", "isoscore"), ("modality_gap", "isoscore"), ("modality_gap", "silhouette"))
+CHANGES = ("modality_gap", "isoscore", "isoscore[unbiased]", "silhouette", "average_cosine")
+MODALITIES = ("image", "text")
+
+Curves = Mapping[Any, np.ndarray]  # of each Place, (states,), NaN where it is undefined
+
+
+@torch.no_grad()
+def encode(
+    trainer: ClipTrainer, pairs: Pairs, prompts: Prompts, *, batch_norm: str = "eval"
+) -> tuple[Tensor, Tensor, Tensor]:
+    """float32 rows on the CPU: of the images, of the first caption of each, and one for each class. In eval mode and
+    float32 whatever the precision of the training; batch_norm: "batch" uses the statistics of these images."""
+    model, device = trainer.model.eval(), trainer.device
+    rows = np.arange(len(pairs))
+    size = len(pairs) if batch_norm == "batch" else BATCH
+    with inference(), batch_statistics(model) if batch_norm == "batch" else nullcontext():
+        chunks = (rows[k : k + size] for k in range(0, len(rows), size))
+        image = [model.encode_image(trainer.pixels(pairs.images(chunk))) for chunk in chunks]
+        captions = pairs.captions(rows, np.zeros_like(rows))
+        text = [model.encode_text(part.to(device)) for part in captions.split(BATCH)]
+        classes = [model.encode_text(part.to(device)) for part in torch.from_numpy(prompts.tokens).split(BATCH)]
+    image, text, classes = (torch.cat(each).float().cpu() for each in (image, text, classes))
+    trainer.require_finite(torch.cat([image, text, classes]), f"an embedding after {trainer.number} steps")
+    return image, text, ensemble(classes, prompts.classes).float()
+
+
+@contextmanager
+def batch_statistics(model: nn.Module) -> Iterator[None]:
+    """Batch norm with the statistics of the batch, which are not kept."""
+    layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    for layer in layers:
+        layer.train()
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.eval()
+            layer.track_running_stats = True
+
+
+class StateCallback:
+    """Measures a state on fixed pairs.
+
+    Args:
+        pairs: other images and captions than those of the training.
+        prompts: of zero-shot, whose candidates are all classes.
+        names: the measures.
+        batch_norm: eval or batch.
+    """
+
+    def __init__(self, pairs: Pairs, prompts: Prompts, names: Sequence[str] = NAMES, *, batch_norm: str = "eval"):
+        self.pairs, self.prompts, self.batch_norm = pairs, prompts, batch_norm
+        self.names = {name: None if name == GAP_DIMENSIONS else known(name) for name in names}
+
+    def __call__(self, trainer: ClipTrainer) -> dict[Place, float]:
+        image, text, classes = encode(trainer, self.pairs, self.prompts, batch_norm=self.batch_norm)
+        return {
+            **zero_shot_values(image, classes, self.pairs.labels, self.prompts.seen),
+            **self._geometry(image, text),
+            **self._objective(trainer, image, text),
+        }
+
+    def _geometry(self, image: Tensor, text: Tensor) -> dict[Place, float]:
+        """Measures of unit rows, paired, labeled with the classes of the images; NaN if a measure is undefined."""
+        sets = {
+            modality: Embeddings(
+                vectors=rows.numpy(), modality=modality, item_id=self.pairs.item_id, labels=self.pairs.labels
+            )
+            for modality, rows in (("image", image), ("text", text))
+        }
+        measured = MeasuredSets(sets, parse_pipeline(PIPELINE), blocks=0)
+        found = {}
+        for name, measure in self.names.items():
+            if measure is None:
+                found[Place(name)] = gap_dimensions(image, text)
+                continue
+            for modality in ("both",) if measure.inputs.across else ("image", "text"):
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # a classifier that has not converged is a number all the same
+                        found[Place(name, modality)] = measured.value(measure, modality)
+                except InputError:
+                    found[Place(name, modality)] = float("nan")
+        return found
+
+    @torch.no_grad()
+    def _objective(self, trainer: ClipTrainer, image: Tensor, text: Tensor) -> dict[Place, float]:
+        """The loss on these pairs in batches of the training's size, without penalties, and the temperature, or the
+        accuracy of the classifier."""
+        objective, device = trainer.objective.eval(), trainer.device
+        size, labels = min(trainer.config.batch_size, len(image)), torch.from_numpy(self.pairs.labels)
+        losses = []
+        for k in range(0, len(image) - size + 1, size):
+            x, y, codes = (each[k : k + size].to(device) for each in (image, text, labels))
+            losses.append(float(objective.loss(x, y, codes, trainer.model)))
+        found = {Place(LOSS): float(np.mean(losses))}
+        if objective.head is None:
+            found[Place(TEMPERATURE)] = float(1 / trainer.model.logit_scale.exp())
+            return found
+        for modality, rows in (("image", image), ("text", text)):
+            right = objective.head(rows.to(device)).argmax(1).cpu() == labels
+            found[Place(ACCURACY, modality)] = float(right.double().mean())
+        return found
+
+
+def gap_dimensions(image: Tensor, text: Tensor) -> float:
+    """Number of coordinates that carry the gap δ between the means of unit rows, over the number that a random
+    direction has: (Σδ²)²/Σδ⁴ · 3/(d + 2). About 1 for a random direction, least for one coordinate, 3/(d + 2)."""
+    means = (functional.normalize(rows.double(), dim=-1).mean(0) for rows in (image, text))
+    squares = torch.sub(*means).square()
+    return float(squares.sum() ** 2 / squares.square().sum() * 3 / (len(squares) + 2))
+
+
+def known(name: str) -> Measure:
+    """The measure or the evaluator's number; separability without most of the draws behind its null value."""
+    found = measures[name]
+    return replace(found, options={**found.options, "draws": 1}) if name == SEPARABILITY else found
+
+
+def zero_shot_values(image: Tensor, classes: Tensor, labels: np.ndarray, seen: np.ndarray) -> dict[Place, float]:
+    """Accuracy on the images of classes seen in training, and of held-out ones, if any."""
+    found = zero_shot_by_class(image, classes, labels, seen)
+    return {Place(ZERO_SHOT, "both", name): value for name, value in found.items()}
+
+
+def task_values(
+    fit: tuple[Tensor, Tensor, np.ndarray], test: tuple[Tensor, Tensor, np.ndarray], classes: Tensor, seen: np.ndarray
+) -> Iterator[tuple[tuple[str, ...], Place, float]]:
+    """(pipeline, place, value) of each task on `test`, with the rows as they are and centered with the means of `fit`.
+
+    Args:
+        fit: images, captions and labels that the means and the probe are fitted on.
+        test: other images, captions and labels.
+        classes: a row for each class.
+        seen: classes in training.
+    """
+    known_class = np.isin(test[2], fit[2])
+    train, tested = (functional.normalize(each[0], dim=-1).numpy() for each in (fit, test))
+    probe = linear_probe(train, fit[2], tested[known_class], test[2][known_class], C=PROBE_C, solver="torch")
+    yield PIPELINE, Place("linear_probe.top_1", "image"), float(probe["top_1"])
+    for pipeline in (PIPELINE, (*PIPELINE, "center")):
+        rows = [functional.normalize(each, dim=-1) for each in (test[0], test[1], classes)]
+        if "center" in pipeline:
+            means = [functional.normalize(each, dim=-1).mean(0) for each in fit[:2]]
+            rows = [rows[0] - means[0], rows[1] - means[1], rows[2] - means[1]]
+            for place, value in zero_shot_values(rows[0], rows[2], test[2], seen).items():
+                yield pipeline, place, value
+        image, text = (each.numpy() for each in rows[:2])
+        found = {
+            "retrieval": retrieval(image, text, k=RANK),
+            "retrieval[mixed]": retrieval(image, text, k=RANK, index="mixed"),
+        }
+        for name, scores in found.items():
+            for direction in ("image_to_text", "text_to_image"):
+                yield pipeline, Place(f"{name}.{direction}.r_at_{RANK}"), float(scores[f"{direction}.r_at_{RANK}"])
+
+
+# --- records
+
+
+def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Row:
+    """The fields that all rows of a data set share. trained_in: the precision."""
+    model_options = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
+    options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
+    return {
+        "model": "trained here",
+        "model_options": model_options | ({} if trained_in == FULL else {"trained_in": trained_in}),
+        "dataset": data.name,
+        "data_options": options,
+        "split": data.split,
+        "dtype": "float32",
+        "pipeline": list(PIPELINE),
+        "fitted_on": None,
+        "seed": config.seed,
+        "versions": library_versions(),
+    }
+
+
+def at_arm(config: TrainClipConfig) -> Row:
+    """For the `at` of rows: the arm, the weight and tower of its penalty, and what else differs from the default."""
+    at: Row = {"arm": config.arm}
+    if config.arm in PENALTIES:
+        at |= {"penalty": config.penalty, "tower": config.tower}
+    named = ("temperature", "caption_noise", *(["class_captions"] if config.tasks else []))
+    values = {name: getattr(config, name) for name in named}
+    return at | {name: value for name, value in values.items() if value != type(config).model_fields[name].default}
+
+
+def state_rows(
+    config: TrainClipConfig,
+    measured: Pairs,
+    seen: np.ndarray,
+    states: Mapping[Place, Sequence[float]],
+    steps: list[int],
+) -> Iterator[Record]:
+    """One record for each number: `trajectory` at `steps`, None where it is undefined; its value is the last."""
+    for place, values in states.items():
+        curve = trajectories.trajectory(values)
+        at = {**at_arm(config), "step": steps[-1], **_where(place)}
+        n, d = _size(place, measured, seen, config.architecture["embed_dim"])
+        more: dict[str, Any] = {"null_value": 1 / len(measured.class_names)} if place.measure == ZERO_SHOT else {}
+        if curve[-1] is None:
+            more["note"] = "not defined in the last state"
+        yield Record(place.measure, curve[-1], n=n, d=d, at=at, trajectory=curve, steps=steps, **more)
+
+
+def _where(place: Place) -> Row:
+    return {"modality": place.modality} | ({} if place.classes == "all" else {"classes": place.classes})
+
+
+def _size(place: Place, pairs: Pairs, seen: np.ndarray, width: int) -> tuple[int, int | None]:
+    if place.measure == ZERO_SHOT:
+        known_class = np.isin(pairs.labels, seen)
+        return int((known_class if place.classes == "seen" else ~known_class).sum()), width
+    if place.measure.startswith("train_clip."):
+        return len(pairs), None
+    if place.measure.startswith(("retrieval", "linear_probe")):
+        return len(pairs), width
+    return len(pairs) * (2 if known(place.measure).takes == "two sets" else 1), width
+
+
+def tested_rows(
+    config: TrainClipConfig, tested: Pairs, seen: np.ndarray, values: Mapping[Place, float], **more: Any
+) -> Iterator[Record]:
+    """Shares of the saved model, with their standard errors, and the null value of zero-shot accuracy."""
+    for place, value in values.items():
+        n, d = _size(place, tested, seen, config.architecture["embed_dim"])
+        at = {**at_arm(config), "step": config.steps, **_where(place), "pictures": "tested"}
+        null = {"null_value": 1 / len(tested.class_names)} if place.measure == ZERO_SHOT else {}
+        yield Record(place.measure, value, math.sqrt(value * (1 - value) / n), n=n, d=d, at=at, **null, **more)
+
+
+def loss_row(config: TrainClipConfig, losses: Sequence[float], steps: list[int]) -> Record:
+    """Mean loss of the training batches between two measured states; None at the first."""
+    means = trajectories.means_between(losses, steps)
+    at, states = {**at_arm(config), "step": steps[-1]}, {"trajectory": means, "steps": steps}
+    return Record("train_clip.training_loss", means[-1], None, n=None, d=None, pipeline=[], at=at, **states)
+
+
+def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
+    """Differences between the last and the first state, and correlations over the states.
+
+    After the first states, which are at powers of two, the states are evenly spaced, and every state counts alike.
+    """
+    for name in CHANGES:
+        for place in (Place(*key) for key in curves if key[0] == name):
+            values = curves[place]
+            if np.isfinite(values[[0, -1]]).all():
+                at = {**at_arm(config), "of": name, **_where(place)}
+                yield Record("train_clip.change", float(values[-1] - values[0]), n=len(values), d=None, at=at)
+    for (first, second), modality in product(COMPARED, MODALITIES):
+        x, y = (curves.get(Place(name, modality), curves.get(Place(name))) for name in (first, second))
+        if x is not None and y is not None:
+            at = {**at_arm(config), "of": first, "with": second, "modality": modality}
+            yield from trajectories.correlation_rows("train_clip", x, y, d=None, at=at)

@@ -1,0 +1,110 @@
+"""Between tasks and embeddings: the items of a task as a data set, labeled rows as a task, held-out examples."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
+
+from clip_geometry.config import digest, validate
+from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.tasks.base import Task, TaskConfig, distinct, load_task, make_task, resolve_task
+
+TaskChoice = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_task)]
+
+
+class TaskItemsConfig(DatasetConfig):
+    """task: the name of a task or its section, which also has the `split`."""
+
+    name: str = "task"
+    task: TaskChoice
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_of_the_task(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("task") is None:
+            return values
+        split = resolve_task(values["task"]).split
+        if values.get("split", split) != split:
+            raise InputError(f"split={values['split']} beside a task of split {split}; set the split in its section")
+        return {**values, "split": split}
+
+
+def items_of(config: TaskConfig) -> TaskItemsConfig:
+    """Return the data set whose text k is item k of the task."""
+    task = config.model_dump(mode="json", serialize_as_any=True)
+    return validate(TaskItemsConfig, {"task": task}, f"the items of {config.name}")
+
+
+def load(config: TaskItemsConfig) -> Dataset:
+    """Load one text per distinct item, with its label if every item is one example with one label."""
+    task = load_task(config.task)
+    alone = task.width == 1 and not task.multi_label and len(task) == len(task.items)
+    text = Side(
+        "text",
+        [str(k) for k in range(len(task.items))],
+        task.items.__getitem__,
+        labels=task.labels if alone else None,
+        language=config.language,
+    )
+    return Dataset(config=config, revision=digest(list(task.items)), text=text, class_names=task.class_names)
+
+
+datasets.add("task", DatasetEntry(TaskItemsConfig, load, "the distinct sentences or words of a classification task"))
+
+
+def labeled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:
+    """Return a task whose examples are the rows, and the row of each item, (items,) int64.
+
+    Each image is an item, named by its item_id or row number. Equal captions are one item, as equal sentences are; its
+    row is the first. Class names are those of the manifest if the labels are indices into them, else the labels.
+
+    Raises:
+        InputError: If the rows carry no labels.
+    """
+    if rows.labels is None:
+        raise InputError(f"the {rows.modality} rows of {name} carry no labels; choose a data set with classes")
+    values, labels = np.unique(np.asarray(rows.labels), return_inverse=True)
+    known = rows.provenance.get("class_names") or ()
+    if values.dtype.kind in "iu" and all(value in range(len(known)) for value in values):
+        values = [known[value] for value in values]
+    names = range(len(rows))
+    if rows.modality == "text" and "text" in rows.metadata:
+        names = rows.metadata["text"]
+    elif rows.item_id is not None and len(set(rows.item_id)) == len(rows):
+        names = rows.item_id
+    items, examples = distinct([[str(item)] for item in names])
+    first = np.unique(examples[:, 0], return_index=True)[1]
+    return make_task(name, items, examples, labels.astype(np.int64), [str(value) for value in values]), first
+
+
+def held_out(examples: Sequence[Iterable[Hashable]], share: float, seed: int) -> tuple[np.ndarray, int]:
+    """Choose about a `share` of the examples to hold out.
+
+    Examples that share an item, directly or through others, form a group that stays together; groups are drawn as long
+    as they fit into the share, so none may be held out.
+
+    Args:
+        examples: The items of each.
+        share: Of the examples to hold out.
+        seed: Of the draw.
+
+    Returns:
+        (n,) True for held-out examples, and the size of the smallest group.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    place: dict[Hashable, int] = {}
+    links = [(row, place.setdefault(item, len(place))) for row, items in enumerate(examples) for item in items]
+    row, item = np.array(links).T
+    n, m = len(examples), len(place)
+    graph = coo_array((np.ones(len(row)), (row, n + item)), shape=(n + m, n + m))
+    groups = np.unique(connected_components(graph, directed=False)[1][:n], return_inverse=True)[1]
+    held, sizes = np.zeros(n, bool), np.bincount(groups)
+    for group in np.random.default_rng(seed).permutation(len(sizes)):
+        if held.sum() + sizes[group] <= share * n:
+            held |= groups == group
+    return held, int(sizes.min())

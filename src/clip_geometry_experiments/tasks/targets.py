@@ -1,0 +1,227 @@
+"""Tasks whose targets are not classes: scores of pairs (STS-B) and answers in a passage (SQuAD)."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel
+
+from clip_geometry.config import digest
+from clip_geometry.data.tables import Table, read_table
+from clip_geometry.reading import parsed_number, read_json
+from clip_geometry.registry import InputError, Registry
+from clip_geometry_experiments.tasks.base import (
+    FileTaskConfig,
+    TaskConfig,
+    TaskEntry,
+    file_at,
+    hub_table,
+    resolve_among,
+    spread,
+    tasks,
+)
+from clip_geometry_experiments.tasks.text import SENTENCES, texts_of
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPairs:
+    """Pairs of sentences, each with a score, (n,) float64. revision: changes with any of these."""
+
+    name: str
+    texts: tuple[tuple[str, str], ...]
+    scores: np.ndarray
+    revision: str
+    dropped: int = 0
+
+
+class Answer(NamedTuple):
+    """The text of an answer, and its first character in the passage."""
+
+    text: str
+    start: int
+
+
+class Question(NamedTuple):
+    """A question with its answers in a passage, at least one."""
+
+    question: str
+    passage: str
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Questions answered by spans of a passage. revision: changes with any of them."""
+
+    name: str
+    questions: tuple[Question, ...]
+    revision: str
+
+
+@dataclass(frozen=True)
+class TargetEntry:
+    """kind: "score" or "span"."""
+
+    config: type[TaskConfig]
+    load: Callable[[Any], ScoredPairs | Questions]
+    summary: str
+    kind: str
+
+
+target_tasks: Registry[TargetEntry] = Registry("task", "clip-geometry list tasks")
+
+
+def resolve_any_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
+    """Return the config of a task of either registry, from its name or a section with the key `name`."""
+    known: Registry[TaskEntry | TargetEntry] = Registry("task", "clip-geometry list tasks")
+    for name, entry in {**tasks, **target_tasks}.items():
+        known.add(name, entry)
+    return resolve_among(known, name_or_section)
+
+
+class StsbConfig(FileTaskConfig):
+    """STS-B of GLUE (Cer et al. 2017): the similarity of two sentences from 0 to 5.
+
+    split: "train" or "validation"; the labels of the test set are not public.
+    """
+
+    SPLITS = ("train", "validation")
+    split: str = "train"
+
+
+def load_stsb(config: StsbConfig) -> ScoredPairs:
+    """Load the pairs; raise InputError for a score outside 0 to 5 and if all scores are equal."""
+    names = (
+        f"glue/stsb_{config.split}.parquet",
+        f"stsb_{config.split}.parquet",
+        f"stsb/{config.split}-00000-of-00001.parquet",
+        f"{config.split}-00000-of-00001.parquet",
+    )
+    file = file_at(config, names)
+    instead = f"give its table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
+    table = hub_table("nyu-mll/glue", "stsb", config.split, instead) if file is None else read_table(file)
+    if not {*SENTENCES, "label"} <= set(table.names):
+        raise InputError(
+            f"{table.path} has the columns {', '.join(table.names)}; stsb needs sentence1, sentence2, label"
+        )
+    labels: list[float | None] = []
+    for row, cell in enumerate(table.values("label"), start=1):
+        if cell in (None, "", -1, -1.0) or cell != cell:
+            labels.append(None)  # not scored
+            continue
+        try:
+            labels.append(value := parsed_number(cell))
+        except (TypeError, ValueError):
+            value = float("nan")
+        if not 0 <= value <= 5:
+            raise InputError(f"row {row} of {table.path} has the score {cell!r}; expected a number from 0 to 5")
+    rows = spread([row for row, label in enumerate(labels) if label is not None], config.limit)
+    scores = np.array([labels[row] for row in rows], dtype=np.float64)
+    if len(np.unique(scores)) < 2:
+        raise InputError(f"{table.path} has {len(scores)} pairs with a score, all of them equal; expected 0 to 5")
+    first, second = (texts_of(table, name) for name in SENTENCES)
+    texts = tuple((first[row], second[row]) for row in rows)
+    return ScoredPairs(config.name, texts, scores, digest([texts, scores.tolist()]), labels.count(None))
+
+
+target_tasks.add("stsb", TargetEntry(StsbConfig, load_stsb, "GLUE: similarity of two sentences from 0 to 5", "score"))
+
+
+SQUAD_COLUMNS = ("question", "context", "answers")
+SQUAD_HUB = "rajpurkar/squad"
+
+
+class SquadConfig(FileTaskConfig):
+    """SQuAD 1.1 (Rajpurkar et al. 2016): questions whose answer is a span of a passage.
+
+    Attributes:
+        split: 87,599 training and 10,570 validation questions, the latter with several answers each.
+        path: The official JSON, or a table with the columns question, context and answers {text, answer_start}.
+    """
+
+    SPLITS = ("train", "validation")
+    split: str = "train"
+
+
+class _Answer(BaseModel):
+    text: str
+    answer_start: int
+
+
+class _Asked(BaseModel):
+    question: str
+    answers: list[_Answer]
+
+
+class _Paragraph(BaseModel):
+    context: str
+    qas: list[_Asked]
+
+
+class _Article(BaseModel):
+    paragraphs: list[_Paragraph]
+
+
+class _Squad(BaseModel):
+    """The official layout."""
+
+    data: list[_Article]
+
+
+def load_squad(config: SquadConfig) -> Questions:
+    """Load the questions; raise InputError for an answer that is not at its place in the passage."""
+    official = {"train": "train-v1.1.json", "validation": "dev-v1.1.json"}[config.split]
+    parquet = f"{config.split}-00000-of-00001.parquet"
+    names = (f"squad_{config.split}.parquet", f"squad/{official}", official, f"plain_text/{parquet}", parquet)
+    file = file_at(config, names)
+    if file is not None and file.suffix == ".json":
+        content: _Squad = read_json(file, "questions in the layout of SQuAD 1.1", _Squad)
+        found = [
+            Question(
+                asked.question, paragraph.context, tuple(Answer(each.text, each.answer_start) for each in asked.answers)
+            )
+            for article in content.data
+            for paragraph in article.paragraphs
+            for asked in paragraph.qas
+        ]
+    elif file is None:
+        instead = f"give the official JSON or a table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
+        found = list(_of_table(hub_table(SQUAD_HUB, None, config.split, instead)))
+    else:
+        found = list(_of_table(read_table(file)))
+    questions = tuple(spread([each for each in found if each.answers], config.limit))
+    if not questions:
+        raise InputError(f"{file or SQUAD_HUB} holds no questions with an answer")
+    for each in questions:
+        for text, start in each.answers:
+            if not text or start < 0 or each.passage[start : start + len(text)] != text:
+                raise InputError(
+                    f"the answer {text!r} to {each.question!r} does not stand at character {start} of its passage; "
+                    "correct the file"
+                )
+    return Questions(config.name, questions, digest(questions))
+
+
+def _of_table(table: Table) -> Iterator[Question]:
+    if not set(SQUAD_COLUMNS) <= set(table.names):
+        raise InputError(
+            f"{table.path} has the columns {', '.join(table.names)}; squad needs {', '.join(SQUAD_COLUMNS)}"
+        )
+    for question, passage, answers in zip(*(table.values(name) for name in SQUAD_COLUMNS), strict=True):
+        if not (isinstance(question, str) and isinstance(passage, str) and isinstance(answers, Mapping)):
+            raise InputError(
+                f"{table.path} holds a question, context or answers of another type; expected those of SQuAD 1.1"
+            )
+        try:
+            pairs = zip(answers["text"], answers["answer_start"], strict=True)
+            yield Question(question, passage, tuple(Answer(str(text), int(start)) for text, start in pairs))
+        except (KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{table.path} holds answers that are no lists 'text' and 'answer_start' of one length"
+            ) from None
+
+
+target_tasks.add(
+    "squad", TargetEntry(SquadConfig, load_squad, "questions answered by a span of a passage (SQuAD 1.1)", "span")
+)

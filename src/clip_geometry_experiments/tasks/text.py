@@ -1,0 +1,282 @@
+"""Classification of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, the user's own table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from clip_geometry.data.scenes.captions import caption
+from clip_geometry.data.scenes.layout import COLOURS, SHAPES, sample
+from clip_geometry.data.scenes.layout import labels as scene_labels
+from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
+from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry_experiments.tasks.base import (
+    FileTaskConfig,
+    Located,
+    Task,
+    TaskConfig,
+    TaskEntry,
+    distinct,
+    file_at,
+    hub_table,
+    make_task,
+    single_label_task,
+    spread,
+    tasks,
+)
+
+LABELS = ("label", "gold_label")
+NO_LABEL = (None, "", "-")  # "-": the annotators of SNLI found no majority
+HIDDEN = ("-1", -1)  # no label either, in the published tasks
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A published data set of texts with labels.
+
+    Attributes:
+        columns: Of the texts; the first of these groups that a table has.
+        class_names: Label 0 first.
+        files: Where a folder may have the table; {split} and {part} stand for the split.
+        hub: The data set and its subset on the Hugging Face hub.
+        parts: Split → {part}, how its archive calls the split, if otherwise.
+        hub_split: The split on the hub, {split} by default.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    class_names: tuple[str, ...]
+    files: tuple[str, ...]
+    hub: tuple[str, str | None]
+    parts: tuple[tuple[str, str], ...] = ()
+    hub_split: str = "{split}"
+
+    def files_of(self, split: str) -> tuple[str, ...]:
+        part = dict(self.parts).get(split, split)
+        return tuple(file.format(split=split, part=part) for file in self.files)
+
+
+def load(source: TextSource, config: FileTaskConfig) -> Task:
+    """Load a task; its texts are distinct as strings, whatever their case and spaces; labels are numbers or names."""
+    files = source.files_of(config.split)
+    file = file_at(config, files)
+    if file is not None:
+        table = read_table(file)
+    else:
+        instead = (
+            f"download it elsewhere and give its file ({' '.join(SUFFIXES)}) or folder with path=…, "
+            f"or put it at $CLIP_GEOMETRY_DATA/text/{files[0]}"
+        )
+        table = hub_table(*source.hub, source.hub_split.format(split=config.split), instead)
+    columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
+    label = next((name for name in LABELS if name in table.names), None)
+    if columns is None or label is None:
+        wanted = " or ".join(", ".join((*group, "label")) for group in source.columns)
+        raise InputError(f"{table.path} has the columns {', '.join(table.names)}; {config.name} needs {wanted}")
+    place = {name: k for k, name in enumerate(source.class_names)}
+    labels: list[int | None] = []
+    for row, cell in enumerate(table.values(label), start=1):
+        found = plain_label(cell)
+        if isinstance(found, str) and (found in place or found.isdecimal()):
+            found = place[found] if found in place else int(found)
+        if not (found is None or isinstance(found, int)):
+            near = did_you_mean(str(found), place)
+            raise InputError(
+                f"row {row} of {table.path} has the label {found!r}; expected one of {', '.join(place)}{near}"
+            )
+        labels.append(found)
+    return single_label_task(config, [texts_of(table, name) for name in columns], labels, source.class_names)
+
+
+def texts_of(table: Table, name: str) -> list[str]:
+    """Return a column of texts, which may be empty."""
+    cells = table.values(name)
+    for row, cell in enumerate(cells, start=1):
+        if not isinstance(cell, str):
+            raise InputError(
+                f"row {row} of column {name!r} in {table.path} holds {type(cell).__name__}; text was expected"
+            )
+    return cells
+
+
+def plain_label(cell: Any, missing: Sequence[Any] = (*NO_LABEL, *HIDDEN)) -> Any:
+    """Return None for no label, and 1 for a 1.0, which a table holds if other cells of the column are missing."""
+    if cell in missing or cell != cell:
+        return None
+    return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
+
+
+class GlueConfig(FileTaskConfig):
+    """A task of GLUE (Wang et al. 2018).
+
+    split: "train" or "validation", for mnli "validation_matched" or "validation_mismatched"; the labels of the test
+    sets are not public.
+    """
+
+    SPLITS = ("train", "validation", "validation_matched", "validation_mismatched")
+    split: str = "train"
+
+
+SENTENCE, SENTENCES = ("sentence",), ("sentence1", "sentence2")
+# columns, class names (as nyu-mll/glue has them) and summary
+GLUE = {
+    "cola": (SENTENCE, ("unacceptable", "acceptable"), "sentences, acceptable or not"),
+    "mnli": (("premise", "hypothesis"), ("entailment", "neutral", "contradiction"), "natural language inference"),
+    "mrpc": (SENTENCES, ("not_equivalent", "equivalent"), "pairs of news sentences, paraphrases or not"),
+    "qnli": (("question", "sentence"), ("entailment", "not_entailment"), "questions and sentences that answer them"),
+    "qqp": (("question1", "question2"), ("not_duplicate", "duplicate"), "pairs of questions, duplicates or not"),
+    "rte": (SENTENCES, ("entailment", "not_entailment"), "textual entailment"),
+    "sst2": (SENTENCE, ("negative", "positive"), "phrases of film reviews, negative or positive"),
+    "wnli": (SENTENCES, ("not_entailment", "entailment"), "Winograd sentences and readings of their pronoun"),
+}
+for _name, (_columns, _classes, _summary) in GLUE.items():
+    _source = TextSource(
+        columns=(_columns,),
+        class_names=_classes,
+        files=(
+            f"glue/{_name}_{{split}}.parquet",
+            f"{_name}_{{split}}.parquet",
+            f"{_name}/{{split}}-00000-of-00001.parquet",
+            "{split}-00000-of-00001.parquet",
+        ),
+        hub=("nyu-mll/glue", _name),
+    )
+    tasks.add(_name, TaskEntry(GlueConfig, partial(load, _source), f"GLUE: {_summary}"))
+
+
+class SnliConfig(FileTaskConfig):
+    """SNLI (Bowman et al. 2015): pairs of sentences, the second entailed, neutral or contradicted."""
+
+    SPLITS = ("train", "validation", "test")
+    split: str = "validation"
+
+
+SNLI = TextSource(
+    columns=(("premise", "hypothesis"), SENTENCES),
+    class_names=("entailment", "neutral", "contradiction"),
+    files=(
+        "snli_{part}.parquet",
+        "snli_1.0_{part}.jsonl",
+        "snli_1.0/snli_1.0_{part}.jsonl",
+        "plain_text/{split}-00000-of-00001.parquet",
+    ),
+    hub=("stanfordnlp/snli", None),
+    parts=(("validation", "dev"),),
+)
+tasks.add("snli", TaskEntry(SnliConfig, partial(load, SNLI), "natural language inference on captions (SNLI)"))
+
+
+class Sst5Config(FileTaskConfig):
+    """SST-5 (Socher et al. 2013): 8,544 training, 1,101 validation and 2,210 test sentences of film reviews."""
+
+    SPLITS = ("train", "validation", "test")
+    split: str = "train"
+
+
+SST5 = TextSource(
+    columns=(("text",), SENTENCE),
+    class_names=("very negative", "negative", "neutral", "positive", "very positive"),
+    files=("sst5_{split}.parquet", "sst5/{part}.jsonl", "{part}.jsonl"),
+    hub=("SetFit/sst5", None),
+    parts=(("validation", "dev"),),
+)
+tasks.add("sst5", TaskEntry(Sst5Config, partial(load, SST5), "sentences of film reviews in five degrees (SST-5)"))
+
+
+class PolarityConfig(FileTaskConfig):
+    """Sentence polarity (Pang and Lee 2005), as NLTK has it: sentences of film reviews.
+
+    path: a table with the columns text and label, or NLTK's folder with rt-polarity.neg and rt-polarity.pos, whose
+    sentences are their words with single spaces between.
+    """
+
+
+NEGATIVE, POSITIVE = "rt-polarity.neg", "rt-polarity.pos"
+POLARITY = TextSource(
+    columns=(("text",),),
+    class_names=("negative", "positive"),
+    files=("sentence_polarity.parquet", NEGATIVE, f"sentence_polarity/{NEGATIVE}"),
+    hub=("cornell-movie-review-data/rotten_tomatoes", None),
+    hub_split="train+validation+test",
+)
+
+
+def load_polarity(config: PolarityConfig) -> Task:
+    file = file_at(config, POLARITY.files)
+    if file is None or file.name != NEGATIVE:
+        return load(POLARITY, config)
+    texts = [[" ".join(line.split()) for line in read_lines(file.with_name(name))] for name in (NEGATIVE, POSITIVE)]
+    labels = [k for k, lines in enumerate(texts) for _ in lines]
+    return single_label_task(config, [texts[0] + texts[1]], labels, POLARITY.class_names)
+
+
+tasks.add("polarity", TaskEntry(PolarityConfig, load_polarity, "sentences of film reviews, negative or positive"))
+
+
+class ScenesTaskConfig(TaskConfig):
+    """A task on generated scenes.
+
+    Attributes:
+        size: Captions, before `limit` and before equal ones are joined.
+        seed: Of the stream of scenes.
+        split: "train", or "validation" for the test split of `scenes`.
+    """
+
+    SPLITS = ("train", "validation")
+    split: str = "train"
+    size: int = Field(default=1000, ge=2)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+def load_scenes(config: ScenesTaskConfig) -> Task:
+    """Load captions with one of the eight shapes, in any color."""
+    part = "train" if config.split == "train" else "test"
+    rows = spread(range(config.size), config.limit)
+    shapes = scene_labels(config.seed, part, config.size)[rows] // len(COLOURS)
+    texts = [caption(sample(config.seed, part, row), 0) for row in rows]
+    items, examples = distinct([[text] for text in texts])
+    return make_task(config.name, items, examples, shapes.astype(np.int64), SHAPES)
+
+
+tasks.add(
+    "scenes", TaskEntry(ScenesTaskConfig, load_scenes, "captions of scenes and the shape of the main object, made up")
+)
+
+
+class TableConfig(TaskConfig):
+    """The user's own table.
+
+    Attributes:
+        path: .csv, .tsv, .parquet or .jsonl; results are named after the file.
+        text: One column, or the two whose embeddings are concatenated.
+        label: The column of the labels, numbers or names; the classes are those that occur, sorted. Rows with an empty
+            label or "-" are left out; −1 is a class like any other.
+    """
+
+    path: Located
+    text: tuple[str, ...] = Field(default=("text",), min_length=1, max_length=2)
+    label: str = "label"
+
+
+def load_table(config: TableConfig) -> Task:
+    table = read_table(config.path)
+    for name in (*config.text, config.label):
+        if name not in table.names:
+            hint = did_you_mean(name, table.names) or f"; it has {', '.join(table.names)}"
+            raise InputError(f"{table.path} has no column {name!r}{hint}")
+    found = [plain_label(cell, NO_LABEL) for cell in table.values(config.label)]
+    labels = [None if label is None else str(label) for label in found]
+    classes = sorted({label for label in labels if label is not None})
+    if all(name.removeprefix("-").isdecimal() for name in classes):
+        classes.sort(key=int)
+    place = {name: k for k, name in enumerate(classes)}
+    texts = [texts_of(table, name) for name in config.text]
+    task = single_label_task(config, texts, [None if label is None else place[label] for label in labels], classes)
+    return replace(task, name=config.path.stem)
+
+
+tasks.add(
+    "table", TaskEntry(TableConfig, load_table, "a table of your own with one or two columns of text and a label")
+)

@@ -1,0 +1,107 @@
+"""Classification of words that have a vector: noun supersenses of WordNet, parts of speech of CoDWoE."""
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.data.tables import read_table
+from clip_geometry.encoders.words import find_files, read_words
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import read_json
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.tasks.base import (
+    FileTaskConfig,
+    Located,
+    Task,
+    TaskEntry,
+    file_at,
+    multi_label_task,
+    tasks,
+)
+
+FLAG = re.compile(r"word([12])\.attrs\.supersenses\.is_(\w+)")
+
+
+class WordTaskConfig(FileTaskConfig):
+    """vectors: a file of word vectors, as in the model name words:PATH; words without a vector are left out."""
+
+    vectors: Located | None = None
+
+
+def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> Task:
+    """Return a task with one example per word; words without labels are dropped and counted."""
+    known: Collection[str] = read_words(find_files(config.vectors)).index if config.vectors else labels_of
+    kept = {word: labels for word, labels in labels_of.items() if word in known}
+    labeled = {word: labels for word, labels in kept.items() if labels}
+    classes = sorted({label for labels in labeled.values() for label in labels})
+    return multi_label_task(config, labeled, classes, dropped=len(kept) - len(labeled))
+
+
+def word_file(config: WordTaskConfig, names: tuple[str, ...], source: str) -> Path:
+    """Return the file of a word task; `source`, the end of the error, says where to get it."""
+    file = file_at(config, names, "words")
+    if file is None:
+        raise InputError(
+            f"{config.name} is not in $CLIP_GEOMETRY_DATA/words ({' or '.join(names)}); give path=…, or put it there: "
+            f"{source}"
+        )
+    return existing_file(file, f"a file of {config.name}")
+
+
+class SupersenseConfig(WordTaskConfig):
+    """path: a .json object, word → its supersenses; or words_features.csv of github.com/altsoph/modality_shifts."""
+
+
+def load_supersenses(config: SupersenseConfig) -> Task:
+    source = "github.com/altsoph/modality_shifts, data/words_features.zip; or docs/data.md makes it from WordNet"
+    file = word_file(config, ("supersenses.json", "words_features.csv"), source)
+    if file.suffix == ".json":
+        values = read_json(file, "a JSON object of words and the lists of their supersenses", dict[str, list[str]])
+        return word_task(config, {word: set(labels) for word, labels in values.items()})
+    # rows are pairs of words; a column wordN.attrs.supersenses.is_X says whether word N has the supersense X
+    table = read_table(file)
+    flags = [(name, match[1], match[2]) for name in table.names if (match := FLAG.fullmatch(name))]
+    if not flags or not {"word1", "word2"} <= set(table.names):
+        raise InputError(f"{file} lacks word1, word2 or wordN.attrs.supersenses.is_X; words_features.csv has them")
+    words = {which: table.values(f"word{which}") for which in ("1", "2")}
+    labels: dict[str, set[str]] = {word: set() for pair in zip(*words.values(), strict=True) for word in pair}
+    for name, which, sense in flags:
+        for word, value in zip(words[which], table.values(name), strict=True):
+            if str(value) in ("True", "1", "1.0"):
+                labels[word].add(sense)
+    return word_task(config, labels)
+
+
+tasks.add("supersense", TaskEntry(SupersenseConfig, load_supersenses, "nouns and their WordNet supersenses"))
+
+
+class PosConfig(WordTaskConfig):
+    """Parts of speech of the words that CoDWoE (Mickus et al. 2022) defines, from English Wiktionary.
+
+    path: en.complete.csv of the full data set, or one of the .complete.json files of the shared task.
+    """
+
+
+def load_pos(config: PosConfig) -> Task:
+    """Load the words as written, each with every part of speech that one of its definitions has."""
+    source = "full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_dataset.zip"
+    names = ("en.complete.csv", "full_dataset/en.complete.csv", "codwoe/en.complete.csv", "en.trial.complete.json")
+    file = word_file(config, names, source)
+    if file.suffix == ".json":
+        entries = read_json(file, "a JSON list of definitions", list[dict[str, Any]])
+        names_of = {name for entry in entries for name in entry}
+        columns = {name: [entry.get(name) for entry in entries] for name in ("word", "pos") if name in names_of}
+    else:
+        table = read_table(file)
+        columns = {name: table.values(name) for name in ("word", "pos") if name in table.names}
+    if not {"word", "pos"} <= columns.keys():
+        raise InputError(f"{file} has no 'word' and 'pos', which the files of the competition leave out; take {source}")
+    labels: dict[str, set[str]] = {}
+    for word, tag in zip(columns["word"], columns["pos"], strict=True):
+        if isinstance(word, str) and word:
+            labels.setdefault(word, set()).update([tag] if isinstance(tag, str) and tag else [])
+    return word_task(config, labels)
+
+
+tasks.add("pos", TaskEntry(PosConfig, load_pos, "words and their parts of speech (CoDWoE, English)"))

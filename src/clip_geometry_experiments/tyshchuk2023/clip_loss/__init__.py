@@ -1,0 +1,92 @@
+"""CLIP's loss on train and test pairs after maps fitted on the train pairs (Tyshchuk et al. 2023, Table 2)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from clip_geometry.geometry import measures
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry_experiments.kit.base import Source, experiments
+from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets
+from clip_geometry_experiments.kit.stored import RandomSplit, part_of
+
+if TYPE_CHECKING:
+    from clip_geometry.data.base import DatasetConfig
+    from clip_geometry_experiments.kit.stored import StoredConfig
+
+LOSSES = ("loss", "image_to_text", "text_to_image")
+
+
+class ClipLossConfig(MapsConfig):
+    """Config of the experiment `clip_loss`, beside the keys of `MapsConfig`.
+
+    Args:
+        train: Pairs that maps are fitted on and scored on.
+        test: Pairs that they are scored on too, null with `split`.
+        split: Divides the images of `train`, with their captions, at random: the first part takes the place of `train`,
+            the rest that of `test`.
+        logit_scale: Of the loss.
+        pairs_per_batch: Pairs per batch (in-batch negatives); null uses all pairs.
+    """
+
+    ROLES: ClassVar = ("train",)
+    SCORED: ClassVar = ("train", "test")
+
+    train: Source
+    test: Source | None = None
+    split: RandomSplit | None = None
+    logit_scale: float = Field(default=100.0, gt=0)
+    pairs_per_batch: int | None = Field(default=None, ge=2)
+
+    @property
+    def sources(self) -> "Mapping[str, DatasetConfig | StoredConfig]":
+        return {"train": self.train, "test": self.train if self.test is None else self.test}
+
+    @classmethod
+    def data_fields(cls) -> set[str]:
+        return {"train", "test"}
+
+    @model_validator(mode="after")
+    def _one_test(self) -> Self:
+        if (self.test is None) == (self.split is None):
+            raise InputError("clip_loss has either test, a set of its own, or split, which takes it from train")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_split(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`split` came later and is left out where it is null, so that cells computed before keep their names."""
+        return {key: value for key, value in inner(self).items() if value is not None or key != "split"}
+
+
+class ClipLoss(MapsExperiment):
+    Config = ClipLossConfig
+    summary = "CLIP's loss on train and test pairs after maps fitted on the train pairs"
+    drawn: ClassVar = {"contrastive_loss.loss": "CLIP's loss"}
+    in_brief: ClassVar = {"contrastive_loss.loss": "loss of CLIP"}
+    series_by = "split"
+
+    def sets(self, role: str) -> Sets:
+        found, split = super().sets(role), self.config.split
+        return found if split is None else part_of(found, split, "first" if role == "train" else "rest")
+
+    def rows(self, each: MapConfig) -> list[Row]:
+        config = self.config
+        options = {"logit_scale": config.logit_scale, "batch_size": config.pairs_per_batch}
+        quadratic = config.pairs_per_batch is None  # in batches ± costs little for any number of pairs
+        losses = [
+            replace(measures[f"contrastive_loss.{name}"], options=options, quadratic=quadratic) for name in LOSSES
+        ]
+        rows = []
+        for split in config.sources:
+            for row in self.scored(each, split, losses, split=split):
+                size = config.pairs_per_batch or row["n"]
+                last = row["n"] % size
+                note = {"note": f"the last batch has {last} pairs"} if last else {}
+                rows.append({**row, **note, "at": {**row["at"], "batch": size}})
+        return rows
+
+
+experiments.add("clip_loss", ClipLoss)

@@ -1,0 +1,138 @@
+"""I1 and I2 in every convention, including bases unrelated to the data (Tyshchuk et al. 2023, Table 1, Figures 2-4)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from clip_geometry.geometry._core.rows import as_rows, mean_row
+from clip_geometry.geometry.partition import partition_over
+from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.results import Row
+from clip_geometry_experiments.kit.base import Cell, experiments
+from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+
+class IsotropyConfig(GeometryConfig):
+    """Config of the experiment `isotropy`, beside the keys of `GeometryConfig`.
+
+    Args:
+        random_bases: Number of random orthonormal bases over which I1 and I2 are computed too.
+    """
+
+    random_bases: int = Field(default=20, ge=2)
+
+
+class Isotropy(GeometryExperiment):
+    Config = IsotropyConfig
+    summary = "I1 and I2 in every convention, beside bases unrelated to the data"
+
+    def cells(self) -> Iterator[Cell]:
+        yield from super().cells()
+        bases = self.config.random_bases
+        define = {"measure": "random bases", "bases": bases, **self.settings()}
+        yield Cell(define, partial(self._unrelated, bases), f"{bases} random bases")
+
+    @cached_property
+    def drawn(self) -> MeasuredSets:
+        """The sets before their last normalization, which only I1 and I2 need: Figures 3 and 4 show them without."""
+        steps = self.sets.steps
+        if len(steps) < 2 or steps[-1].name != "normalize":
+            return self.sets
+        return MeasuredSets(self.sets.embeddings, steps[:-1], seed=self.config.seed, blocks=0)
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.display.origin import pipeline_words
+
+        facts = dict(super().facts())
+        if self.drawn is not self.sets:
+            facts["pipeline of the figures"] = pipeline_words([str(step) for step in self.drawn.steps])
+        return facts
+
+    @classmethod
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
+        """I1 of the first pipeline as defined and as published, beside random bases; then of the other pipelines."""
+        from clip_geometry.display.numbers import fixed, plus_minus
+        from clip_geometry.display.words import Words
+
+        words = Words(Path(__file__).with_name("words.j2"))
+        found = []
+        for each in planned:
+            rows = {(row["measure"], row["at"]["modality"]): row for row in each.finished_rows()}
+            rows = {key: row for key, row in rows.items() if row.get("value") is not None}
+            told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in rows.items()}
+            found.append((" → ".join(map(str, each.sets.steps)), rows, told, list(each.sets.rows)))
+        _, rows, told, sets = found[0]
+        named = [[(name, modality) in told for modality in sets] for name in ("isotropy_i1", "isotropy_i1[random]")]
+        if not all(map(all, named)):
+            return []
+        own = [rows["isotropy_i1", modality] for modality in sets]
+        nulls = [row.get("null_value") for row in own]
+        known = None not in nulls
+        state = _state(own) if known else "as follows"
+        shown = list(dict.fromkeys(fixed(null, 2) for null in nulls)) if known else []
+        sentences = [words("defined", told, sets, rows, shown, state)]
+        if all(("isotropy_i2[mean]", modality) in told for modality in sets):
+            sentences.append(words("means", told, sets))
+        others = [(name, told) for name, _, told, _ in found[1:] if all(("isotropy_i1", each) in told for each in sets)]
+        return sentences + ([words("others", others, sets)] if others else [])
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        """Figures 2-4 are the main directions of the images alone."""
+        alone = "image" if "image" in self.drawn.rows else None
+        entries = []
+        for name in self.config.figures:
+            only = alone if name == "singular_directions" else None
+            entries += self.draw(self.drawn, (name,), folder, only=only, prefix=prefix, group=group)
+        return entries
+
+    def settings(self) -> dict[str, Any]:
+        return {key: value for key, value in super().settings().items() if key != "random_bases"}
+
+    def _unrelated(self, bases: int) -> list[Row]:
+        """I1 and I2 of bases unrelated to the rows, and the number that they estimate."""
+        shared, rows = self.sets.context(), []
+        for modality, x in self.sets.rows.items():
+            n, d = x.shape
+            rng = np.random.default_rng(self.config.seed)
+            found = []
+            for _ in range(bases):
+                # uniform on the orthogonal group: QR of a Gaussian with the signs of R's diagonal put into Q (Mezzadri
+                # 2007)
+                q, r = np.linalg.qr(rng.normal(size=(d, d)))
+                found.append(partition_over(x, q * np.sign(np.diag(r))))
+            length = float(mean_row(as_rows(x)).norm()) / math.sqrt(d)
+            values = {
+                "isotropy_i1[random]": [float(each.i1) for each in found],
+                "isotropy_i2[random]": [float(each.i2) for each in found],
+                "isotropy_i2[mean]": [length],
+            }
+            for measure, each in values.items():
+                note = "‖mean‖/√d, which is I2 of any basis unrelated to the data"
+                if len(each) > 1:
+                    note = f"mean of {len(each)} random orthonormal bases, which scatter by {np.std(each, ddof=1):.4f}"
+                row = {"measure": measure, "value": float(np.mean(each)), "note": note}
+                rows.append({**shared, **row, "n": n, "d": d, "at": {"modality": modality}})
+        return rows
+
+
+experiments.add("isotropy", Isotropy)
+
+
+def _state(rows: Sequence[Row]) -> str:
+    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither;
+    "as follows" where an error is not known."""
+    if all(row["value"] < row["null_value"] / 2 for row in rows):
+        return "far from isotropic"
+    errors = [error for row in rows if (error := row.get("standard_error")) is not None]
+    if len(errors) < len(rows):
+        return "as follows"
+    below = all(row["value"] + 2 * error < row["null_value"] for row, error in zip(rows, errors, strict=True))
+    return "less isotropic than noise" if below else "not all less isotropic than noise"

@@ -1,0 +1,189 @@
+"""The same captions in several languages: distances of translations, and whether languages form clusters."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from clip_geometry.config import validate
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.transforms import parse_pipeline
+from clip_geometry_experiments.kit.base import (
+    FORMER_FIGURES,
+    Cell,
+    Data,
+    Experiment,
+    Model,
+    RunConfig,
+    Steps,
+    distinct_labels,
+    experiments,
+)
+from clip_geometry_experiments.kit.languages import LanguageSets
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+
+class MultilingualConfig(RunConfig):
+    """Config of the experiment `multilingual`.
+
+    Args:
+        model: An encoder with a text tower.
+        captions: A data set in several languages; its own `language` is not used.
+        languages: At least two; the others are compared with the first.
+        pipeline: Steps before measuring, fitted on all languages; none: the raw rows of the model.
+        limit: Use only the first N items.
+        batch_size: Batch size of the encoder.
+        blocks: Blocks of the jackknife over captions, 0 for no standard errors.
+        figures: Maps of every pair of languages by UMAP, and the ratios of distances.
+    """
+
+    model: Model
+    captions: Data
+    languages: tuple[str, ...] = Field(min_length=2)
+    pipeline: Steps = ()
+    limit: int | None = Field(default=None, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    blocks: int = Field(default=BLOCKS, ge=0)
+    figures: tuple[Literal["map", "ratios"], ...] = Field(default=("map", "ratios"), validation_alias=FORMER_FIGURES)
+
+    @field_validator("languages")
+    @classmethod
+    def _no_language_twice(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(languages)) < len(languages):
+            raise InputError(f"{', '.join(languages)} has a language twice")
+        return languages
+
+    @model_validator(mode="after")
+    def _known_languages(self) -> Self:
+        _ = self.pairs
+        return self
+
+    @property
+    def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:
+        """Language → the captions of the first language and those of its own."""
+        source, *targets = self.languages
+
+        def captions(language: str, target: str) -> DatasetConfig:
+            # WikiCaps has other images for every pair of languages
+            pair = {"pair": f"{target}-{source}"} if "pair" in type(self.captions).model_fields else {}
+            values = self.captions.model_dump(mode="json") | {"language": language} | pair
+            return validate(type(self.captions), values, f"{self.captions.name} in {language!r}")
+
+        return {target: (captions(source, target), captions(target, target)) for target in targets}
+
+
+class Multilingual(Experiment):
+    Config = MultilingualConfig
+    summary = "the same captions in several languages: distances of translations, languages as clusters"
+
+    @cached_property
+    def sets(self) -> LanguageSets:
+        config = self.config
+        embeddings: dict[str, Embeddings] = {}
+        sources: dict[str, str] = {}
+        names: dict[DatasetConfig, str] = {}
+        for language, (source, target) in config.pairs.items():
+            if source not in names:
+                names[source] = f"{source.language} beside {language}" if names else source.language
+                embeddings[names[source]] = self._embedded(source)
+            sources[language] = names[source]
+            embeddings[language] = self._embedded(target)
+        steps = parse_pipeline(config.pipeline)
+        return LanguageSets(embeddings, steps, sources, seed=config.seed, blocks=config.blocks)
+
+    def _embedded(self, data: DatasetConfig) -> Embeddings:
+        config = self.config
+        found = self.workspace.embeddings(
+            config.model, data, limit=config.limit, batch_size=config.batch_size, only="text"
+        )
+        if "text" not in found:
+            raise InputError(
+                f"{config.model.model} on {data.name} gives no text embeddings; languages are compared on captions, "
+                "choose a model with a text tower and a data set with captions"
+            )
+        return found["text"]
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "figures"})
+        datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
+        shared = settings | {"revisions": [self.workspace.revisions(config.model, data) for data in datasets]}
+        together = [None] if len(config.pairs) > 1 else []
+        for language in config.pairs:
+            define = {"measure": "distance", "of": language, **shared}
+            yield Cell(define, partial(self._distances, language), f"distances of {language}")
+        for language in (*config.pairs, *together):
+            define = {"measure": "silhouette", "of": language, **shared}
+            rows = lambda language=language: self._rows(self.sets.silhouette_rows(language))  # noqa: E731
+            yield Cell(define, rows, f"silhouette of {language or 'all together'}")
+
+    def _distances(self, language: str) -> list[Row]:
+        if language not in self._measured:  # the figure needs them again
+            self._measured[language] = self._rows(self.sets.distance_rows(language))
+        return self._measured[language]
+
+    @cached_property
+    def _measured(self) -> dict[str, list[Row]]:
+        return {}
+
+    def _rows(self, rows: list[Row]) -> list[Row]:
+        return [{**self.sets.context(), **row} for row in rows]
+
+    def facts(self) -> Mapping[str, Any]:
+        truncated = {name: each.provenance.get("truncated", 0) for name, each in self.sets.embeddings.items()}
+        model, data, pipeline = self._words()
+        return {
+            "model": model,
+            "data": data,
+            "compared with": self.config.languages[0],
+            "captions with a translation": {name: len(self.sets.pairs(name)[0]) for name in self.config.pairs},
+            "truncated captions": {name: count for name, count in truncated.items() if count} or "none",
+            "dimension": next(iter(self.sets.rows.values())).shape[1],
+            "pipeline": pipeline,
+            "seed of blocks and UMAP": self.config.seed,
+        }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
+        from clip_geometry_experiments.tyshchuk2023.multilingual.figures import tell
+
+        labels = distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
+        said = [tell(each.finished_rows(), label) for each, label in zip(planned, labels, strict=True)]
+        return [sentence for of_kind in zip(*said, strict=False) for sentence in of_kind]
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_languages
+
+        sets, ratio = self.sets, "language_distance.ratio"
+        return draw_languages(
+            {name: sets.aligned(name) for name in self.config.pairs},
+            {name: row for name in self.config.pairs for row in self._distances(name) if row["measure"] == ratio},
+            source=self.config.languages[0],
+            folder=folder,
+            origin="; ".join(self._words()),
+            seed=self.config.seed,
+            prefix=prefix,
+            group=group,
+            names=self.config.figures,
+        )
+
+    def label(self) -> str:
+        return ", ".join(self._words())
+
+    def _words(self) -> tuple[str, str, str]:
+        """Model, data and pipeline for reading."""
+        from clip_geometry.display.origin import data_words, model_words, pipeline_words
+
+        row = self.sets.context()
+        return model_words(row), data_words(row), pipeline_words(row["pipeline"])
+
+
+experiments.add("multilingual", Multilingual)

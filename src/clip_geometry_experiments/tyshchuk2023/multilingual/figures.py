@@ -1,0 +1,229 @@
+"""Figures and sentences of several languages: pairs of languages on planes by UMAP, and how near translations lie."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from clip_geometry.display.numbers import brief, differ, plus_minus
+from clip_geometry.display.style import (
+    COLORS,
+    DASHED,
+    HEIGHT,
+    MARKERS,
+    NEUTRAL,
+    WIDTH,
+    error_dots,
+    name_lines,
+    new_axes,
+    styled,
+)
+from clip_geometry.display.words import Words
+from clip_geometry.results import Row
+from clip_geometry_experiments.kit.languages import spoken
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+
+NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
+CLUSTERS = 0.1  # a silhouette above which languages are called clusters
+FEW_ROWS = 20  # below which UMAP's spectral start is not possible or not worth it
+MAX_ROWS = 12_000  # of all pairs together; more take UMAP minutes
+COLUMNS = 3  # of panels, as in the paper
+
+WORDS = Words(Path(__file__).with_name("words.j2"))
+
+Rows = NDArray[np.floating]
+Sets = Sequence[tuple[str, Rows]]  # (language, rows)
+
+
+def draw_languages(
+    pairs: Mapping[str, tuple[Rows, Rows]],
+    ratios: Mapping[str, Row],
+    *,
+    source: str,
+    folder: str | Path,
+    origin: str,
+    seed: int = 0,
+    prefix: str = "",
+    group: str = "",
+    names: Sequence[str] = ("map", "ratios"),
+) -> list[FigureEntry]:
+    """Draw and save figures of rows after the pipeline.
+
+    Args:
+        pairs: Language → (n, d) rows of `source` and of the language, aligned, n ≥ 2.
+        ratios: Language → result row of language_distance's ratio to `source`.
+        source: The language that the others are compared with.
+        folder: Where the files go.
+        origin: Model, data and pipeline, for the captions.
+        seed: Of UMAP and of the rows that are drawn.
+        prefix: Of the file names.
+        group: Heading in the report.
+        names: Of the figures: "map", "ratios".
+    """
+    drawn: dict[str, Drawing] = {}
+    for name in names:
+        if name == "map":
+            kept = _sampled(pairs, seed)
+            planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in kept.items()]
+            by_count: dict[int, list[str]] = {}
+            for language, (rows, _) in kept.items():
+                by_count.setdefault(len(rows), []).append(language)
+            sizes = [sum(len(rows) for rows, _ in each.values()) for each in (kept, pairs)]
+            caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE, *sizes)
+            title = "Pairs of languages, each on a plane"
+            drawn["languages_umap"] = Drawing(title, languages_map(planes), caption, wide=len(pairs) > 1)
+        else:
+            ranked = _ranked(ratios)
+            ends = [
+                [
+                    f"{name} ({_with_error(ratios[name])})"
+                    for name in ranked
+                    if differ(ratios[name], ratios[end]) is False
+                ]
+                for end in (ranked[0], ranked[-1])
+            ]
+            figure, title = ratio_dots(ratios, source), f"How near translations lie to {source}"
+            drawn["language_ratio"] = Drawing(title, figure, WORDS("ratio", source, *ends))
+    return save_drawings(drawn, folder, origin=f"{origin}; seed {seed}.", prefix=prefix, group=group)
+
+
+def _sampled(pairs: Mapping[str, tuple[Rows, Rows]], seed: int) -> dict[str, tuple[Rows, Rows]]:
+    """The pairs, each with as many captions, drawn at random, as MAX_ROWS rows in all pairs leave to it."""
+    most = MAX_ROWS // (2 * len(pairs))
+    generator, kept = np.random.default_rng(seed), {}
+    for language, (x, y) in pairs.items():
+        chosen = np.sort(generator.choice(len(x), min(most, len(x)), replace=False))
+        kept[language] = x[chosen], y[chosen]
+    return kept
+
+
+def _ranked(ratios: Mapping[str, Row]) -> list[str]:
+    return sorted(ratios, key=lambda language: ratios[language]["value"])
+
+
+def _with_error(row: Row) -> str:
+    return plus_minus(row["value"], row["standard_error"])
+
+
+def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
+    """How far translations lie from each other, and whether languages form clusters: the sentences of one run, after
+    its label if there are several."""
+    ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
+    silhouettes = [row for row in rows if row["measure"] == "language_silhouette"]
+    said = []
+    if ratios:
+        source = spoken(next(iter(ratios.values()))["at"]["source"])
+        told = [f"{_told(row)} ({spoken(name)})" for name, row in ratios.items()]
+        one = {"value": 1.0, "standard_error": 0.0}
+        apart = [spoken(name) for name, row in ratios.items() if row["value"] > 1 or not differ(row, one)]
+        said.append(WORDS("distances", source, told, apart, label))
+    if silhouettes:
+        said.append(WORDS("silhouette", _told(silhouettes[-1]), silhouettes[-1]["value"] > CLUSTERS, label))
+    return said
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    error = row.get("standard_error")
+    return plus_minus(row["value"], error) if error else brief(row["value"])
+
+
+def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float64]]]:
+    """The same sets in two dimensions: one UMAP (McInnes et al. 2018) of all their rows, Euclidean, seeded."""
+    rows = np.concatenate([part for _, part in sets])
+    threads = torch.get_num_threads()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its dependencies, and that a seed means one thread
+            from umap import UMAP
+
+            plane = UMAP(
+                n_neighbors=min(NEIGHBORS, len(rows) - 1),
+                min_dist=LEAST_DISTANCE,
+                init="spectral" if len(rows) >= FEW_ROWS else "random",
+                random_state=seed % 2**32,
+                n_jobs=1,
+            ).fit_transform(rows)
+    finally:  # numba sets the number of threads of the OpenMP that torch shares with it, and does not set it back
+        torch.set_num_threads(threads)
+    parts = np.split(np.asarray(plane, np.float64), np.cumsum([len(part) for _, part in sets])[:-1])
+    return [(language, part) for (language, _), part in zip(sets, parts, strict=True)]
+
+
+@styled
+def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
+    """A panel for each plane: points (n, 2) of each of its languages, in mixed order so that none lies on top.
+
+    A language has one color and marker in all panels. Axes have no unit.
+    """
+    languages = list(dict.fromkeys(language for plane in planes for language, _ in plane))
+    columns = min(COLUMNS, len(planes))
+    lines = -(-len(planes) // columns)
+    figure = Figure(figsize=(WIDTH * min(columns, 2), 0.2 + HEIGHT * (lines if columns < 3 else 0.75 * lines)))
+    figure.set_layout_engine("constrained")
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, plane in zip(grid, planes, strict=False):
+        at = np.concatenate([part for _, part in plane])
+        number = np.repeat([languages.index(language) for language, _ in plane], [len(part) for _, part in plane])
+        order = np.random.default_rng(0).permutation(len(at))
+        for k, marker in enumerate(MARKERS[: len(languages)]):
+            chosen = order[number[order] % len(MARKERS) == k]
+            if not len(chosen):
+                continue
+            axes.scatter(
+                *at[chosen].T,
+                s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
+                c=[COLORS[n % len(COLORS)] for n in number[chosen]],
+                marker=marker,
+                linewidths=0,
+                alpha=0.75,
+                gid=f"points:{marker}",
+                rasterized=len(at) > MAX_VECTOR_POINTS,
+            )
+        axes.set_title("–".join(spoken(language) for language, _ in reversed(plane)), loc="left")
+        axes.set(xticks=[], yticks=[], xlabel="UMAP 1", ylabel="UMAP 2")
+    for axes in grid[len(planes) :]:
+        axes.set_axis_off()
+    keys = [
+        Line2D([], [], marker=MARKERS[n % len(MARKERS)], color=COLORS[n % len(COLORS)], markersize=4.5, ls="none",
+               label=language)
+        for n, language in enumerate(languages)
+    ]  # fmt: skip
+    figure.legend(handles=keys, loc="outside right upper", handlelength=1)
+    return figure
+
+
+@styled
+def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
+    """A dot for each language at its ratio to `source`, with its standard error, nearest on top; dashed: 1.
+
+    Colors and markers are those of `languages_map` where `source` comes first in it.
+    """
+    figure, axes = new_axes(0.65 + 0.2 * len(ratios))
+    ranked = _ranked(ratios)
+    axes.axvline(1, color=NEUTRAL, linewidth=1, linestyle=DASHED, gid="chance")
+    numbers = {language: number for number, language in enumerate(ratios, start=1)}  # 0 is the source
+    for place, language in enumerate(ranked):
+        row, number = ratios[language], numbers[language]
+        style: Any = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
+        error_dots(axes, [row], [place], gid=f"ratio:{language}", **style)
+        axes.annotate(
+            _with_error(row),
+            (1, place),
+            (4, 0),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
+    name_lines(axes, ranked)
+    farthest = max(row["value"] + (row["standard_error"] or 0) for row in ratios.values())
+    axes.set_xlim(0, max(1.05, 1.03 * farthest))
+    axes.set_xlabel(f"distance to its {source} caption / to other {source} captions")
+    return figure

@@ -1,0 +1,247 @@
+"""t-SNE maps of images and texts, and how far the two maps agree (Tyshchuk et al. 2023, Figures 1, A1, A2)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from clip_geometry.data import load_dataset
+from clip_geometry.display.table import read_explanations
+from clip_geometry.embeddings import pair
+from clip_geometry.geometry import measures
+from clip_geometry.measuring.sets import MeasuredSets, rows_or_notes
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.transforms import parse_pipeline
+from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps, experiments
+from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
+from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
+    Points,
+    Superposition,
+    shared_neighbors,
+    superpose,
+    trustworthiness,
+    tsne_plane,
+)
+
+if TYPE_CHECKING:
+    from clip_geometry_experiments.report.gallery import FigureEntry
+    from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items
+
+SHUFFLES = 20  # of the pairs, for the disparity that unrelated maps have
+
+
+class SemanticMapConfig(RunConfig):
+    """Config of the experiment `semantic_map`.
+
+    Args:
+        model: An encoder, null for stored embeddings.
+        pairs: A data set, or {embeddings: PATH}; its items are the points.
+        pipeline: Steps before t-SNE.
+        perplexity_image: Perplexity of the images' t-SNE, below the number of rows.
+        perplexity_text: Perplexity of the texts' t-SNE.
+        k: Neighbors by which the maps are scored.
+        repeats: Number of seeds of t-SNE; the numbers are means over them, and the first map is drawn.
+        limit: Use only the first N items.
+        batch_size: Batch size of the encoder.
+        all_images: Draw every image, even one on another.
+    """
+
+    model: Model | None = None
+    pairs: Source
+    pipeline: Steps = ("normalize",)
+    perplexity_image: float = Field(default=5, gt=0)
+    perplexity_text: float = Field(default=50, gt=0)
+    k: int = Field(default=10, ge=1)
+    repeats: int = Field(default=5, ge=1)
+    limit: int | None = Field(default=500, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    all_images: bool = False
+
+    @model_validator(mode="after")
+    def _sources(self) -> Self:
+        check_sources(self.model, pairs=self.pairs)
+        return self
+
+
+class SemanticMap(Experiment):
+    """Figures 1, A1 and A2 of Tyshchuk et al. 2023.
+
+    The paper says "aligned … via Procrustes" and no more. Here the two planes are aligned: a Procrustes map of the
+    embeddings themselves is orthogonal, so it changes no distance within a modality and neither map, and t-SNE of both
+    modalities together would have one perplexity, not two. The images are rotated onto the texts; the other direction
+    gives the same two maps, both rotated. t-SNE with another seed is another map, so numbers are means over several.
+    """
+
+    Config = SemanticMapConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    summary = "t-SNE maps of images and texts, and how far both maps agree"
+
+    @cached_property
+    def sets(self) -> MeasuredSets:
+        config = self.config
+        found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
+        return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed, blocks=0)
+
+    @cached_property
+    def _planes(self) -> dict[tuple[str, int], tuple[Points, float]]:
+        return {}
+
+    def plane(self, modality: str, repeat: int = 0) -> tuple[Points, float]:
+        """Points (n, 2) of a modality and the KL divergence of its t-SNE; each repeat has its own seed."""
+        if (modality, repeat) not in self._planes:
+            self._planes[modality, repeat] = tsne_plane(
+                self.sets.rows[modality],
+                perplexity=self._perplexity(modality),
+                seed=self.config.seed + repeat,
+                name=modality,
+            )
+        return self._planes[modality, repeat]
+
+    @cached_property
+    def superposition(self) -> Superposition:
+        """Of the maps that are drawn."""
+        return superpose(self.plane("image")[0], self.plane("text")[0], self.sets.pairs)
+
+    def _perplexity(self, modality: str) -> float:
+        return getattr(self.config, f"perplexity_{modality}")
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "all_images"})
+        shared = settings | self.workspace.revisions(config.model, config.pairs)
+        kinds = {"image": partial(self._map_rows, "image"), "text": partial(self._map_rows, "text")}
+        for place, compute in {**kinds, "both": self._agreement_rows}.items():
+            yield Cell(
+                {"measure": "semantic_map", "of": place, **shared},
+                lambda compute=compute: [{**self.sets.context(), **row} for row in compute()],
+                "agreement of the maps" if place == "both" else f"maps of the {place} rows",
+            )
+
+    def _map_rows(self, modality: str) -> list[Row]:
+        """How faithful the maps of a modality are to its rows, and how far they agree with each other."""
+        if modality not in self.sets.rows:
+            return [_note("trustworthiness", modality, f"there are no {modality} embeddings")]
+        rows = self.sets.rows[modality]
+        planes = [self.plane(modality, repeat) for repeat in range(self.config.repeats)]
+        values = {
+            "trustworthiness": [trustworthiness(rows, points, k=self.config.k) for points, _ in planes],
+            "kl_divergence": [divergence for _, divergence in planes],
+        }
+        at = {"modality": modality, "perplexity": self._perplexity(modality)}
+        here: dict[str, Any] = {"n": len(rows), "d": rows.shape[1], "at": at}
+        found = [_row(name, each, **here) for name, each in values.items()]
+        itself = np.arange(len(rows))
+        again = [superpose(x, y, (itself, itself)).disparity for (x, _), (y, _) in combinations(planes, 2)]
+        if again:  # pairs of the same few maps are not independent, so that their spread is no standard error
+            found.append(_row("disparity_of_repeats", [float(np.mean(again))], **here) | {"repeats": len(planes)})
+        return found
+
+    def _agreement_rows(self) -> list[Row]:
+        """How far both maps agree, and the rows behind them."""
+        if len(self.sets.rows) < 2:
+            alone = next(iter(self.sets.rows))
+            return [
+                _note("disparity", "both", f"both maps are compared through pairs; there are only {alone} embeddings")
+            ]
+        try:
+            i, j = self.sets.pairs
+        except InputError as error:
+            return [_note("disparity", "both", str(error))]
+        here: dict[str, Any] = {"d": self.sets.rows["image"].shape[1], "at": {"modality": "both"}}
+        planes = [(self.plane("image", r)[0], self.plane("text", r)[0]) for r in range(self.config.repeats)]
+        generator = np.random.default_rng(self.config.seed)
+        shuffled = [superpose(*planes[0], (i, generator.permutation(j))).disparity for _ in range(SHUFFLES)]
+        rows = [
+            _row("disparity", [superpose(*each, (i, j)).disparity for each in planes], n=len(i), **here),
+            _row("disparity_shuffled", shuffled, "shuffles of the pairs", n=len(i), **here),
+        ]
+        a, b = pair(self.sets.embeddings["image"], self.sets.embeddings["text"], distinct=True)
+        if len(a) > self.config.k:
+            shared = [shared_neighbors(image[a], text[b], k=self.config.k) for image, text in planes]
+            rows.append(_row("mutual_knn", shared, n=len(a), **here))
+        return rows + rows_or_notes(self.sets, measures["mutual_knn"], named=False)
+
+    def facts(self) -> Mapping[str, Any]:
+        model, data, pipeline = self._words()
+        rows = self.sets.rows
+        return {
+            "model": model,
+            "data": data,
+            **{f"{modality}s": len(each) for modality, each in rows.items()},
+            "dimension": next(iter(rows.values())).shape[1],
+            "pipeline": pipeline,
+            "perplexity": {modality: f"{self._perplexity(modality):g}" for modality in rows},
+            "neighbors that score a map": self.config.k,
+            "seeds of t-SNE": f"{self.config.seed} to {self.config.seed + self.config.repeats - 1}",
+        }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[SemanticMap]") -> list[str]:
+        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import tell
+
+        return tell(planned[0].finished_rows()) if len(planned) == 1 else []
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, draw_semantic_map
+
+        together = None
+        with suppress(InputError):  # nothing pairs
+            if len(self.sets.rows) == 2:
+                found = self.superposition
+                together = OneFrame(found.moved, found.kept, self.sets.pairs, found.disparity)
+        return draw_semantic_map(
+            {modality: self._items(modality) for modality in self.sets.rows},
+            together,
+            folder=folder,
+            origin=f"{'; '.join(self._words())}; seed {self.config.seed}.",
+            all_images=self.config.all_images,
+            prefix=prefix,
+            group=group,
+        )
+
+    def _items(self, modality: str) -> "Items":
+        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items
+
+        each = self.sets.embeddings[modality]
+        dataset = None if isinstance(self.config.pairs, StoredConfig) else load_dataset(self.config.pairs)
+        names = dataset.class_names if dataset is not None else None
+        labels = each.labels
+        if labels is not None and names is not None:
+            labels = np.array(names)[np.asarray(labels)]
+        # unreadable images have no row, so that a row has its own index in the data
+        side: Any = dataset.image if modality == "image" and dataset is not None else None
+        picture = None if side is None else lambda row: side.load(int(each.metadata["index"][row]))
+        return Items(self.plane(modality)[0], self._perplexity(modality), labels, picture, each.metadata.get("text"))
+
+    def label(self) -> str:
+        return ", ".join(self._words())
+
+    def _words(self) -> tuple[str, str, str]:
+        """Model, data and pipeline for reading."""
+        from clip_geometry.display.origin import data_words, model_words, pipeline_words
+
+        row = self.sets.context()
+        return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
+
+
+def _row(name: str, values: Sequence[float], over: str = "starts of t-SNE", **rest: Any) -> Row:
+    """The mean of several values and its standard error; a note says that it is not a jackknife over items."""
+    count = len(values)
+    row = {"measure": f"semantic_map.{name}", "value": float(np.mean(values)), "standard_error": None, **rest}
+    if count < 2:
+        return row
+    error = float(np.std(values, ddof=1)) / count**0.5
+    return {**row, "standard_error": error, "repeats": count, "note": f"± over {count} {over}"}
+
+
+def _note(name: str, place: str, words: str) -> Row:
+    return {"measure": f"semantic_map.{name}", "value": None, "note": words, "at": {"modality": place}}
+
+
+experiments.add("semantic_map", SemanticMap)

@@ -1,0 +1,165 @@
+"""Maps and repairs are fitted on the one set and applied to the other; classes that the one set lacks are held out."""
+
+import numpy as np
+import pytest
+
+import clip_geometry as cg
+from clip_geometry import modality_gap, retrieval, zero_shot
+from clip_geometry.config import validate
+from clip_geometry.registry import InputError
+from clip_geometry.results import Results
+from clip_geometry.transforms import Pipeline
+from clip_geometry_experiments.before_after import BeforeAfter, BeforeAfterConfig
+from clip_geometry_experiments.run.runner import RunFolder, plan
+
+CENTERED = ["normalize", "center[each]", "normalize"]
+WAYS = ("image_to_text", "text_to_image")
+SEARCHES = [
+    *(f"retrieval[mixed].{each}.same_modality_at_10" for each in ("image", "text")),
+    *(f"{index}.{way}.r_at_1" for index in ("retrieval", "retrieval[mixed]") for way in WAYS),
+]
+ROLES = ("pairs", "scored")
+VALUES = {
+    "name": "c",
+    "experiment": "before_after",
+    "model": "scenes-clip/fresh",
+    "scored": {"name": "scenes", "split": "test", "size": 40},
+    "pairs": {"name": "scenes", "split": "train", "classes": "seen", "size": 24},
+    "prompt": "A picture of a {}.",
+    "measures": ["modality_gap", "average_cosine", *SEARCHES],
+    "twins": {"another": {"model": "scenes-clip/fresh", "seed": 1}},
+    "maps": [
+        {"row": "plain"},
+        {"row": "centered", "pipeline": CENTERED, "fit_on": "pairs"},
+        {"row": "cosine", "repair": "none", "fit_on": "pairs"},
+        {"row": "centered cosine", "pipeline": CENTERED, "repair": "none", "fit_on": "pairs"},
+        {"row": "calibrated", "repair": "posterior", "fit_on": "pairs"},
+    ],
+    "blocks": 0,
+    "batch_size": 40,
+}
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    ((kind, config),) = plan(VALUES, "c")
+    folder = tmp_path_factory.mktemp("runs") / "c"
+    folder.mkdir()
+    found = kind(config, RunFolder(folder))
+    results = Results(folder / "results.jsonl")
+    for cell in found.cells():
+        results.append(cell.key, cell.compute())
+    return found
+
+
+def value(experiment, row, measure, **at):
+    (found,) = [
+        each["value"]
+        for each in experiment.finished_rows()
+        if each["measure"] == measure and {"row": row, **at}.items() <= each["at"].items()
+    ]
+    return found
+
+
+def embedded(experiment, role):
+    sets = experiment.sets(role)
+    return {name: np.asarray(side.vectors, np.float64) for name, side in sets.items()}
+
+
+def test_every_twin_and_map_is_a_row(experiment):
+    assert isinstance(experiment, BeforeAfter)
+    rows = list(dict.fromkeys(row["at"]["row"] for row in experiment.finished_rows()))
+    assert rows == ["another", "plain", "centered", "cosine", "centered cosine", "calibrated"]
+
+
+@pytest.mark.parametrize(("map_", "repair"), [("plain", "cosine"), ("centered", "centered cosine")])
+def test_the_repair_that_changes_nothing_finds_what_the_rows_find(experiment, map_, repair):
+    """Scores of the cosine are searched and classified by as `retrieval` and `zero_shot` do with the rows."""
+    for measure in SEARCHES:
+        assert value(experiment, repair, measure) == pytest.approx(value(experiment, map_, measure), abs=1e-12)
+    for classes in ("seen", "held out"):
+        accuracies = [value(experiment, row, "zero_shot.top_1", classes=classes) for row in (map_, repair)]
+        assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-12)
+    measured = {row["measure"] for row in experiment.finished_rows() if row["at"]["row"] == repair}
+    assert measured == {*SEARCHES, "zero_shot.top_1"}  # its rows have no geometry of their own
+
+
+def test_the_repair_is_fitted_on_other_pairs(experiment):
+    pairs, scored = (cg.Pipeline("normalize").fit(s).transform(s) for s in map(embedded, (experiment,) * 2, ROLES))
+    relevance = cg.Relevance.of_pairs([range(24), range(24)], image=24, text=24)
+    fitted = cg.make_repair("posterior").fit(cg.Known(pairs, relevance))
+    scores = fitted.mixed("text", scored["text"], scored, np.arange(40))
+    best = np.diag(scores["image"])[:, None]
+    ahead = (scores["image"] >= best).sum(1) - 1 + (scores["text"] >= best).sum(1)
+    assert value(experiment, "calibrated", "retrieval[mixed].text_to_image.r_at_1") == np.mean(ahead == 0)
+    for way in WAYS:  # the order within a modality of items stays
+        measure = f"retrieval.{way}.r_at_1"
+        assert value(experiment, "calibrated", measure) == value(experiment, "plain", measure)
+    (fitted_on,) = {row["fitted_on"] for row in experiment.finished_rows() if row["at"]["row"] == "calibrated"}
+    assert fitted_on == "scenes/train"
+
+
+def test_the_map_is_fitted_on_other_pairs(experiment):
+    """The gap after centering on others is that of a hand-made map, and not the 0 of centering on the very rows."""
+    fitted = Pipeline(CENTERED).fit(embedded(experiment, "pairs"))
+    moved = fitted.transform(embedded(experiment, "scored"))
+    gap = value(experiment, "centered", "modality_gap")
+    assert gap == pytest.approx(float(modality_gap(moved["image"], moved["text"])), abs=1e-12)
+    assert gap > 1e-3
+    share = retrieval(moved["image"], moved["text"], k=10, index="mixed")["image.same_modality_at_10"]
+    assert value(experiment, "centered", "retrieval[mixed].image.same_modality_at_10") == pytest.approx(
+        share, abs=1e-12
+    )
+    (fitted_on,) = {row["fitted_on"] for row in experiment.finished_rows() if row["at"]["row"] == "centered"}
+    assert fitted_on == "scenes/train:each"
+
+
+def test_zero_shot_is_taken_among_all_classes_apart_for_those_that_the_pairs_lack(experiment):
+    sets = experiment.sets("scored")
+    prompts = experiment.embeddings(experiment.config.model, experiment.config.prompted, only="text")["text"]
+    labels, seen = np.asarray(sets["image"].labels), np.asarray(experiment.sets("pairs")["image"].labels)
+    known = np.isin(labels, seen)
+    assert 1 < known.sum() < len(labels) - 1
+    classes = np.asarray(prompts.vectors)[np.argsort(prompts.labels)]
+    for name, chosen in (("seen", known), ("held out", ~known)):
+        expected = zero_shot(np.asarray(sets["image"].vectors)[chosen], labels[chosen], classes)["top_1"]
+        assert value(experiment, "plain", "zero_shot.top_1", classes=name) == pytest.approx(expected)
+    rows = [row for row in experiment.finished_rows() if row["measure"] == "zero_shot.top_1"]
+    assert {row["null_value"] for row in rows} == {1 / 80} and {row["n"] for row in rows} == {
+        known.sum(),
+        (~known).sum(),
+    }
+
+
+def test_a_twin_is_another_model_as_it_comes(experiment):
+    (model,) = experiment.config.twins.values()
+    rows = experiment.workspace.embeddings(model, experiment.config.scored, limit=None, batch_size=40)
+    moved = (
+        Pipeline(["normalize"]).fit(sets := {name: np.asarray(e.vectors) for name, e in rows.items()}).transform(sets)
+    )
+    expected = float(modality_gap(moved["image"], moved["text"]))
+    assert value(experiment, "another", "modality_gap") == pytest.approx(expected, abs=1e-12)
+    assert abs(expected - value(experiment, "plain", "modality_gap")) > 1e-4
+
+
+def test_a_new_map_leaves_the_others_finished(experiment):
+    more = {**VALUES, "maps": [*VALUES["maps"], {"row": "scaled", "pipeline": ["normalize", "scale(2)"]}]}
+    ((kind, config),) = plan(more, "c")
+    keys = {cell.key for cell in kind(config, experiment.workspace).cells()}
+    assert len(keys - {cell.key for cell in experiment.cells()}) == 1 and len(keys) == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"maps": VALUES["maps"][1:]}, "twins go through the first map as they come, but 'centered' learns something"),
+        ({"twins": {"plain": "scenes-clip/fresh"}}, "a twin and a map are called 'plain'"),
+        ({"measures": ["modality_gp"]}, "unknown measure 'modality_gp'; did you mean 'modality_gap'"),
+        ({"maps": [{"row": "x", "pipeline": ["center[each]"]}]}, "say on which data with fit_on"),
+        ({"maps": [{"row": "x", "repair": "posterior"}]}, "say on which data with fit_on"),
+        ({"maps": [{"row": "x", "repair": "posterio"}]}, "unknown repair 'posterio'; did you mean 'posterior'"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(changes, message):
+    with pytest.raises(InputError, match=message):
+        validate(BeforeAfterConfig, {**VALUES, **changes}, "c")

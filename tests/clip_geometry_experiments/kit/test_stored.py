@@ -1,0 +1,150 @@
+"""Stored embeddings stand in the place of a data set and a model."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.config import validate
+from clip_geometry.geometry import average_cosine
+from clip_geometry.geometry.partition import partition_over
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.geometry import Geometry
+from clip_geometry_experiments.kit.stored import StoredConfig, read_stored, stored_revision
+from clip_geometry_experiments.run.runner import RunFolder
+from clip_geometry_experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    place = tmp_path / "mine"
+    place.mkdir()
+    for name in ("image", "text"):
+        np.save(place / f"{name}.npy", (rng.normal(size=(30, 6)) + 1).astype(np.float32))
+    monkeypatch.setenv("MY_DATA", str(tmp_path))
+    return place
+
+
+def config(kind=Geometry.Config, **changes):
+    values = {"name": "t", "experiment": "geometry", "pairs": {"embeddings": "$MY_DATA/mine"}, "blocks": 0} | changes
+    return validate(kind, values, "test")
+
+
+def test_rows_come_from_the_files_and_say_so(folder, tmp_path):
+    pairs = {"embeddings": "$MY_DATA/mine", "encoder": "my CLIP", "rows": [5, 25]}
+    planned = Geometry(config(pairs=pairs, measures=["average_cosine"]), RunFolder(tmp_path / "run", "cpu"))
+    (row, _) = [row for cell in planned.cells() for row in cell.compute()]
+    rows = np.load(folder / "image.npy")[5:25]
+    assert row["value"] == pytest.approx(float(average_cosine(rows)), rel=1e-12)
+    assert (row["n"], row["model"], row["dataset"], row["split"]) == (20, "my CLIP", "mine", "rows 5 to 25")
+    assert planned.facts()["data"] == "mine, rows 5 to 25" and planned.fresh_models() == []
+    assert planned.label() == "my CLIP, mine, normalize"
+
+
+def test_a_changed_file_is_new_work(folder, tmp_path):
+    def keys():
+        return [cell.key for cell in Geometry(config(), RunFolder(tmp_path / "run", "cpu")).cells()]
+
+    before = keys()
+    assert keys() == before
+    np.save(folder / "image.npy", np.ones((31, 6), np.float32))
+    assert set(keys()).isdisjoint(before)
+
+
+def test_one_file_is_enough_and_a_limit_is_a_view(folder):
+    alone = StoredConfig(embeddings=folder / "text.npy")
+    (rows,) = read_stored(alone, limit=4).values()
+    assert len(rows) == 4 and rows.provenance["dataset"] == "text.npy" and stored_revision(alone)
+
+
+def test_labels_of_a_file_of_their_own(folder, tmp_path):
+    np.save(folder / "labels.npy", np.arange(30) % 3)
+    stored = config(pairs={"embeddings": "$MY_DATA/mine", "labels": "$MY_DATA/mine/labels.npy", "rows": [5, 25]}).pairs
+    found = read_stored(stored)
+    assert all(each.labels.tolist() == (np.arange(5, 25) % 3).tolist() for each in found.values())
+    before = stored_revision(stored)
+    np.save(folder / "labels.npy", np.arange(30) % 4 * 10**9)
+    assert stored_revision(stored) != before
+    np.save(folder / "labels.npy", np.arange(7) % 3)
+    with pytest.raises(InputError, match="7 labels were given for 30 image rows and 30 text rows"):
+        read_stored(stored)
+
+
+def test_a_file_for_each_modality_and_a_random_split(folder):
+    """The split is torch's: manual_seed(seed), randperm(n), ⌊share · n⌋ rows first; pairs stay pairs."""
+    files = {name: f"$MY_DATA/mine/{name}.npy" for name in ("image", "text")}
+    parts = {
+        part: read_stored(config(pairs={**files, "split": {"share": 0.8, "part": part, "seed": 0}}).pairs)
+        for part in ("first", "rest")
+    }
+    torch.manual_seed(0)
+    order = torch.randperm(30).numpy()
+    for name in ("image", "text"):
+        rows = np.load(folder / f"{name}.npy")
+        assert np.array_equal(parts["first"][name].vectors, rows[order[:24]])
+        assert np.array_equal(parts["rest"][name].vectors, rows[order[24:]])
+    assert parts["rest"]["image"].provenance["split"] == "last part of a random 0.8 split, seed 0"
+    named = config(pairs={**files, "dataset": "coco", "part": "val2014", "encoder": "mine"}).pairs
+    assert {key: read_stored(named)["image"].provenance[key] for key in ("dataset", "split", "model")} == {
+        "dataset": "coco",
+        "split": "val2014",
+        "model": "mine",
+    }
+
+
+def test_keys_that_came_later_do_not_rename_cells(folder):
+    dumped = config().pairs.model_dump(mode="json")
+    assert dumped == {"embeddings": str(folder), "labels": None, "encoder": None, "rows": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"model": "scenes-clip/fresh"},
+            "pairs has stored embeddings, which no model is needed for; set model to null",
+        ),
+        ({"pairs": "scenes"}, "pairs has scenes, which a model has to embed; set model"),
+        ({"pairs": {"embeddings": "x", "encodr": "y"}}, "unknown key 'encodr'; did you mean 'encoder'"),
+        ({"pairs": {"embeddings": "x", "rows": [3, 3]}}, "rows = [3, 3]; expected [first, end]"),
+        (
+            {"pairs": {"embeddings": "x", "image": "y"}},
+            "either one file or folder, `embeddings`, or",
+        ),
+        (
+            {"pairs": {"text": "x", "rows": [0, 3], "split": {"share": 0.5, "part": "first"}}},
+            "have rows and split; expected one of them",
+        ),
+        ({"pairs": {"text": "x", "split": {"share": 1.5, "part": "first"}}}, "split.share"),
+        ({"pairs": {"embeddings": "$NOWHERE/x"}}, "needs the environment variable NOWHERE, which is not set"),
+    ],
+)
+def test_mistakes_are_one_sentence(changes, sentence, folder):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        config(**changes)
+
+
+def test_too_few_rows_are_an_error(folder):
+    with pytest.raises(InputError, match=re.escape("has 30 image rows, but rows = [0, 31]")):
+        read_stored(StoredConfig(embeddings=folder, rows=(0, 31)))
+
+
+def test_bases_that_know_nothing_give_the_length_of_the_mean(tmp_path, monkeypatch):
+    """At d = 200 I2 over any such basis is ‖mean‖/√d to a few per cent, whatever the rows are."""
+    rng = np.random.default_rng(3)
+    np.save(tmp_path / "x.npy", rng.normal(size=(300, 200)) * np.geomspace(1, 0.1, 200) + rng.normal(size=200) * 0.3)
+    settings = config(IsotropyConfig, pairs={"embeddings": str(tmp_path / "x.npy")}, measures=["isotropy_i1"])
+    rows = [row for cell in Isotropy(settings, RunFolder(tmp_path / "run", "cpu")).cells() for row in cell.compute()]
+    found = {row["measure"]: row["value"] for row in rows}
+    assert found["isotropy_i2[random]"] == pytest.approx(found["isotropy_i2[mean]"], rel=0.05)
+    assert found["isotropy_i1[random]"] > found["isotropy_i1"] + 0.1
+    unit = np.load(tmp_path / "x.npy")
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    assert found["isotropy_i2[mean]"] == pytest.approx(np.linalg.norm(unit.mean(0)) / 200**0.5)
+
+
+def test_directions_of_another_dimension_are_refused():
+    with pytest.raises(InputError, match="directions have dimension 3 and x has 4"):
+        partition_over(np.ones((5, 4)), np.eye(3))

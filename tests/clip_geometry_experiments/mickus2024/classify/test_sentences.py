@@ -1,0 +1,44 @@
+"""What is said of a training is what its curves do, with ties and the null of shuffled labels."""
+
+import numpy as np
+
+from clip_geometry_experiments.mickus2024.classify.sentences import sentences
+
+RISES = np.array([[0.0, 0.1, 0.3], [0.0, 0.2, 0.4]])
+FALLS = np.array([[0.3, 0.2, 0.05], [0.3, 0.1, 0.04]])
+CURVES = {
+    ("silhouette", "trained", "input"): RISES,
+    ("isoscore", "trained", "input"): FALLS,
+    ("classify.accuracy", "trained", "output"): 0.5 + RISES,
+    ("classify.accuracy", "held out", "output"): 0.4 + RISES,
+}
+SHUFFLED = {("silhouette", "shuffled labels", "input"): RISES, ("isoscore", "shuffled labels", "input"): -RISES}
+
+
+def test_a_run_has_its_change_its_correlation_and_its_accuracy():
+    change, pearson, accuracy = sentences({"": {**CURVES, **SHUFFLED}})
+    assert change == (
+        "During the training the silhouette of the classes rises (0 to 0.3500) and IsoScore falls (0.3000 to 0.0450), "
+        "means over 2 seeds."
+    )
+    r = np.array([np.corrcoef(x, y)[0, 1] for x, y in zip(RISES, FALLS, strict=True)])
+    assert f"correlate at −{abs(r.mean()):.2f} ± {r.std(ddof=1):.2f}; with labels dealt at random at −1.00" in pearson
+    assert accuracy == "The final accuracy is 0.85 ± 0.07 on trained examples and 0.75 ± 0.07 on held-out examples."
+
+
+def test_a_change_within_two_standard_errors_over_the_seeds_is_none():
+    undecided = {**CURVES, ("silhouette", "trained", "input"): np.array([[0.0, 0.1, 0.3], [0.0, 0.1, -0.2]])}
+    assert "silhouette of the classes does not change beyond the error" in sentences({"": undecided})[0]
+
+
+def test_runs_are_counted_and_ranked():
+    other = {**CURVES, ("isoscore", "trained", "input"): RISES}
+    count, ranked = sentences({"pos": CURVES, "snli": other})
+    assert count == (
+        "The silhouette of the classes rises in 2 of 2 runs and falls in 0; IsoScore rises in 1 and falls in 1."
+    )
+    assert "(pos) to 1.00 ± 0.00 (snli)." in ranked
+
+
+def test_without_both_curves_nothing_is_said():
+    assert sentences({"": {place: values for place, values in CURVES.items() if place[0] != "isoscore"}}) == []

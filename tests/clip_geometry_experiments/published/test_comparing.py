@@ -1,0 +1,150 @@
+import statistics
+
+import pytest
+
+from clip_geometry_experiments.published import compare
+from clip_geometry_experiments.published.comparing import selected
+
+CLIP = "open_clip:ViT-B-32-quickgelu/openai"
+RUN = "tyshchuk2023-zero_shot"
+
+
+def row(measure="zero_shot.top_1", value=0.6309, row="CLIP", **fields):
+    return {
+        "measure": measure,
+        "value": value,
+        "standard_error": 0.004,
+        "n": 10000,
+        "d": 512,
+        "pipeline": ["normalize"],
+        "fitted_on": None,
+        "model": CLIP,
+        "model_options": {},
+        "dataset": "cifar100",
+        "data_options": {"prompt": "low-resolution photo of a {_}"},
+        "seed": 0,
+        "at": {"row": row, "split": "test"},
+        **fields,
+    }
+
+
+def line(rows, path="CLIP", run=RUN):
+    (found,) = [line for line in compare(rows, run) if line.entry.published.path.endswith(f".{path}")]
+    return found
+
+
+def test_percent_and_difference():
+    found = line([row(value=0.6321)])
+    (ours,) = found.ours
+    assert (ours.value, ours.error) == (pytest.approx(63.21), pytest.approx(0.4))
+    assert found.difference(ours) == pytest.approx(0.12)
+    assert (ours.variant.label, ours.unlike, ours.seeds) == ("cosine, as published", (), 1)
+    assert found.comparable and not found.agrees(ours)
+
+
+@pytest.mark.parametrize(("value", "agrees"), [(0.63094, True), (0.63086, True), (0.63096, False), (0.63084, False)])
+def test_agreement_is_to_the_printed_digits(value, agrees):
+    found = line([row(value=value)])
+    assert found.agrees(found.ours[0]) == agrees
+
+
+def test_another_model_or_other_data_are_a_proxy_and_say_which():
+    found = line([row(model="scenes-clip/fresh"), row(dataset="scenes", value=0.5)])
+    assert [ours.unlike for ours in found.ours] == [("model",), ("dataset",)]
+    assert not found.comparable
+    # transformers' preprocessing gives other pixels than open_clip's, so the same weights are another model
+    assert line([row(model="hf-clip:openai/clip-vit-base-patch32")]).ours[0].unlike == ("model",)
+    moved = line([row(row="LSTSQ on COCO", fitted_on="scenes/train:text-to-image")], "LSTSQ on COCO")
+    assert moved.ours[0].unlike == ("fitted_on",)
+    assert line([row(row="LSTSQ on COCO", fitted_on="coco/val:text-to-image")], "LSTSQ on COCO").comparable
+
+
+def test_fewer_images_and_another_prompt_are_not_the_paper_s_setup():
+    few = line([row(n=64, data_options={"prompt": "{}"})])
+    assert few.ours[0].unlike == ("n", "data_options.prompt") and not few.comparable
+
+
+def test_equal_rows_of_one_seed_are_one_number():
+    found = line([row(value=0.5), row(value=0.6)])
+    assert [(ours.value, ours.seeds) for ours in found.ours] == [(60, 1)]
+
+
+def test_a_line_for_every_number_of_the_config_and_for_no_other():
+    found = compare([row()], RUN)
+    assert len(found) == 15 and {line.entry.published.section for line in found} == {"table3_zero_shot_cifar100"}
+    assert sum(bool(line.ours) for line in found) == 1
+    assert compare([row()], "tyshchuk2023-zero") == compare([row()], "quickstart") == []
+
+
+def test_only_the_row_of_the_map_on_the_test_split():
+    others = [
+        row(row="CLIP "),
+        row(at={"row": "CLIP", "split": "train"}),
+        row(value=None),
+        row(measure="zero_shot.top_5"),
+    ]
+    assert all(not line.ours for line in compare(others, RUN))
+    assert selected([*others, row()], RUN) == [row()]
+
+
+def test_variants_stand_beside_one_number_in_the_order_of_the_ledger():
+    found = line([row("zero_shot[neg_distance].top_1", 0.2), row("zero_shot[dot].top_1", 0.3), row()])
+    assert [ours.value for ours in found.ours] == pytest.approx([63.09, 30, 20])
+    assert [ours.variant.aside for ours in found.ours] == [False, True, True]
+
+
+def test_definition_and_what_was_published():
+    rows = [
+        row(m, v, pipeline=["normalize"], dataset="coco", at={"modality": "image"})
+        for m, v in (("isotropy_i1[rows]", 0.83), ("isotropy_i1", 0.23), ("isotropy_i2", 0.04))
+    ]
+    found = line(rows, "CLIP.i1_image", "tyshchuk2023-isotropy")
+    assert [(ours.value, found.agrees(ours)) for ours in found.ours] == [(0.23, False), (0.83, True)]
+    caption = line(rows, "raw.i1", "tyshchuk2023-isotropy")  # the same rows, another published number
+    assert [ours.value for ours in caption.ours] == [0.23, 0.83] and caption.entry.published.text == "0.84"
+
+
+def test_seeds_are_averaged_and_nothing_else_is():
+    values = [0.61, 0.62, 0.66]
+    seeds = [row(value=value, model_options={"seed": k}) for k, value in enumerate(values)]
+    (ours,) = line(seeds).ours
+    assert (ours.seeds, ours.value) == (3, pytest.approx(63))
+    assert ours.error == pytest.approx(100 * statistics.stdev(values))
+    assert len(line([*seeds, row(n=5000)]).ours) == 2
+    assert len(line([row(model_options={"zero_bias": True}), row()]).ours) == 2
+
+
+def test_an_error_of_0_is_none_and_a_share_of_0_or_1_has_a_limit():
+    """The bootstrap error of 0 of 140 is 0, and says nothing: a rate of p has none with a chance of (1 − p)^140."""
+    (ours,) = line([row(value=0.0, n=140, standard_error=0.0)]).ours
+    assert (1 - ours.limit / 100) ** 140 == pytest.approx(0.05) and ours.limit == pytest.approx(2.117, abs=0.001)
+    assert ours.interval == pytest.approx((-ours.limit, ours.limit))
+    (ours,) = line([row(value=1.0, n=140, standard_error=0.0)]).ours
+    assert ours.limit == pytest.approx(100 - 2.117, abs=0.001) and ours.interval[0] == pytest.approx(ours.limit)
+    (ours,) = line([row(value=0.5, standard_error=0.0)]).ours
+    assert (ours.error, ours.limit, ours.interval) == (None, None, None)
+    (ours,) = line([row(value=0.0, standard_error=None)]).ours  # not known, not 0
+    assert (ours.error, ours.limit) == (None, None)
+    (ours,) = line([row(value=0.6, model_options={"seed": k}) for k in range(3)]).ours
+    assert (ours.seeds, ours.error) == (3, None)
+
+
+def test_a_setup_that_the_source_does_not_name_is_not_the_paper_s_own():
+    at = {"estimator": "isoscore_star", "zeta": 0.0}
+    cloud = row("stability.bias", -0.5, dataset="Gaussian", n=64, at=at, model=None)
+    (found,) = [each for each in compare([cloud], "rudman2024-stability") if each.ours]
+    assert found.entry.published.path == "figures.fig4"
+    assert found.ours[0].unlike == ("setup",) and not found.comparable
+
+
+def test_null_values_have_the_unit_of_the_number():
+    (ours,) = line([row(null_value=0.096)]).ours
+    assert ours.null == pytest.approx(9.6)
+
+
+def test_a_number_of_pooled_seeds_does_not_have_the_null_value_of_their_mean():
+    seeds = {"standard_error": 0.1, "null_value": 0.096, "null_values": [0.09, 0.102]}
+    (ours,) = line([row(**seeds, seed_values=[0.5, 0.7])]).ours
+    assert ours.error == pytest.approx(10) and ours.null is None
+    (ours,) = line([row(**seeds)]).ours
+    assert ours.error == pytest.approx(10) and ours.null == pytest.approx(9.6)

@@ -1,0 +1,115 @@
+"""Which rows of the experiment `classify` stand beside the numbers of Mickus et al. 2024. The rows are its own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clip_geometry_experiments.mickus2024.classify.rows import correlation_rows, deviation_rows, size_rows
+from clip_geometry_experiments.mickus2024.classify.training import Place
+from clip_geometry_experiments.published import compare
+from clip_geometry_experiments.run.runner import plan, resolve
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "mickus2024"
+
+
+def rows_of(stem, seeds=5, updates=None, model=None, path=None, **changes):
+    """What a run of the config would write in its last cell, of made-up states that fall as they rise."""
+    path_of_task = {} if path is None else {"data_options": {"path": path}}
+    ((_, config),) = plan(resolve(CONFIGS / f"{stem}.yaml", changes, smoke=False), stem)
+    states = 1 + (updates or config.updates)
+    x = np.linspace(0, 1, states) + 0.001 * np.arange(seeds)[:, None]
+    curves = {Place("silhouette"): x, Place("isoscore"): np.exp(-3 * x)}
+    config = config.model_copy(update={"measures": ("silhouette", "isoscore")})
+    shared = {"model": model or config.model.model, "dataset": config.task.name, "split": config.task.split}
+    rows = [*correlation_rows(config, curves, "all"), *correlation_rows(config, curves, 0)]
+    rows += [*deviation_rows(config, curves), *size_rows(config, {"examples": 7, "items": 9, "parameters": 99})]
+    shared |= {"updates": states - 1, "seeds": seeds, "pipeline": list(config.pipeline)}
+    return [{**shared, **path_of_task, **row} for row in rows]
+
+
+def lines(stem, **options):
+    """Path of a published number → ours beside it, where there are any."""
+    found = compare(rows_of(stem, **options), f"mickus2024-{stem}")
+    return {line.entry.published.path: line for line in found if line.ours}
+
+
+def test_a_task_of_glue():
+    found = lines("glue", task="wnli")
+    assert set(found) == {
+        "correlations.glue_always_below.pearson",
+        "correlations.glue_always_below.spearman",
+        "table2_glue_sizes.wnli.items",
+        "table2_glue_sizes.wnli.minilm",
+        "table3_glue_correlations.minilm.wnli.r",
+        "table3_glue_correlations.minilm.wnli.rho",
+    }
+    assert all(line.comparable for line in found.values())
+    assert [ours.value for ours in found["table2_glue_sizes.wnli.items"].ours] == [7]  # examples are what is counted
+    assert [ours.value for ours in found["table2_glue_sizes.wnli.minilm"].ours] == [99]
+    plain, log = found["table3_glue_correlations.minilm.wnli.r"].ours
+    assert (plain.variant.label, log.variant.label) == ("as published", "with log IsoScore")
+    assert -0.99 < plain.value < -0.9 and log.value == pytest.approx(-1, abs=1e-9)
+    assert (plain.row["n"], plain.row["at"]["classifier.seed"], plain.seeds) == (5 * 251, "all", 1)
+
+
+def test_other_encoders_stand_in_their_own_columns():
+    for model, column in (("all-mpnet-base-v2", "mpnet"), ("all-distilroberta-v1", "roberta")):
+        found = lines("glue", task="rte", model=f"sentence:{model}")
+        assert f"table3_glue_correlations.{column}.rte.r" in found and f"table2_glue_sizes.rte.{column}" in found
+        assert not any("minilm" in path for path in found)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"init_scale": 10}, {"classifier": "two-layer"}, {"loss": "triplet"}, {"held_out": 0.2}, {"lr": 0.01}],
+)
+def test_another_training_stands_beside_no_correlation(changes):
+    assert not any(path.startswith(("table3", "correlations")) for path in lines("glue", task="wnli", **changes))
+
+
+def test_fewer_states_or_unit_rows_are_a_proxy():
+    path = "table3_glue_correlations.minilm.wnli.r"
+    for options, unlike in (
+        ({"updates": 20}, ("updates",)),
+        ({"seeds": 1}, ("seeds",)),
+        ({"measure_every": 10}, ("at.measure_every",)),
+        ({"pipeline": ["normalize"]}, ("pipeline",)),
+    ):
+        assert lines("glue", task="wnli", **options)[path].ours[0].unlike == unlike
+    exact = lines("glue", task="sst2", sample=None)["table3_glue_correlations.minilm.sst2.r"]
+    assert exact.ours[0].unlike == ("at.sample",)
+
+
+def test_polarity_has_no_bias():
+    found = lines("polarity")
+    assert found["table1_sizes.polarity.parameters"].comparable and found["correlations.polarity"].comparable
+    assert "correlations.polarity" not in lines("polarity", bias=True)
+    labels = {
+        kind: [ours.variant.label for ours in found[f"correlations.standard_deviation_over_seeds.{kind}"].ours]
+        for kind in ("maximum", "mean")
+    }
+    assert labels == {kind: ["silhouette", "IsoScore"] for kind in labels} and len(labels) == 2
+    assert [ours.variant.label for ours in found["correlations.spearman_always_below"].ours] == ["polarity"]
+
+
+@pytest.mark.parametrize(
+    ("stem", "task", "path"),
+    [("snli", "snli", "/data/snli_1.0/snli_1.0_dev.jsonl"), ("glue", "cola", "cola/train-00000-of-00001.parquet")],
+)
+def test_copies_of_the_data_are_a_proxy(stem, task, path):
+    number = f"table3_glue_correlations.minilm.{task}.r" if stem == "glue" else f"correlations.{task}"
+    changes = {"task": task} if stem == "glue" else {}
+    copy, original = lines(stem, **changes)[number], lines(stem, path=path, **changes)[number]
+    assert copy.ours[0].unlike == ("data_options.path",) and "copy" in copy.entry.rule.differs["data_options.path"]
+    assert original.comparable
+
+
+def test_words_at_hand_are_a_proxy(monkeypatch, tmp_path):
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
+    (tmp_path / "words").mkdir()
+    for name in ("word2vec1000.npy", "word2vec1000.json"):
+        (tmp_path / "words" / name).write_text("unread")
+    assert set(lines("supersense")["correlations.supersense"].ours[0].unlike) == {"model", "data_options.path"}
+    published = {"model": "words:222/model.bin", "path": "words_features.csv"}
+    assert lines("supersense", **published)["correlations.supersense"].comparable

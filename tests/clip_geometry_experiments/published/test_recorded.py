@@ -1,0 +1,124 @@
+import json
+import os
+
+import pytest
+import yaml
+
+from clip_geometry.files import write_json
+from clip_geometry.registry import InputError
+from clip_geometry.results import CELLS, Results
+from clip_geometry_experiments.published import compare, read_recorded, record_run, record_training, record_where
+
+NAME = "tyshchuk2023-zero_shot"
+
+
+def row(label, **fields):
+    shared = {"value": 0.02, "standard_error": None, "n": 10, "d": 4, "pipeline": ["normalize"], "fitted_on": None}
+    options = {"data_options": {"path": "/home/me/cifar100", "labels": "fine"}, "versions": {"torch": "2"}}
+    at = {"row": label, "split": "test"}
+    return {"measure": "zero_shot.top_1", **shared, "model": "m", "dataset": "cifar100", **options, "at": at, **fields}
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / f"{NAME}-0123456789"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump({"grid": [{"name": NAME}, {"name": NAME}]}))
+    command = "clip-geometry run /home/me/configs/x/y.yaml model=open_clip:B/fresh images='{path: /home/me/coco128}'"
+    provenance = {"command": command, "versions": {"clip-geometry": "0.1.0"}}
+    (folder / "provenance.yaml").write_text(yaml.safe_dump(provenance))
+    Results(folder / "results.jsonl").append("c", [row("CLIP"), row("Whitening-999"), row("CLIP", measure="other")])
+    Results(folder / "results.jsonl").append("old", [row("CLIP", value=0.9)])  # of an earlier state of the code
+    write_json(folder / CELLS, {"finished": ["c"]})
+    os.utime(folder / "results.jsonl", (1.7e9, 1.7e9))
+    return folder
+
+
+def test_selected_rows_with_their_origin(run, tmp_path):
+    path = record_run(run, tmp_path / "docs")
+    assert path.name == f"{NAME}.jsonl"
+    (line,) = path.read_text().splitlines()
+    found = json.loads(line)
+    assert (found["at"], found["value"], found["pipeline"]) == ({"row": "CLIP", "split": "test"}, 0.02, ["normalize"])
+    assert (found["run"], found["date"], found["version"]) == (NAME, "2023-11-14", "0.1.0")
+    # no folders of this machine
+    assert found["command"] == "clip-geometry run configs/x/y.yaml model=open_clip:B/fresh images='{path: coco128}'"
+    assert found["data_options"] == {"path": "cifar100", "labels": "fine"}
+    assert "fitted_on" not in found and "versions" not in found and "cell" not in found
+
+
+def test_recorded_rows_are_compared_like_those_of_the_run(run, tmp_path):
+    record_run(run, tmp_path / "docs")
+    recorded = read_recorded(tmp_path / "docs")
+    assert list(recorded) == [NAME]
+    values = [[ours.value for ours in line.ours] for line in compare(recorded[NAME], NAME)]
+    kept = [each for each in Results(run / "results.jsonl").read() if each["cell"] == "c"]
+    assert values == [[ours.value for ours in line.ours] for line in compare(kept, NAME)]
+
+
+def test_a_label_keeps_two_runs_of_one_config(run, tmp_path):
+    for label in ("", "again"):
+        record_run(run, tmp_path / "docs", label=label)
+    assert [path.name for path in sorted((tmp_path / "docs").iterdir())] == [f"{NAME}.again.jsonl", f"{NAME}.jsonl"]
+    assert len(read_recorded(tmp_path / "docs")[NAME]) == 2
+
+
+def test_an_unfinished_run_is_refused(run, tmp_path):
+    (run / CELLS).unlink()
+    with pytest.raises(InputError, match="is no finished run; the same clip-geometry run continues it"):
+        record_run(run, tmp_path / "docs")
+
+
+def test_a_smoke_run_is_refused(run, tmp_path):
+    smoke = run.rename(tmp_path / f"{NAME}-smoke-0123456789")
+    with pytest.raises(InputError, match="is a smoke run, too small"):
+        record_run(smoke, tmp_path / "docs")
+
+
+def test_a_run_of_which_the_ledger_knows_nothing_is_refused(run, tmp_path):
+    (run / "config.yaml").write_text("name: quickstart")
+    with pytest.raises(InputError, match="quickstart, of which the ledger selects no row"):
+        record_run(run, tmp_path / "docs")
+
+
+def test_rows_of_an_article_are_those_that_fulfill_selectors(run, tmp_path):
+    path = record_where(run, tmp_path / "docs", {"at.row": "Whitening-*"}, label="x")
+    (line,) = path.read_text().splitlines()
+    assert path.name == f"{NAME}.x.jsonl" and json.loads(line)["at"]["row"] == "Whitening-999"
+    with pytest.raises(InputError, match="nothing to record"):
+        record_where(run, tmp_path / "docs", {"measure": "none"})
+
+
+def test_no_run_folder(tmp_path):
+    with pytest.raises(InputError, match=r"config\.yaml does not exist"):
+        record_run(tmp_path, tmp_path / "docs")
+
+
+def test_a_damaged_file_says_where(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"run": "x"}\n{"value": 1}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl, line 2 is no recorded row"):
+        read_recorded(tmp_path)
+
+
+def test_nothing_recorded(tmp_path):
+    assert read_recorded(tmp_path / "none") == {}
+
+
+def test_a_training_is_recorded_whole(tmp_path):
+    folder = tmp_path / "train-0123456789"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("name: train")
+    (folder / "provenance.yaml").write_text(yaml.safe_dump({"command": "clip-geometry run /a/configs/train.yaml"}))
+    states = {"trajectory": [1 / 3, None, 12345.678], "steps": [0, 1, 2], "null_value": 0.1, "cell": "c"}
+    Results(folder / "results.jsonl").append("c", [row("a", **states), row("b")])
+    write_json(folder / CELLS, {"finished": ["c"]})
+    path = record_training(folder, tmp_path / "docs")
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert first["trajectory"] == [0.33333, None, 12346.0] and first["steps"] == [0, 1, 2]
+    assert first["null_value"] == 0.1 and second["at"]["row"] == "b" and first["run"] == "train"
+    assert first["command"] == "clip-geometry run configs/train.yaml"
+
+
+def test_a_run_without_states_is_no_training(run, tmp_path):
+    with pytest.raises(InputError, match="whose rows have no trajectory; expected a training"):
+        record_training(run, tmp_path / "docs")

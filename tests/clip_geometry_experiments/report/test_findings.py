@@ -1,0 +1,227 @@
+"""Sentences are read off the rows; what the rows do not carry is not said."""
+
+import pytest
+
+from clip_geometry_experiments.report.findings import across, before_and_after, findings
+
+
+def row(measure, value, modality="both", **more):
+    return {"measure": measure, "value": value, "at": {"modality": modality}, **more}
+
+
+CLIP = [
+    row("matching_cosine", 0.3099),
+    row("random_cosine", 0.1616),
+    row("average_cosine", 0.5315, "image"),
+    row("modality_gap", 0.8514, null_value=0.0632),
+    row("cone_half_angle", 62.81, "image", null_value=95.98),
+    row("cone_half_angle", 68.39, "text", null_value=97.2),
+    row("participation_ratio", 42.7, "image", d=512, null_value=253.1),
+    row("participation_ratio", 4.1713, "text", d=512, null_value=251.9),
+]
+
+
+def test_clip():
+    nearest, gap, cone, dimensions = findings(CLIP)
+    assert "closer to a random image (cosine 0.5315) than to its own text (0.3099)" in nearest
+    assert nearest.endswith("the text of another image is 0.1616.")
+    assert gap == "The mean image and the mean text lie 0.8514 apart; without a gap it would be about 0.0632."
+    assert cone.startswith(
+        "Each modality lies in a cone: every image is within 63° of the mean image direction and every"
+    )
+    assert "text within 69° of the mean" in cone and cone.endswith(
+        "; isotropic samples of the same sizes reach 96° and 97°."
+    )
+    assert "equivalent of 43 of 512 directions, that of the texts over 4.2; isotropic samples" in dimensions
+    assert dimensions.endswith(" give 253 and 252.")
+
+
+def test_a_quoted_number_has_the_standard_error_of_its_row():
+    errors = {"matching_cosine": 0.002, "random_cosine": 0.0009, "average_cosine": 0.0051, "modality_gap": 0.00031}
+    errors |= {"participation_ratio": 0.44}
+    told = findings([{**line, "standard_error": errors.get(line["measure"])} for line in CLIP])
+    assert "a random image (cosine 0.5315 ± 0.0051) than to its own text (0.3099 ± 0.0020)" in told[0]
+    assert told[0].endswith("another image is 0.16160 ± 0.00090.")
+    assert told[1] == (
+        "The mean image and the mean text lie 0.85140 ± 0.00031 apart; without a gap it would be about 0.06320."
+    )
+    assert told[2] == findings(CLIP)[2]  # an extreme has none
+    assert "equivalent of 42.70 ± 0.44 of 512 directions, that of the texts over 4.17 ± 0.44;" in told[3]
+
+
+def test_the_sentence_follows_the_numbers():
+    rows = [row("matching_cosine", 0.91), row("average_cosine", -0.07, "image"), row("random_cosine", -8.8e-6)]
+    (told,) = findings(rows)
+    assert "closer to its own text (cosine 0.9100) than to a random image (−0.0700)" in told and told.endswith(
+        " 0.0000."
+    )
+
+
+def test_a_cosine_without_an_error_is_one_of_this_sample():
+    known = [{**each, "standard_error": 0.001} for each in CLIP]
+    assert "errors that are not known" in findings(CLIP)[0] and "not known" not in findings(known)[0]
+
+
+def test_equal_to_the_digits_shown_is_not_called_closer():
+    rows = [row("matching_cosine", 0.00480), row("average_cosine", 0.00484, "image")]
+    assert findings(rows) == ["On average an image is as close to a random image as to its own text (cosine 0.0048)."]
+
+
+def test_equal_values_are_told_with_both_errors():
+    rows = [
+        row("matching_cosine", 0.00480, standard_error=0.0011),
+        row("average_cosine", 0.00484, "image", standard_error=0.02),
+    ]
+    assert findings(rows)[0].endswith("as to its own text (cosine 0.005 ± 0.020 and 0.0048 ± 0.0011).")
+
+
+@pytest.mark.parametrize(("value", "closer"), [(0.029, False), (0.031, True)])
+def test_a_difference_within_two_standard_errors_is_not_called_closer(value, closer):
+    """Errors of .003 and .004 make one of .005 of the difference."""
+    rows = [
+        row("matching_cosine", value, standard_error=0.003),
+        row("average_cosine", 0.02, "image", standard_error=0.004),
+    ]
+    assert findings(rows)[0].startswith("On average an image is closer to its own text") == closer
+
+
+def test_what_chance_gives_is_not_called_closer():
+    """64 pairs in 512 dimensions: the mean cosine of random directions has a standard error of 1/√(64·512) = .0055."""
+    noise = [row("matching_cosine", 0.0069, n=64, d=512), row("average_cosine", 0.0012, "image", n=64, d=512)]
+    assert findings(noise) == [
+        "An image is not significantly closer to its own text (cosine 0.0069) than to a random image (0.0012)."
+    ]
+    clear = [row("matching_cosine", 0.0669, n=64, d=512), row("average_cosine", 0.0012, "image", n=64, d=512)]
+    assert findings(clear)[0].startswith("On average an image is closer to its own text")
+
+
+def test_a_gap_that_centering_closed_is_not_given_in_digits_of_rounding():
+    rounding = {"null_value": 3e-18, "pipeline": ["normalize", "center[each]"]}
+    told = "The mean image and the mean text coincide, because centering was the last step."
+    assert findings([row("modality_gap", 2e-17, **rounding)]) == [told]
+    # raw rows may be small
+    assert findings([row("modality_gap", 2e-10, null_value=3e-11, pipeline=[])]) == [
+        "The mean image and the mean text lie 2.0 × 10⁻¹⁰ apart; without a gap it would be about 3.0 × 10⁻¹¹."
+    ]
+    assert (
+        "lie 0.4000 apart; without a gap it would be about 0.0000."
+        in (findings([row("modality_gap", 0.4, null_value=2e-5, pipeline=["normalize", "center[pooled]"])])[0])
+    )
+
+
+@pytest.mark.parametrize(("angle", "null"), [(97.0, None), (97.0, 120.0), (54.7, 54.7), (88.0, 90.0)])
+def test_no_cone_is_claimed_beyond_a_right_angle_or_where_any_sample_of_this_size_fits_one(angle, null):
+    assert findings([row("cone_half_angle", angle, "image", null_value=null)]) == []
+
+
+def test_a_cone_of_one_modality_is_not_claimed_for_both():
+    rows = [row("cone_half_angle", 120.0, "image"), row("cone_half_angle", 53.04, "text", null_value=95.4)]
+    assert findings(rows) == [
+        "The texts lie in a cone: every text is within 54° of the mean text direction; an isotropic sample of the same "
+        "size reaches 95°."
+    ]
+
+
+def test_nothing_is_said_of_missing_numbers():
+    rows = [{**line, "value": None, "note": "needs pairs"} for line in CLIP]
+    assert findings(rows) == []
+    assert findings([{"measure": "modality_gap", "value": 0.4}]) == []
+
+
+def test_texts_alone_are_read_beside_their_own_null_value():
+    told = findings([row("participation_ratio", 17.2, "text", d=64, null_value=50.6)])
+    assert told == [
+        "The variance of the texts spreads over the equivalent of 17 of 64 directions; an isotropic sample of the same "
+        "size gives 51."
+    ]
+
+
+def test_sets_of_different_dimension_are_each_read_against_their_own():
+    rows = [row("participation_ratio", 17.2, "image", d=64), row("participation_ratio", 3.04, "text", d=32)]
+    assert findings(rows) == [
+        "The variance of the images spreads over the equivalent of 17 of 64 directions, that of the texts over 3.0 "
+        "of 32."
+    ]
+
+
+WHEN = ("before training", "after training")
+FRESH = [
+    row("modality_gap", 0.97, null_value=0.05),
+    row("matching_cosine", -0.014),
+    row("average_cosine", 0.452, "image"),
+    row("average_cosine", 0.449, "text"),
+    row("silhouette", -0.19, "image"),
+    row("participation_ratio", 7.1, "image", d=256),
+    row("participation_ratio", 14.2, "text", d=256),
+]
+TRAINED = [
+    row("modality_gap", 0.24, null_value=0.048),
+    row("matching_cosine", 0.89),
+    row("average_cosine", 0.2, "image"),
+    row("average_cosine", 0.051, "text"),
+    row("silhouette", 0.23, "image"),
+    row("participation_ratio", 7.3, "image", d=256),
+    row("participation_ratio", 10.2, "text", d=256),
+]
+
+
+def test_a_model_before_and_after_training():
+    gap, pairs, cones, classes, dimensions = before_and_after(FRESH, TRAINED, WHEN)
+    assert gap.startswith(
+        "Before training the mean image and the mean text lie 0.97 apart, after training 0.24; without"
+    )
+    assert gap.endswith(" 0.048.")
+    assert "closer to a random image (cosine 0.45) than to its own caption (cosine −0.014), after training" in pairs
+    assert pairs.endswith("closer to its own caption (cosine 0.89) than to a random image (cosine 0.20).")
+    assert "cosine of 0.45 and two random texts of 0.45; after training 0.20 and 0.051." in cones
+    assert classes.endswith("silhouette of images is −0.19 before training and 0.23 after training.")
+    assert "7.3 of 256 directions and that of texts over 10 (before training 7.1 and 14)." in dimensions
+
+
+def test_errors_stand_beside_the_values_before_and_after():
+    fresh, trained = row("modality_gap", 0.97, standard_error=0.012), row("modality_gap", 0.24, standard_error=0.006)
+    (gap,) = before_and_after([fresh], [trained], WHEN)
+    assert (
+        gap
+        == "Before training the mean image and the mean text lie 0.970 ± 0.012 apart, after training 0.2400 ± 0.0060."
+    )
+
+
+def gaps(*values, error=None):
+    return [(f"run {k}", [row("modality_gap", value, standard_error=error)]) for k, value in enumerate(values)]
+
+
+def test_of_several_runs_the_least_and_the_largest_value_are_told():
+    (gap,) = across(gaps(0.5, 0.2, 0.9))
+    assert gap.endswith("the mean text is 0.2000 (run 1) to 0.9000 (run 2), with errors that are not known.")
+    (gap,) = across(gaps(0.5, 0.2, 0.9, error=0.01))
+    assert gap.endswith("is 0.200 ± 0.010 (run 1) to 0.900 ± 0.010 (run 2).")
+    assert across(gaps(0.5)) == []
+
+
+def test_extremes_within_two_standard_errors_are_a_tie():
+    (tie,) = across(gaps(0.50, 0.52, error=0.01))
+    assert tie.endswith("is 0.500 ± 0.010 to 0.520 ± 0.010, equal within two standard errors.")
+    (apart,) = across(gaps(0.50, 0.53, error=0.01))
+    assert "(run 0)" in apart and "equal" not in apart
+    (same,) = across(gaps(0.5, 0.5))
+    assert same.endswith("is 0.5000 in both runs.")
+
+
+def test_runs_are_counted_by_what_an_image_is_closer_to():
+    def run(own, other, error=0.001):
+        shared = {"standard_error": error, "n": 500, "d": 512}
+        return [row("matching_cosine", own, **shared), row("average_cosine", other, "image", **shared)]
+
+    near, far, tie = ("a", run(0.8, 0.2)), ("b", run(0.2, 0.8)), ("c", run(0.50, 0.51, error=0.1))
+    assert across([near, near])[0].startswith("In both runs an image is on average closer to its own text than to")
+    assert across([far, far, far])[0].startswith(
+        "In all 3 runs an image is on average closer to a random image than to"
+    )
+    mixed = across([near, far, tie])[0]
+    assert across([near, near, ("d", run(0.8, 0.2, error=None))])[0].startswith("In both runs")  # not known of d
+    assert mixed.startswith("In 1 of 3 runs") and mixed.endswith("and in 1 the difference is within its error.")
+
+
+def test_what_only_one_of_two_runs_has_is_not_compared():
+    assert before_and_after(FRESH[:1], TRAINED[1:], WHEN) == []

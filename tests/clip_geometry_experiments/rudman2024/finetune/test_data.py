@@ -1,0 +1,135 @@
+"""Examples of any task as texts and targets, what is held out, and batches of tokens."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode, hold_out, load_examples, require_cls
+from clip_geometry_experiments.rudman2024.finetune.model import tiny_bert, word_tokenizer
+from clip_geometry_experiments.tasks import resolve_task
+from clip_geometry_experiments.tasks.targets import resolve_any_task
+
+CPU = torch.device("cpu")
+
+
+def pairs(n=40, shared=4):
+    """n pairs; each run of `shared` has one first sentence."""
+    texts = tuple((f"first {k // shared}", f"second number {k}") for k in range(n))
+    return Examples("pairs", "class", texts, np.arange(n) % 2, ("a", "b"), "r", "train")
+
+
+def encoded(examples, **options):
+    model, tokenizer = tiny_bert(examples.texts, width=8, layers=1, seed=0)
+    return encode(
+        examples, tokenizer, model, **{"name": "tiny", "max_length": None, "overlap": 8, **options}
+    ), tokenizer
+
+
+# --- examples
+
+
+def test_a_task_with_classes_is_its_sentences_and_labels(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("one\ttwo\tlabel\nx\ty\tno\ny\tz\tyes\nx\tz\tno\n")
+    found = load_examples(resolve_task({"name": "table", "path": str(path), "text": ["one", "two"]}))
+    assert found.texts == (("x", "y"), ("y", "z"), ("x", "z")) and found.targets.tolist() == [0, 1, 0]
+    assert (found.kind, found.classes, found.outputs, len(found)) == ("class", ("no", "yes"), 2, 3)
+
+
+def test_scores_and_spans_are_examples_too(tmp_path):
+    (tmp_path / "s.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\t2.5\nc\td\t5.0\n")
+    found = load_examples(resolve_any_task({"name": "stsb", "path": str(tmp_path / "s.tsv")}))
+    assert (found.kind, found.outputs, found.targets.tolist()) == ("score", 1, [2.5, 5.0])
+    row = {"question": "Who?", "context": "It was Ada.", "answers": {"text": ["Ada"], "answer_start": [7]}}
+    (tmp_path / "q.jsonl").write_text(json.dumps(row))
+    found = load_examples(resolve_any_task({"name": "squad", "path": str(tmp_path / "q.jsonl")}))
+    assert (found.kind, found.outputs, found.targets.tolist(), found.answers) == ("span", 2, [7], (("Ada",),))
+    assert found.texts == (("Who?", "It was Ada."),)
+
+
+def test_several_labels_are_refused(tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps({"dog": ["a"], "bank": ["a", "b"]}))
+    with pytest.raises(InputError, match="supersense has several labels for an example"):
+        load_examples(resolve_task({"name": "supersense", "path": str(tmp_path / "s.json")}))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_sentence_is_on_both_sides(seed):
+    examples = pairs()
+    train, held = hold_out(examples, 0.25, seed)
+    assert len(train) + len(held) == 40 and len(held) == 8  # two groups of four, the most within a quarter
+    assert not {text for each in train.texts for text in each} & {text for each in held.texts for text in each}
+    assert held.split == "train, 0.25 held out" and train.split == "train"
+    for part in (train, held):
+        where = [examples.texts.index(texts) for texts in part.texts]
+        assert part.targets.tolist() == examples.targets[where].tolist()
+    assert hold_out(examples, 0.25, seed)[1].texts == held.texts
+
+
+def test_what_cannot_be_held_out_says_why():
+    with pytest.raises(InputError, match=r"held_out = 0\.05 of 40 examples of pairs: none can be held out, the fewest"):
+        hold_out(pairs(shared=20), 0.05, 0)
+    with pytest.raises(InputError, match="the 1 held-out examples of pairs have one target; change held_out or seed"):
+        hold_out(pairs(shared=1), 0.03, 0)
+
+
+# --- tokens
+
+
+def test_a_batch_is_padded_to_its_longest_and_keeps_its_targets():
+    examples = Examples("t", "class", (("a b c",), ("a",), ("b c",)), np.array([1, 0, 1]), ("x", "y"), "r", "train")
+    inputs, tokenizer = encoded(examples)
+    given, targets = inputs.batch([1, 2], CPU)
+    ids = [tokenizer(text)["input_ids"] for text in ("a", "b c")]
+    assert given["input_ids"].tolist() == [[*ids[0], tokenizer.pad_token_id], ids[1]]
+    assert given["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert targets.tolist() == [0, 1] and targets.dtype == torch.int64
+    assert inputs.lengths.tolist() == [5, 3, 4] and inputs.max_length == 128
+
+
+def test_pairs_are_one_input_with_two_types():
+    inputs, tokenizer = encoded(pairs(n=2))
+    given, _ = inputs.batch([0], CPU)
+    assert tokenizer.decode(given["input_ids"][0]) == "[CLS] first 0 [SEP] second number 0 [SEP]"
+    assert given["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_scores_are_numbers_and_long_texts_are_cut_and_counted():
+    texts = (("a " * 40, "b"), ("a", "b"))
+    inputs, _ = encoded(Examples("stsb", "score", texts, np.array([1.5, 4.0]), (), "r", "train"), max_length=20)
+    assert inputs.targets.dtype == torch.float32 and inputs.targets.tolist() == [1.5, 4.0]
+    assert inputs.lengths.tolist() == [20, 5] and inputs.cut == 1
+
+
+def test_texts_without_a_cls_in_front_are_refused():
+    from tokenizers import processors
+
+    tokenizer = word_tokenizer(["a b"])
+    require_cls(tokenizer, "m", "do")
+    special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("[CLS]", "[SEP]")]
+    last = processors.TemplateProcessing(single="$A [SEP] [CLS]", pair="$A $B", special_tokens=special)
+    tokenizer.backend_tokenizer.post_processor = last  # as XLNet has it
+    with pytest.raises(InputError, match=r"^m has no \[CLS\]; do$"):
+        require_cls(tokenizer, "m", "do")
+    tokenizer = word_tokenizer(["a b"])
+    tokenizer.cls_token = None  # the first token is one of every text, but that of decoders sees nothing of the rest
+    with pytest.raises(InputError, match="has no"):
+        require_cls(tokenizer, "m", "do")
+
+
+def test_a_sample_has_about_so_many_tokens():
+    inputs, _ = encoded(pairs())
+    rows = inputs.sample(50, np.random.default_rng(0))
+    assert 50 <= inputs.lengths[rows].sum() < 50 + inputs.lengths.max() and len(set(rows)) == len(rows)
+    assert inputs.sample(None, np.random.default_rng(0)).tolist() == list(range(40))
+    assert inputs.sample(10**6, np.random.default_rng(0)).tolist() == list(range(40))
+
+
+def test_batches_without_order_hold_every_window_once():
+    inputs, _ = encoded(pairs())
+    parts = list(inputs.batches(np.arange(40), 16))
+    assert [len(part) for part in parts] == [16, 16, 8] and sorted(np.concatenate(parts)) == list(range(40))
+    assert (np.diff(inputs.lengths[np.concatenate(parts)]) <= 0).all()

@@ -1,0 +1,194 @@
+"""A run is planned, computed cell by cell, continued after a kill, and reported."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from clip_geometry.registry import InputError
+from clip_geometry.results import Results
+from clip_geometry_experiments.geometry import Geometry
+from clip_geometry_experiments.run.runner import plan, resolve, run
+
+CONFIG = """
+name: tiny
+experiment: geometry
+model: scenes-clip/fresh
+pairs: {name: scenes, split: test, size: 24}
+batch_size: 8
+measures: [average_cosine, cone_half_angle, isoscore, isotropy_i1, modality_gap, modality_silhouette, matching_cosine]
+sweep:
+  pipeline: [[normalize], [normalize, "center[each]"]]
+smoke:
+  pairs.size: 6
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def numbers(report):
+    """(place → value) of a run's rows."""
+    rows = Results(report.parent / "results.jsonl").read()
+    keys = [(row["measure"], *row["pipeline"], *row["at"].values()) for row in rows]
+    assert len(set(keys)) == len(keys)
+    return dict(zip(keys, (row["value"] for row in rows), strict=True))
+
+
+def test_resolve_puts_smoke_below_the_command_line(config):
+    plain = resolve(config, {}, smoke=False)
+    assert plain["pairs"]["size"] == 24 and "smoke" not in plain
+    assert resolve(config, {}, smoke=True)["pairs"]["size"] == 6
+    assert resolve(config, {"pairs.size": 7}, smoke=True)["pairs"]["size"] == 7
+
+
+def test_plan_resolves_every_default(config):
+    planned = plan(resolve(config, {"seed": 5}, smoke=False), "c")
+    assert [kind for kind, _ in planned] == [Geometry, Geometry]
+    first, second = (settings.model_dump(mode="json") for _, settings in planned)
+    assert first["pipeline"] == ["normalize"] and second["pipeline"] == ["normalize", "center[each]"]
+    assert first["model"]["zero_bias"] is False and first["pairs"]["language"] == "en"
+    assert first["seed"] == 5
+
+
+def test_a_run_leaves_everything_that_can_be_opened(config, tmp_path):
+    report = run(config, {}, runs=tmp_path / "runs", command="clip-geometry run tiny.yaml")
+    folder = report.parent
+    expected = {"config.yaml", "provenance.yaml", "results.jsonl", "report.html", "figures"}
+    assert expected <= {path.name for path in folder.iterdir()}
+    assert len(yaml.safe_load((folder / "config.yaml").read_text())["grid"]) == 2
+    assert yaml.safe_load((folder / "provenance.yaml").read_text())["command"] == "clip-geometry run tiny.yaml"
+    assert len(list((folder / "figures").glob("*.svg"))) == len(list((folder / "figures").glob("*.png"))) == 8
+    html = report.read_text()
+    assert "freshly initialized" in html and "clip-geometry run tiny.yaml" in html
+    rows = Results(folder / "results.jsonl").read()
+    assert {row["model"] for row in rows} == {"scenes-clip/fresh"}
+    assert {(row["dataset"], row["split"]) for row in rows} == {("scenes", "test")}
+    counted = [row for row in rows if row["at"].get("modality") == "image" and row["value"] is not None]
+    assert {row["n"] for row in counted} == {24}
+    assert next(row for row in rows if row["pipeline"] == ["normalize"])["fitted_on"] is None
+
+
+def test_a_finished_run_computes_nothing_again(config, tmp_path, monkeypatch):
+    first = run(config, {}, runs=tmp_path)
+    before = (first.parent / "results.jsonl").read_bytes()
+    monkeypatch.setattr(Geometry, "_rows", lambda *_: pytest.fail("a finished cell was computed again"))
+    assert run(config, {}, runs=tmp_path) == first
+    assert (first.parent / "results.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_changed_settings_are_another_run_on_the_same_embeddings(config, tmp_path):
+    first = run(config, {"measures": ["isoscore"]}, runs=tmp_path)
+    second = run(config, {"measures": ["isoscore"], "seed": 1}, runs=tmp_path)
+    assert first.parent != second.parent
+    assert len(list((tmp_path / "embeddings").iterdir())) == 1
+    third = run(config, {"measures": ["isoscore"], "model": {"model": "scenes-clip/fresh", "seed": 1}}, runs=tmp_path)
+    assert len(list((tmp_path / "embeddings").iterdir())) == 2
+    assert numbers(third) != numbers(first)
+
+
+def test_a_limit_is_a_view_of_the_same_store(config, tmp_path):
+    run(config, {"measures": ["isoscore"], "limit": 10}, runs=tmp_path)
+    report = run(config, {"measures": ["isoscore"]}, runs=tmp_path)
+    assert len(list((tmp_path / "embeddings").iterdir())) == 1
+    rows = Results(report.parent / "results.jsonl").read()
+    assert {row["n"] for row in rows} == {24}
+
+
+def test_a_torn_last_line_is_computed_again(config, tmp_path):
+    report = run(config, {}, runs=tmp_path)
+    whole = numbers(report)
+    file = report.parent / "results.jsonl"
+    file.write_bytes(file.read_bytes()[:-60])
+    assert len(numbers(report)) < len(whole)
+    run(config, {}, runs=tmp_path)
+    assert numbers(report) == whole
+
+
+def test_a_key_that_is_set_is_not_swept(config):
+    assert len(plan(resolve(config, {"pipeline": ["center"]}, smoke=False), "c")) == 1
+    (_, settings), *_ = plan(resolve(config, {"pipeline": ["center"]}, smoke=False), "c")
+    assert settings.pipeline == ("center",)
+
+
+def test_every_setting_makes_its_own_cells(config, tmp_path):
+    changes = {"measures": ["isoscore"], "pipeline": ["normalize"], "sweep": {"batch_size": [3, 4], "seed": [0, 1]}}
+    report = run(config, changes, runs=tmp_path)
+    assert len(Results(report.parent / "results.jsonl").read()) == 8
+
+
+def test_experiments_without_the_section_have_no_smoke_version(config):
+    config.write_text(CONFIG.partition("smoke:")[0])
+    with pytest.raises(InputError, match="has no section 'smoke'"):
+        resolve(config, {}, smoke=True)
+
+
+# A child that runs the config, tells where it is, and sleeps before each cell so that a kill hits it there.
+CHILD = """
+import sys, time
+from pathlib import Path
+from clip_geometry import runner
+from clip_geometry_experiments.kit import base
+embed, append = base.embed, runner.Results.append
+def announced(*args, **kwargs):
+    print("embed", flush=True)
+    return embed(*args, **kwargs)
+def slow(self, cell, rows):
+    print("cell", flush=True)
+    time.sleep(0.05)
+    append(self, cell, rows)
+base.embed, runner.Results.append = announced, slow
+runner.run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cells", [0, 1, 9])
+def test_killed_at_any_instant_and_run_again_it_ends_the_same(config, tmp_path, cells):
+    whole = numbers(run(config, {}, runs=tmp_path / "whole"))
+    command = [sys.executable, "-c", CHILD, str(config), str(tmp_path / "killed")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        for line in ["embed\n", *["cell\n"] * cells]:
+            assert child.stdout.readline() == line
+        time.sleep(0.02)
+        child.send_signal(signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL
+    (folder,) = (tmp_path / "killed").glob("tiny-*")
+    assert len(numbers(folder / "report.html")) < len(whole)
+    assert numbers(run(config, {}, runs=tmp_path / "killed")) == whole
+
+
+def test_the_store_of_batch_statistics_depends_on_the_batch_size(tmp_path, monkeypatch):
+    from clip_geometry.data import resolve_dataset
+    from clip_geometry.encoders import resolve_encoder
+    from clip_geometry_experiments.kit import base
+
+    workspace = base.RunFolder(Path(tmp_path / "run"))
+    data = resolve_dataset("scenes", size=4)
+    evaluated = resolve_encoder("open_clip:RN50/fresh")
+    in_batches = resolve_encoder("open_clip:RN50/fresh", batch_norm="batch")
+    stores = []
+    monkeypatch.setattr(base, "embed", lambda model, dataset, store, **options: stores.append(store))
+    monkeypatch.setattr(base, "read_store", lambda store, **options: {})
+    for model, count in ((evaluated, 1), (in_batches, 3)):
+        for batch_size in (8, 16):
+            workspace.embeddings(model, data, limit=None, batch_size=batch_size)
+        assert len(set(stores)) == count
+
+
+def test_results_are_json_lines(config, tmp_path):
+    report = run(config, {"measures": ["cone_half_angle"]}, runs=tmp_path)
+    lines = (report.parent / "results.jsonl").read_text().splitlines()
+    assert len(lines) == 4  # two sets, two pipelines
+    for line in lines:
+        assert 0 < json.loads(line)["value"] < 180

@@ -1,0 +1,128 @@
+"""What is judged is held out, and every measure says what it should of a gap that is known."""
+
+import numpy as np
+import pytest
+
+from clip_geometry.config import validate
+from clip_geometry.diagnosis.index import MixedIndex
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import Normalize
+from clip_geometry_experiments.studies.repair_table.data import Planted, SetConfig
+from clip_geometry_experiments.studies.repair_table.measuring import (
+    MEASURED,
+    MEASURES,
+    Halves,
+    Removed,
+    RowRepair,
+    repair_of,
+)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return Planted(gap="offset", n=160, d=24, classes=4)
+
+
+@pytest.fixture(scope="module")
+def halves(planted):
+    return Halves(MixedIndex.of(planted.embeddings()), splits=2, seed=0)
+
+
+@pytest.fixture(scope="module")
+def none(halves):
+    return means(halves.judge(repair_of("none")))
+
+
+def means(found):
+    return {name: np.mean(values) for name, values in found.items()}
+
+
+class Memory(RowRepair):
+    """Puts each text that it has seen where its image is, and leaves others where they are."""
+
+    name = "memory"
+
+    def _learn(self, known):
+        i, j = range(len(known.rows["image"])), range(len(known.rows["text"]))  # known rows are aligned here
+        self.seen = {known.rows["text"][b].tobytes(): known.rows["image"][a] for a, b in zip(i, j, strict=True)}
+
+    def rows(self, modality, x):
+        if modality == "text":
+            x = np.array([self.seen.get(row.tobytes(), row) for row in x])
+        return Normalize().apply(x)
+
+
+def test_memorizing_the_fitting_half_gains_nothing(halves, none):
+    found = means(halves.judge(Memory()))
+    retrieval = [name for name, each in MEASURES.items() if each.group == "retrieval"]
+    assert {name: found[name] for name in retrieval} == {name: none[name] for name in retrieval}
+    known = halves.index.known(halves.splits[0].fit)  # on the rows that it has seen, it is perfect
+    memory = Memory().fit(known)
+    scores = memory.scores("image", known.rows["image"], "text", known.rows["text"])
+    assert (scores.argmax(1) == np.arange(len(scores))).all() and none["cross_r_at_1"] < 0.9
+
+
+def test_halves_share_no_item(halves):
+    for split in halves.splits:
+        assert not any(set(split.fit[name]) & set(split.searched[name]) for name in ("image", "text"))
+    assert halves.ratio == 1
+
+
+def test_a_known_gap_is_found_and_its_removal_is_better(halves, planted, none):
+    truth = means(halves.judge(Removed(planted.removed())))
+    for name, each in MEASURED.items():
+        assert np.isfinite(none[name]) and np.isfinite(truth[name])
+        if name in ("gap", "average_cosine", "ilisi", "separability", "r_at_1", "hit_at_10"):
+            assert each.better * (truth[name] - none[name]) > 0, name
+    assert (none["neighbors"], none["cka"]) == pytest.approx((1, 1))
+    assert none["separability"] > 0.95
+
+
+def test_a_map_is_undone_by_its_inverse():
+    planted = Planted(gap="map", n=20, d=5, classes=2)
+    rows = {name: each.vectors for name, each in planted.embeddings().items()}
+    without = {name: each.vectors for name, each in Planted(gap="offset", n=20, d=5, classes=2).embeddings().items()}
+    offset = Planted(gap="offset", n=20, d=5, classes=2)
+    for name in rows:
+        expected = offset.removed()[name](without[name])
+        assert np.allclose(planted.removed()[name](rows[name]), expected)
+
+
+def test_noise_is_the_null_value(halves):
+    found = means(halves.judge(repair_of("noise")))
+    assert found["ilisi"] > 0.8 and abs(found["separability"] - 0.5) < 0.1 and abs(found["cka"]) < 0.15
+    assert found["neighbors"] == pytest.approx(10 / 79, abs=0.05) and found["probe"] == pytest.approx(1 / 4, abs=0.1)
+    assert found == means(halves.judge(repair_of("noise")))  # the same noise each time
+
+
+def test_scores_of_a_pipeline_are_those_of_the_registered_repair(halves):
+    """Ours keeps the rows, which measures take; what they find is the same."""
+    from clip_geometry.repairs import make_repair
+
+    ours, registered = (halves.judge(each) for each in (repair_of("center[each]"), make_repair("center")))
+    for name, each in MEASURES.items():
+        if each.group == "retrieval":
+            assert ours[name] == registered[name]
+    assert np.isnan(registered["gap"]).all()  # not of a repair that gives no rows
+
+
+def test_without_classes_there_is_no_number_of_classes(planted):
+    rows = {name: Embeddings(each.vectors, name) for name, each in planted.embeddings().items()}
+    found = means(Halves(MixedIndex.of(rows), splits=2, seed=0).judge(repair_of("none")))
+    assert {name for name, value in found.items() if np.isnan(value)} == {
+        "silhouette", "probe", "zero_shot", "own_precision"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "a"}, "the set a has rows and planted; expected one of them"),
+        ({"name": "a", "rows": "scenes"}, "rows has scenes, which a model has to embed; set model"),
+        ({"name": "a", "planted": {"gap": "turn"}}, "gap"),
+    ],
+)
+def test_a_set_that_makes_no_sense_is_one_sentence(values, message):
+    with pytest.raises(InputError, match=message):
+        validate(SetConfig, values, "c")

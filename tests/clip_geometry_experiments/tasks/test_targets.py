@@ -1,0 +1,174 @@
+"""Tasks with other targets than classes: STS-B, and SQuAD in its official layout, as a table and from the hub."""
+
+import json
+
+import pytest
+
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.tasks import targets
+from clip_geometry_experiments.tasks.targets import Answer, resolve_any_task, target_tasks
+
+PAIRS = {"sentence1": ["a", "b", "c", "d"], "sentence2": ["e", "f", "g", "h"], "label": [5.0, 2.5, -1.0, 0.0]}
+
+
+def stsb(**options):
+    return target_tasks["stsb"].load(resolve_any_task({"name": "stsb", **options}))
+
+
+def test_pairs_and_scores(shared, write_table):
+    write_table("text/glue/stsb_validation.parquet", **PAIRS)
+    found = stsb(split="validation")
+    assert found.texts == (("a", "e"), ("b", "f"), ("d", "h")) and found.scores.tolist() == [5.0, 2.5, 0.0]
+    assert found.dropped == 1 and stsb(split="validation", limit=2).texts == (("a", "e"), ("b", "f"))
+    assert stsb(split="validation", limit=2).revision != found.revision
+
+
+def test_scores_come_from_the_hub_where_no_file_is_at_hand(shared, monkeypatch):
+    class Found:
+        path, names = shared, tuple(PAIRS)
+
+        @staticmethod
+        def values(name):
+            return PAIRS[name]
+
+    asked = []
+    monkeypatch.setattr(targets, "hub_table", lambda *given: asked.append(given) or Found)
+    assert len(stsb().scores) == 3 and asked[0][:3] == ("nyu-mll/glue", "stsb", "train")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"label": [1.0, 2.0, 6.0, 1.0]}, "row 3 of .* has the score 6.0; expected a number from 0 to 5"),
+        ({"label": ["1", "x", "2", "3"]}, "row 2 of .* has the score 'x'"),
+        ({"label": ["1", "0_3", "2", "3"]}, "row 2 of .* has the score '0_3'"),
+        ({"label": [2.0, 2.0, 2.0, -1.0]}, "has 3 pairs with a score, all of them equal"),
+        ({"sentence2": [1, 2, 3, 4]}, "row 1 of column 'sentence2' in .* holds int; text was expected"),
+    ],
+)
+def test_wrong_scores_are_one_sentence(shared, write_table, change, says):
+    path = write_table("s.parquet", **{**PAIRS, **change})
+    with pytest.raises(InputError, match=says):
+        stsb(path=path)
+
+
+def test_a_table_without_the_columns(shared, write_table):
+    path = write_table("s.parquet", text=["a", "b"], label=[0.0, 1.0])
+    with pytest.raises(InputError, match="has the columns text, label; stsb needs sentence1, sentence2, label"):
+        stsb(path=path)
+
+
+def test_tasks_of_both_registries_are_known_by_name():
+    assert resolve_any_task("rte").split == "train"
+    config = resolve_any_task("stsb")
+    assert resolve_any_task(config) is config
+    with pytest.raises(InputError, match="unknown task 'stsc'; did you mean 'stsb'"):
+        resolve_any_task("stsc")
+    with pytest.raises(InputError, match="unknown task 'xyzzy'; clip-geometry list tasks names all "):
+        resolve_any_task("xyzzy")
+    with pytest.raises(
+        InputError, match="expected the name of a task or a section with the key 'name'; clip-geometry list tasks"
+    ):
+        resolve_any_task({"split": "train"})
+    with pytest.raises(InputError, match="unknown key 'splot'; did you mean 'split'"):
+        resolve_any_task({"name": "stsb", "splot": "train"})
+
+
+PASSAGE = "Ada wrote a program in 1843."
+ROWS = [
+    {"question": "Who?", "context": PASSAGE, "answers": {"text": ["Ada", "Ada"], "answer_start": [0, 0]}},
+    {"question": "When?", "context": PASSAGE, "answers": {"text": ["1843"], "answer_start": [23]}},
+    {"question": "Why?", "context": PASSAGE, "answers": {"text": [], "answer_start": []}},
+]
+
+
+def official(rows):
+    qas = []
+    for row in rows:
+        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        qas.append({"question": row["question"], "answers": answers})
+    return {"data": [{"title": "Ada", "paragraphs": [{"context": PASSAGE, "qas": qas}]}], "version": "1.1"}
+
+
+def load(**options):
+    config = resolve_any_task({"name": "squad", **options})
+    return target_tasks["squad"].load(config)
+
+
+def as_lines(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_questions_are_the_same_from_json_and_from_a_table(tmp_path):
+    (tmp_path / "train-v1.1.json").write_text(json.dumps(official(ROWS)))
+    one, other = load(path=tmp_path), load(path=as_lines(tmp_path / "q.jsonl", ROWS))
+    assert one.questions == other.questions and one.revision == other.revision and one.name == "squad"
+    assert [each.question for each in one.questions] == ["Who?", "When?"]  # without an answer there is nothing to learn
+    assert one.questions[0].answers == (Answer("Ada", 0), Answer("Ada", 0)) and one.questions[1].passage == PASSAGE
+
+
+def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
+    (tmp_path / "text" / "squad").mkdir(parents=True)
+    (tmp_path / "text" / "squad" / "dev-v1.1.json").write_text(json.dumps(official(ROWS[:2] * 3)))
+    found = load(split="validation", limit=2)
+    assert [each.question for each in found.questions] == ["Who?", "When?"] and len(found.questions) == 2
+    with pytest.raises(InputError, match="rajpurkar/squad, split train, "):  # the hub, which is not reachable
+        monkeypatch.setattr(targets, "hub_table", lambda name, _, split, __: (_ for _ in ()).throw(
+            InputError(f"{name}, split {split}, could not be fetched")))  # fmt: skip
+        load()
+
+
+def test_it_comes_from_the_hub_where_no_file_is_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
+    asked = []
+
+    class Found:
+        path, names = tmp_path, tuple(ROWS[0])
+
+        @staticmethod
+        def values(name):
+            return [row[name] for row in ROWS]
+
+    monkeypatch.setattr(targets, "hub_table", lambda *given: asked.append(given) or Found)
+    assert len(load().questions) == 2 and asked[0][:3] == ("rajpurkar/squad", None, "train")
+    assert asked[0][3].endswith("put it at $CLIP_GEOMETRY_DATA/text/squad_train.parquet")
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            [{**ROWS[0], "answers": {"text": ["Ada"], "answer_start": [1]}}],
+            "the answer 'Ada' to 'Who\\?' does not stand",
+        ),
+        ([{**ROWS[0], "answers": {"text": [""], "answer_start": [0]}}], "the answer '' to 'Who\\?' does not stand"),
+        ([{**ROWS[0], "answers": {"text": ["Ada"]}}], "answers that are no lists 'text' and 'answer_start'"),
+        ([{**ROWS[0], "answers": ["Ada"]}], "a question, context or answers of another type"),
+        (
+            [{"question": "Who?", "context": PASSAGE}],
+            "has the columns question, context; squad needs question, context",
+        ),
+        (ROWS[2:], "holds no questions with an answer"),
+    ],
+)
+def test_a_wrong_table_is_one_sentence(tmp_path, rows, says):
+    with pytest.raises(InputError, match=says):
+        load(path=as_lines(tmp_path / "q.jsonl", rows))
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"data": [{"paragraphs": [{"qas": [{"question": "x"}]}]}]}', '{"data": 3}']
+)
+def test_another_json_is_one_sentence(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match="questions in the layout of SQuAD"):
+        load(path=tmp_path / "a.json")
+
+
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is not a text file in UTF-8"):
+        load(path=tmp_path / "a.json")

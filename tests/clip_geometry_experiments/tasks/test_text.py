@@ -1,0 +1,226 @@
+"""Tasks of texts: where their tables are found, columns and labels, the hub where there is none; captions of scenes."""
+
+import json
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.tasks import load_task, resolve_task
+
+PAIR = {"sentence1": ["a", "b", "a"], "sentence2": ["b", "c", "d"], "label": [0, 1, 1]}
+
+
+def load(name, **options):
+    return load_task(resolve_task({"name": name, **options}))
+
+
+@pytest.mark.parametrize(
+    "place", ["text/glue/rte_train.parquet", "text/rte_train.parquet", "text/rte/train-00000-of-00001.parquet"]
+)
+def test_found_in_the_shared_folder(shared, write_table, place):
+    write_table(place, **PAIR)
+    task = load("rte")
+    assert (task.items, task.class_names) == (("a", "b", "c", "d"), ("entailment", "not_entailment"))
+    assert resolve_task("rte").model_dump(mode="json")["path"] is None  # a cell does not depend on where it lies
+
+
+def test_a_file_a_folder_and_another_suffix_give_the_same_task(write_table, tmp_path):
+    path = write_table("train-00000-of-00001.parquet", **PAIR)
+    rows = zip(*PAIR.values(), strict=True)
+    tsv = tmp_path / "mine.tsv"
+    tsv.write_text("\n".join("\t".join(map(str, row)) for row in [PAIR.keys(), *rows]))
+    tasks = [load("rte", path=place) for place in (path, path.parent, tsv)]
+    assert len({task.revision for task in tasks}) == 1
+    assert tasks[0].labels.tolist() == [0, 1, 1]
+
+
+def test_the_split_chooses_the_file(write_table):
+    write_table("glue/rte_train.parquet", **PAIR)
+    path = write_table("glue/rte_validation.parquet", **{**PAIR, "sentence1": ["x", "y", "z"]})
+    assert load("rte", path=path.parent.parent, split="validation").items[0] == "x"
+
+
+def test_snli_in_the_layout_of_its_archive(tmp_path):
+    """Labels are words, and "-" where the annotators found no majority."""
+    folder = tmp_path / "snli_1.0"
+    folder.mkdir()
+    gold = ["neutral", "-", "entailment", "contradiction"]
+    rows = [{"gold_label": label, "sentence1": f"P{k}", "sentence2": "H"} for k, label in enumerate(gold)]
+    (folder / "snli_1.0_dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = load("snli", path=tmp_path)
+    assert (task.labels.tolist(), task.dropped) == ([1, 0, 2], 1)
+    assert task.items == ("P0", "H", "P2", "P3")
+
+
+@pytest.mark.parametrize("place", ["", "sentence_polarity"])
+def test_polarity_in_the_layout_of_nltk(tmp_path, place):
+    folder = tmp_path / place
+    folder.mkdir(exist_ok=True)
+    (folder / "rt-polarity.neg").write_text("dull  and\tlong . \nbad\n")
+    (folder / "rt-polarity.pos").write_text("good\n")
+    task = load("polarity", path=tmp_path)
+    assert (task.items, task.labels.tolist()) == (("dull and long .", "bad", "good"), [0, 0, 1])
+
+
+def test_a_table_of_ones_own(write_table):
+    path = write_table("t.parquet", q=["a", "b", "c"], a=["x", "", "x"], kind=["10", "9", "9"])
+    task = load("table", path=path, text=["q", "a"], label="kind")
+    assert (task.name, task.class_names, task.labels.tolist()) == ("t", ("9", "10"), [1, 0, 0])
+    assert task.items == ("a", "x", "b", "", "c")
+
+
+@pytest.mark.parametrize(
+    ("label", "classes", "places"),
+    [
+        (["pos", "neg", None, "-"], ("neg", "pos"), [1, 0]),
+        ([3.0, 12.0, None, float("nan")], ("3", "12"), [0, 1]),  # a column of integers, some of them missing
+        ([-1, 1, None, None], ("-1", "1"), [0, 1]),
+    ],
+)
+def test_labels_of_a_table_of_ones_own(write_table, label, classes, places):
+    task = load("table", path=write_table("t.parquet", text=list("abcd"), label=label))
+    assert (task.class_names, task.labels.tolist(), task.dropped) == (classes, places, 2)
+
+
+def test_a_table_with_one_class_says_what_was_left_out(write_table):
+    path = write_table("t.parquet", text=list("abc"), label=["x", None, "x"])
+    with pytest.raises(InputError, match=r"all 2 examples of table \(1 without a label are left out\) have the same"):
+        load("table", path=path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"text": ["a"], "label": [1]}, "has the columns text, label; rte needs sentence1, sentence2, label"),
+        ({"sentence1": ["a"], "sentence2": ["a"]}, "has the columns sentence1, sentence2; rte needs"),
+        ({**PAIR, "sentence1": ["a", None, "b"]}, "row 2 of column 'sentence1' in"),
+        ({**PAIR, "label": ["entailment", "entailed", "-"]}, "has the label 'entailed'; expected one of entailment"),
+        ({**PAIR, "label": [[0], [1], [1]]}, "row 1 of"),
+        ({**PAIR, "label": [0, 1, 2]}, "rte has the label 2; expected 0 to 1 for entailment, not_entailment"),
+    ],
+)
+def test_a_wrong_table_is_one_sentence(write_table, columns, sentence):
+    path = write_table("rte_train.parquet", **columns)
+    with pytest.raises(InputError) as error:
+        load("rte", path=path)
+    assert sentence in str(error.value)
+
+
+def test_wrong_places_are_one_sentence(tmp_path, write_table, monkeypatch):
+    monkeypatch.delenv("NOWHERE", raising=False)
+    path = write_table("t.parquet", text=["a", "b"], label=[0, 1])
+    for options, sentence in [
+        ({"path": str(tmp_path / "no.parquet")}, "does not exist; a table"),
+        ({"path": str(tmp_path)}, f"{tmp_path} holds no rte; expected glue/rte_train.parquet or rte_train.parquet or "),
+        ({"path": "$NOWHERE/x"}, "needs the environment variable NOWHERE, which is not set"),
+    ]:
+        with pytest.raises(InputError) as error:
+            load("rte", **options)
+        assert sentence in str(error.value)
+    with pytest.raises(InputError, match="has no column 'txt'; did you mean 'text'"):
+        load("table", path=path, text=["txt"])
+    with pytest.raises(InputError, match="key 'path' is missing"):
+        load("table")
+
+
+# --- the hub
+
+
+class FakeRows:
+    """As much of datasets.Dataset as is used."""
+
+    def __init__(self, columns):
+        self.column_names = list(columns)
+        self.columns = columns
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+
+@pytest.fixture
+def hub(monkeypatch, shared):
+    """A package `datasets` whose load_dataset records what it is asked for, or raises."""
+    module, asked = ModuleType("datasets"), []
+
+    def load_dataset(repository, subset, split):
+        asked.append((repository, subset, split))
+        if isinstance(module.answer, Exception):
+            raise module.answer
+        return FakeRows(module.answer)
+
+    module.load_dataset, module.asked = load_dataset, asked  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "asked"),
+    [
+        ("wnli", ("sentence1", "sentence2"), ("nyu-mll/glue", "wnli", "train")),
+        ("mnli", ("premise", "hypothesis"), ("nyu-mll/glue", "mnli", "train")),
+        ("qnli", ("question", "sentence"), ("nyu-mll/glue", "qnli", "train")),
+        ("qqp", ("question1", "question2"), ("nyu-mll/glue", "qqp", "train")),
+        ("snli", ("premise", "hypothesis"), ("stanfordnlp/snli", None, "validation")),
+        ("polarity", ("text",), ("cornell-movie-review-data/rotten_tomatoes", None, "train+validation+test")),
+    ],
+)
+def test_fetched_where_no_file_is_at_hand(hub, name, columns, asked):
+    hub.answer = {**{column: ["a", "b"] for column in columns}, "label": [0, 1], "idx": [0, 1]}
+    assert load(name).items == ("a", "b")
+    assert hub.asked == [asked]
+
+
+def test_a_file_at_hand_is_preferred(hub, write_table):
+    write_table("text/glue/rte_train.parquet", **PAIR)
+    assert load("rte").items == ("a", "b", "c", "d") and hub.asked == []
+
+
+@pytest.mark.parametrize("error", [ConnectionError("offline\nmode"), FileNotFoundError("x"), ValueError("no split")])
+def test_without_network_it_says_what_to_download_and_where_to_put_it(hub, error):
+    hub.answer = error
+    with pytest.raises(InputError) as raised:
+        load("mnli")
+    sentence = str(raised.value)
+    assert sentence.startswith("nyu-mll/glue (mnli), split train, could not be fetched from huggingface.co (")
+    assert type(error).__name__ in sentence and "\n" not in sentence
+    assert "give its file (.csv .tsv .parquet .jsonl) or folder with path=…" in sentence
+    assert sentence.endswith("or put it at $CLIP_GEOMETRY_DATA/text/glue/mnli_train.parquet")
+
+
+def test_without_the_package_it_says_how_to_install_it(monkeypatch):
+    monkeypatch.delenv("CLIP_GEOMETRY_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match=r"datasets, which is not installed: pip install datasets; or d"):
+        load("snli")
+
+
+def test_sst5_has_five_degrees(tmp_path):
+    rows = [{"text": f"sentence {k}", "label": k, "label_text": "…"} for k in (4, 0, 2)]
+    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = load("sst5", path=tmp_path, split="validation")
+    assert [task.class_names[k] for k in task.labels] == ["very positive", "very negative", "neutral"]
+    assert len(task.class_names) == 5 and task.width == 1
+    with pytest.raises(InputError, match="unknown split 'dev'; known are train, validation, test"):
+        resolve_task({"name": "sst5", "split": "dev"})
+
+
+def test_scenes_are_the_captions_and_shapes_of_the_data_set():
+    for split, part in (("train", "train"), ("validation", "test")):
+        data = load_dataset(resolve_dataset("scenes", split=part, size=30))
+        task = load("scenes", split=split, size=30)
+        texts = [data.text.load(k) for k in range(30)]
+        assert [task.items[k] for k in task.examples[:, 0]] == texts
+        shapes = [data.class_names[k].split()[1] for k in data.text.labels]
+        assert [task.class_names[k] for k in task.labels] == shapes
+
+
+def test_scenes_are_spread_under_a_limit_and_differ_by_seed():
+    whole, some = load("scenes", size=40), load("scenes", size=40, limit=10)
+    texts = [whole.items[k] for k in whole.examples[:, 0]]
+    assert [some.items[k] for k in some.examples[:, 0]] == texts[::4]
+    assert np.array_equal(some.labels, whole.labels[::4])
+    assert load("scenes", size=40, seed=1).revision != whole.revision

@@ -1,0 +1,157 @@
+"""The kernel recursion against closed forms, against networks that are really drawn, and at its fixed points."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from clip_geometry.geometry import average_cosine
+from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
+
+SEEDS = range(3)
+
+
+def rows(seed, n=7, d=400):
+    """Rows of different lengths with a common direction."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, d, generator=generator, dtype=torch.float64) + 0.6 * torch.randn(d, generator=generator)
+    return x * (0.5 + torch.rand(n, 1, generator=generator, dtype=torch.float64))
+
+
+@pytest.fixture(params=SEEDS)
+def K(request):
+    return theory.kernel(rows(request.param))
+
+
+def assert_close(found, expected, bound=1e-12):
+    assert float((found - expected).abs().max()) < bound * float(expected.abs().max())
+
+
+# --- the kernel itself
+
+
+def test_the_kernel_has_the_average_cosine_of_its_rows():
+    x = rows(0)
+    assert theory.kernel_average_cosine(theory.kernel(x)) == pytest.approx(float(average_cosine(x)), rel=1e-12)
+    assert theory.kernel(torch.ones(2, 5)).tolist() == [[1, 1], [1, 1]]
+    assert theory.kernel_average_cosine(torch.diag(torch.tensor([1.0, 0]).double())) is None
+
+
+# --- activations: closed forms of E φ(u) φ(v)
+
+
+def test_identity_and_square(K):
+    """E uv = K_ab and E u²v² = K_aa K_bb + 2 K_ab² (Isserlis)."""
+    assert_close(theory.activation(K, lambda u: u), K)
+    v = K.diagonal()
+    assert_close(theory.activation(K, torch.square), torch.outer(v, v) + 2 * K.square())
+
+
+def test_sine_and_exponential(K):
+    """E sin u sin v = e^(−(K_aa + K_bb)/2) sinh K_ab, and E e^u e^v = e^((K_aa + K_bb)/2 + K_ab)."""
+    half = (K.diagonal()[:, None] + K.diagonal()) / 2
+    assert_close(theory.activation(K, torch.sin), (-half).exp() * K.sinh())
+    assert_close(theory.activation(K, torch.exp), (half + K).exp(), 1e-9)  # values up to e^12 at the ends
+
+
+def test_the_error_function(K):
+    """E erf u erf v = 2/π arcsin 2K_ab/√((1 + 2K_aa)(1 + 2K_bb)) (Williams 1997)."""
+    v = 1 + 2 * K.diagonal()
+    assert_close(theory.activation(K, torch.erf), 2 / math.pi * torch.arcsin(2 * K / torch.outer(v, v).sqrt()))
+
+
+def test_the_series_of_relu_is_the_arc_cosine_kernel(K):
+    """To 1e-4: 128 coefficients of a kink leave 3e-5 of E φ² as one power of the cosine; the diagonal is exact."""
+    assert_close(theory.activation(K, torch.relu), theory.relu(K), 1e-4)
+    assert_close(theory.activation(K, torch.relu).diagonal(), theory.relu(K).diagonal())
+    assert_close(theory.relu(K).diagonal(), K.diagonal() / 2)
+
+
+def test_relu_of_right_angles_and_of_opposites():
+    K = torch.tensor([[1.0, 0, -1], [0, 4, 0], [-1, 0, 1]], dtype=torch.float64)
+    found = theory.relu(K)
+    assert float(found[0, 1]) == pytest.approx(2 / (2 * math.pi), rel=1e-12)
+    assert float(found[0, 2]) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("function", [nn.GELU(), nn.Tanh(), nn.SiLU(), lambda u: u * torch.sigmoid(1.702 * u)])
+def test_smooth_activations_are_those_of_plain_quadrature(K, function):
+    """Gauss-Hermite in both variables for one pair, in numpy; to 1e-7, which 100 nodes give for tanh."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    z, w = torch.tensor(nodes), torch.tensor(weights / math.sqrt(2 * math.pi))
+    (a, c), (_, b) = K[:2, :2].tolist()
+    u = math.sqrt(a) * z[:, None].expand(100, 100)
+    v = (c * z[:, None] / math.sqrt(a)) + math.sqrt(b - c * c / a) * z
+    expected = float((w[:, None] * w * function(u) * function(v)).sum())
+    assert float(theory.activation(K, function)[0, 1]) == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_zero_row_has_constant_activations():
+    K = torch.tensor([[0.0, 0], [0, 1]], dtype=torch.float64)
+    found = theory.activation(K, lambda u: 3 + u)
+    assert found.flatten().tolist() == pytest.approx([9, 9, 9, 10], rel=1e-12)
+
+
+# --- networks
+
+
+@pytest.mark.parametrize("function", [nn.ReLU(), nn.GELU(), nn.Tanh()])
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+def test_networks_that_are_really_drawn_agree_on_average(function, bias):
+    """Twelve networks of two layers of 1000 units. Each scatters by .012 to .018 about the prediction, so that their
+    mean is good to .005: three of that are allowed. Without the term of the bias it would be .1 away."""
+    x, width = rows(3), 1000
+    K = theory.kernel(x)
+    for fan_in in (x.shape[1], width):
+        K = theory.linear(K, fan_in=fan_in, weight=1.5 / fan_in, bias=bias**2)
+        K = theory.relu(K) if isinstance(function, nn.ReLU) else theory.activation(K, function)
+    errors = []
+    for seed in range(12):
+        generator, drawn = torch.Generator().manual_seed(100 + seed), x  # not the numbers that x is made of
+        for _ in range(2):
+            weight = torch.randn(width, drawn.shape[1], generator=generator, dtype=torch.float64)
+            offset = bias * torch.randn(width, generator=generator, dtype=torch.float64)
+            drawn = function(drawn @ weight.T * math.sqrt(1.5 / drawn.shape[1]) + offset)
+        errors.append(float(average_cosine(drawn)) - theory.kernel_average_cosine(K))
+        assert float(theory.kernel(drawn).trace() / K.trace()) == pytest.approx(1, abs=0.2)
+    assert np.std(errors) < 0.03
+    assert abs(np.mean(errors)) < 0.016
+
+
+def test_a_residual_and_a_layer_norm_that_are_really_drawn_agree():
+    """Layer norm to rounding, given the means; the sum to 5 % (√(2/4000) about .02 for each product)."""
+    x = rows(1, d=4000) + 0.4  # a mean over the coordinates
+    norm = nn.LayerNorm(4000, eps=0.01, dtype=torch.float64)
+    found = theory.kernel(norm(x).detach())
+    assert_close(found, theory.layer_norm(theory.kernel(x), x.mean(1), eps=0.01))
+    assert float((found - theory.layer_norm(theory.kernel(x), torch.zeros(len(x)), eps=0.01)).abs().max()) > 0.05
+    branch = x @ torch.randn(4000, 4000, generator=torch.Generator().manual_seed(2), dtype=torch.float64).T / 63
+    together = theory.kernel(x) + theory.kernel(branch)
+    assert_close(theory.kernel(x + branch), together, 0.05)
+
+
+# --- fixed points
+
+
+def test_relu_without_biases_drives_every_cosine_to_one(K):
+    """1 − ρ falls like 9π²/(2 k²) in depth k (Daniely et al. 2016)."""
+    cosines = []
+    for _ in range(400):
+        K = theory.relu(theory.linear(K, fan_in=10, weight=0.2, bias=0.0))  # variance 2/fan_in keeps the lengths
+        cosines.append(theory.kernel_average_cosine(K))
+    assert all(later > earlier for earlier, later in itertools.pairwise(cosines))
+    assert (1 - cosines[-1]) * 400**2 == pytest.approx(9 * math.pi**2 / 2, rel=0.1)
+
+
+def test_identity_without_biases_leaves_cosines_alone_and_a_bias_raises_them(K):
+    before = theory.kernel_average_cosine(K)
+    same = theory.activation(theory.linear(K, fan_in=64, weight=0.3, bias=0.0), lambda u: u)
+    assert theory.kernel_average_cosine(same) == pytest.approx(before, rel=1e-12)
+    assert theory.kernel_average_cosine(theory.linear(K, fan_in=64, weight=0.3, bias=5.0)) > before + 0.05
+
+
+def test_tanh_of_small_rows_is_the_identity(K):
+    assert_close(theory.activation(1e-8 * K, torch.tanh), 1e-8 * K, 1e-7)

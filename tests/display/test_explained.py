@@ -1,0 +1,18 @@
+from types import SimpleNamespace
+
+from clip_geometry.display.explained import facts
+from clip_geometry.geometry import measures
+
+
+def test_facts_of_a_measure():
+    assert "no standard error" in facts(measures["min_pairwise_cosine"])
+    assert "time grows with n²" in facts(measures["silhouette"])
+    assert facts(measures["isoscore"]) == (
+        "range 0 … 1; higher is more isotropic; 1 on an isotropic Gaussian as n grows; "
+        "invariant to rotation, translation, scale; needs nothing but rows; n ≥ 2, d ≥ 2"
+    )
+
+
+def test_of_what_is_no_measure_range_and_direction_are_known():
+    own = SimpleNamespace(range=(0, "d"), direction="higher is more", unit="dimensions")
+    assert facts(own) == "range 0 … d dimensions; higher is more"
