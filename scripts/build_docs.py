@@ -10,10 +10,11 @@ import json
 from pathlib import Path
 
 from clip_geometry import _HOME
-from clip_geometry.cli.lists import shipped_lists
+from clip_geometry.cli import lists
 from clip_geometry.display.words import render
 from clip_geometry_experiments.published import read_recorded
 from clip_geometry_experiments.published.pages import paper_pages
+from clip_geometry_experiments.run import lists as experiment_lists
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,7 +25,8 @@ def pages() -> dict[Path, str]:
     outputs = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in results}
     gpu = json.loads((ROOT / "benchmarks/results/gpu/embed.json").read_text(encoding="utf-8"))
     return {
-        Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
+        Path("src/clip_geometry/cli/lists.json"): lists.shipped_lists(),
+        Path("src/clip_geometry_experiments/run/lists.json"): experiment_lists.shipped_lists(),
         Path("src/clip_geometry/__init__.pyi"): stub(),
         Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs, gpu=gpu),
         **{Path("docs/papers") / name: page for name, page in papers.items()},

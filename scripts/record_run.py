@@ -1,8 +1,8 @@
 """Record a finished run for the docs; run build_docs.py afterwards.
 
 Writes the records that have published numbers to docs/reproduction/, all records of a train_clip run to docs/training/,
-or those that fulfill selectors (src/clip_geometry_experiments/published/comparing.py) to docs/findings/records/, or the whole repair
-table there, a line for each set and repair.
+or those that fulfill selectors (clip_geometry_experiments.published.comparing) to docs/findings/records/, or the whole
+repair table there, a line for each set and repair.
 
 python scripts/record_run.py runs/tyshchuk2023-zero_shot-0123456789 [--label vit-b-32]
 python scripts/record_run.py runs/train_scenes_arms-0123456789 --training

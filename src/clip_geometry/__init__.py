@@ -122,7 +122,6 @@ _HOME = {
     "clip_geometry.registry": ["InputError"],
     "clip_geometry.repairs": ["Known", "Repair", "make_repair"],
     "clip_geometry.results": ["Record", "Results", "read_rows", "to_frame"],
-    "clip_geometry_experiments.run.runner": ["run"],
     "clip_geometry.embedding.reading": ["read_store"],
     "clip_geometry.transforms": [
         "Affine",

@@ -2,11 +2,10 @@
 
 import re
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from math import inf
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
@@ -198,15 +197,3 @@ def import_all(package: str) -> None:
             import_module(name := f"{package}.{module.name}")
             if module.ispkg:
                 import_all(name)
-
-
-def homes_in(package: str, *, without: Iterable[str] = ()) -> dict[str, str]:
-    """The innermost packages inside `package`, at any depth: name → module. Nothing is imported."""
-    return dict(sorted(_leaves(Path(import_module(package).__path__[0]), package, frozenset(without))))
-
-
-def _leaves(folder: Path, package: str, without: Container[str]) -> Iterator[tuple[str, str]]:
-    for child in folder.iterdir():
-        if child.name not in without and (child / "__init__.py").is_file():
-            inside = list(_leaves(child, f"{package}.{child.name}", without))
-            yield from inside or [(child.name, f"{package}.{child.name}")]

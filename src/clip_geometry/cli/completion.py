@@ -9,14 +9,14 @@ from pathlib import Path
 
 import typer
 
-from clip_geometry.cli.early import shipped
+from clip_geometry.cli.early import all_lists, shipped
 
 Complete = Callable[[str], list[str]]
 
 
 def names_of(what: str) -> list[str]:
     """The names in one of the lists, without what a pipeline step takes in parentheses."""
-    return [name.partition("(")[0] for _, name, _, _ in shipped()["index"].get(what, ())]
+    return [name.partition("(")[0] for _, name, _, _ in all_lists()["index"].get(what, ())]
 
 
 def several(kind: str) -> Complete:
@@ -29,11 +29,6 @@ def several(kind: str) -> Complete:
     return complete
 
 
-def config(incomplete: str) -> list[str]:
-    """Names of the package's configs, and YAML files."""
-    return [*shipped()["names"]["config"], *_files(incomplete, (".yaml", ".yml"))]
-
-
 def model(incomplete: str) -> list[str]:
     """The models of the package, the beginnings of other names, and open_clip's architectures."""
     spec = importlib.util.find_spec("open_clip")
@@ -44,7 +39,7 @@ def model(incomplete: str) -> list[str]:
 
 def dataset(incomplete: str) -> list[str]:
     """Names of data sets, and files and folders."""
-    return [*names_of("datasets"), *_files(incomplete, None)]
+    return [*names_of("datasets"), *paths(incomplete, None)]
 
 
 def listed_name(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -56,7 +51,7 @@ def one_of(*names: str) -> Complete:
     return lambda incomplete: list(names)
 
 
-def _files(incomplete: str, suffixes: Iterable[str] | None) -> list[str]:
+def paths(incomplete: str, suffixes: Iterable[str] | None) -> list[str]:
     """Folders, and the files with one of the suffixes (None: all), that begin with what is typed."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     try:

@@ -7,7 +7,8 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clip_geometry.registry import InputError, shown, unknown
 
 FILE = Path(__file__).with_name("lists.json")
 EMBEDDINGS = "a file of embeddings"
+LISTS = ("measures", "evaluators", "models", "datasets", "formats", "transforms", "repairs", "checks")
 
 
 @functools.cache
@@ -23,6 +25,19 @@ def shipped() -> dict[str, Any]:
     """`blocks`: list → its blocks (a head and the paragraphs below it). `index`: list → its lines (group, name, what it
     is, variants). `names`: kind of thing → its names."""
     return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def all_lists() -> dict[str, Any]:
+    """`shipped` and the lists of other packages.
+
+    The entry points of the group `clip_geometry.lists` are functions that return such a mapping without importing torch.
+    """
+    found = {part: dict(lists) for part, lists in shipped().items()}
+    for entry in entry_points(group="clip_geometry.lists"):
+        for part, lists in entry.load()().items():
+            found[part].update(lists)
+    return found
 
 
 def check_embeddings(*paths: Path | None) -> None:
@@ -58,21 +73,6 @@ def check_shown_repairs(given: str | None) -> None:
         step = re.split(r"[(\[]", name, maxsplit=1)[0]
         if step not in shipped()["names"]["pipeline step"]:
             _require("repair", name, "clip-geometry list repairs")
-
-
-def check_config(config: Path, overrides: Sequence[str]) -> None:
-    """Checks that the config exists, and the names of its experiments, unless an override, smoke or sweep may replace
-    them."""
-    from clip_geometry.config import find_config, read_yaml
-
-    values: Any = read_yaml(find_config(config))
-    if any("experiment" in str(key) for key in (*overrides, values.get("smoke"), values.get("sweep"))):
-        return
-    parts = values.get("parts")
-    for part in parts if isinstance(parts, list) else [values]:
-        name = part.get("experiment") if isinstance(part, dict) else None
-        if isinstance(name, str):
-            _require("experiment", name, "clip-geometry list experiments")
 
 
 def check_shipment(to: str, map_file: Path, sources: Sequence[Path], out: Path, modality: str | None) -> None:
@@ -128,10 +128,13 @@ def _columns(path: Path) -> int | None:
 
 
 def _require(kind: str, name: str, listed_by: str) -> None:
-    known = shipped()["names"][kind]
-    if (
-        name not in known and "torch" not in sys.modules
-    ):  # otherwise a program may have registered it, and looking is cheap
+    require(kind, name, shipped()["names"][kind], listed_by)
+
+
+def require(kind: str, name: str, known: Collection[str], listed_by: str) -> None:
+    """Raises InputError for a name that is not known, unless torch is imported: then a program may have registered it,
+    and looking is cheap."""
+    if name not in known and "torch" not in sys.modules:
         raise unknown(kind, name, known, listed_by)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from clip_geometry.cli.early import shipped
+from clip_geometry.cli.early import LISTS, all_lists
 from clip_geometry.cli.tables import console, say
 from clip_geometry.registry import InputError, did_you_mean, listed, shown, unknown
 
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
 
 WIDEST = 100  # of text that is easy to read
-LISTS = (
-    *("measures", "evaluators", "models", "datasets", "formats", "tasks", "transforms", "repairs", "checks"),
-    *("experiments", "configs"),
-)
 Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 Line = tuple[str, str, str, str]  # group, name, what it is, its variants
 
@@ -32,14 +28,16 @@ def print_list(what: str, name: str | None) -> None:
     Raises:
         InputError: There is no such list, or no such entry.
     """
-    if what not in LISTS:
+    found = all_lists()
+    known = [*LISTS, *(name for name in found["index"] if name not in LISTS)]
+    if what not in known:
         raise InputError(
-            f"there is no list of {shown(what)}{did_you_mean(what, LISTS) or f'; known are {listed(LISTS, 12)}'}"
+            f"there is no list of {shown(what)}{did_you_mean(what, known) or f'; known are {listed(known, 12)}'}"
         )
     out = console()
     out.width = min(out.width, WIDEST)
     if name is None and what != "models":
-        lines: list[Line] = shipped()["index"][what]
+        lines: list[Line] = found["index"][what]
         width, above = max(4, min(4 + max(len(name) for _, name, _, _ in lines), out.width - 28)), None
         for group, entry, says, variants in lines:
             if group and group != above:
@@ -52,7 +50,7 @@ def print_list(what: str, name: str | None) -> None:
         return
     # the models are those of open_clip; measures and evaluators have one registry
     parts = ("measures", "evaluators") if what in ("measures", "evaluators") else (what,)
-    shipped_blocks = [block for part in parts if part != "models" for block in shipped()["blocks"][part]]
+    shipped_blocks = [block for part in parts if part != "models" for block in found["blocks"][part]]
     blocks = list(blocks_of(what)) if what == "models" else shipped_blocks
     if name is not None:
         by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks if head}
@@ -71,20 +69,6 @@ def print_list(what: str, name: str | None) -> None:
 
 def index_of(what: str) -> list[Line]:
     """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
-    if what == "configs":
-        from clip_geometry_experiments.published import papers
-
-        titles = {name: f"{paper.title} ({name})" for name, paper in papers().items()}
-        lines = []
-        for name, head, title, values in _configs():
-            # how long it takes, and what else has to be known before: a download, the data folder
-            time = next((each.removeprefix("Time: ") for each in head if each.startswith("Time: ")), "")
-            first = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
-            about = [*([first[0]] if first and time else []), *(["no download"] if "no download" in time else [])]
-            if "$CLIP_GEOMETRY_DATA" in json.dumps(values):
-                about.append("needs $CLIP_GEOMETRY_DATA")
-            lines.append((titles.get(name.partition("/")[0], ""), name, title, "; ".join(about)))
-        return lines
     if what not in ("measures", "evaluators"):
         return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
     found: dict[str, list[Measure]] = {}
@@ -95,19 +79,6 @@ def index_of(what: str) -> list[Line]:
         variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(each.name for each in members)))
         lines.append((members[0].group, name, members[0].brief or members[0].title, " ".join(variants)))
     return lines
-
-
-def _configs() -> Iterator[tuple[str, list[str], str, dict[str, Any]]]:
-    """Name, paragraphs of the comment at its head, title and values of each config; those of no paper first."""
-    from clip_geometry.config import read_yaml, shipped_configs
-
-    for name, path in sorted(shipped_configs().items(), key=lambda each: ("/" in each[0], each[0])):
-        comment = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
-        assert comment is not None
-        paragraphs = re.split(r"\n# (?=\S)", comment[0].removeprefix("# "))
-        values = read_yaml(path)
-        head = [re.sub(r"\s*\n#\s*", " ", each).strip() for each in paragraphs]
-        yield name, list(filter(None, head)), values.get("title", name), values
 
 
 def _members(what: str) -> "list[Measure]":
@@ -126,7 +97,7 @@ def _described(members: "Iterable[Measure]") -> Iterator[Block]:
         yield f"{m.name}: {m.title}", reading, f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
 
 
-def _configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:
+def configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:
     for name, entry in members.items():
         options = ", ".join(key for key in entry.config.model_fields if key != "name")
         yield f"{name}: {entry.summary}", f"{heading}: {options}"
@@ -150,10 +121,9 @@ def blocks_of(what: str) -> Iterator[Block]:
             yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
             yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())
         case "datasets":
-            import clip_geometry_experiments.tasks  # noqa: F401, which adds the data set of a task's items
             from clip_geometry.data import datasets
 
-            yield from _configured(datasets, "options (key=value)")
+            yield from configured(datasets, "options (key=value)")
         case "formats":
             from clip_geometry.formats import formats
 
@@ -163,10 +133,6 @@ def blocks_of(what: str) -> Iterator[Block]:
                 limits = f"limits: {each.limits}" if each.limits else ""
                 head = f"{name}: {each.title} ({files}); {each.streams or 'has to fit into memory'}"
                 yield head, *filter(None, (f"holds: {each.holds}", limits, needs))
-        case "tasks":
-            from clip_geometry_experiments.tasks import target_tasks, tasks
-
-            yield from _configured({**tasks, **target_tasks}, "options")
         case "transforms":
             from clip_geometry.transforms import transforms
             from clip_geometry.transforms.step import brackets, usage
@@ -186,34 +152,22 @@ def blocks_of(what: str) -> Iterator[Block]:
 
             for name, check in checks.items():
                 yield f"{name}: {check.title}", f"reports: {check.threshold}"
-        case "configs":
-            for name, head, title, _ in _configs():
-                yield f"{name}: {title}", *head
-        case "experiments":
-            from clip_geometry_experiments.kit.base import experiments
-
-            for name, kind in experiments.items():
-                yield f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
 
 
 def shipped_lists() -> str:
     """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
-    from clip_geometry.config import shipped_configs
     from clip_geometry.encoders import encoders
     from clip_geometry.encoders.hub import MODELS
     from clip_geometry.geometry import measures
     from clip_geometry.repairs import repairs
     from clip_geometry.shipping import targets
     from clip_geometry.transforms import transforms
-    from clip_geometry_experiments.kit.base import experiments
 
     names = {
         "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),
         "pipeline step": list(transforms),
         "repair": list(repairs),
         "target": list(targets),
-        "experiment": list(experiments),
-        "config": list(shipped_configs()),
         "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
     }
     shipped_ones = [what for what in LISTS if what != "models"]

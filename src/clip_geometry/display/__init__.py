@@ -1,0 +1,1 @@
+"""Numbers, tables, verdicts and the figure style, as text, HTML and LaTeX."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clip_geometry import report
+from clip_geometry import display
 from clip_geometry.display.numbers import in_ascii, plus_minus, to_error, with_error
 from clip_geometry.display.words import html_templates
 from clip_geometry.geometry import measures
@@ -34,7 +34,7 @@ def as_text(found: "Comparison") -> str:
 
 def as_html(found: "Comparison") -> str:
     """The same in the colors of the notebook."""
-    template = html_templates(Path(__file__).parent, *report.__path__).get_template("compared.html")
+    template = html_templates(Path(__file__).parent, *display.__path__).get_template("compared.html")
     return template.render(names=names(found), tables=tables(found), footnotes=legend(found))
 
 

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from clip_geometry import report
+from clip_geometry import display
 from clip_geometry.display import latex
 from clip_geometry.display.couples import couples, matrices
 from clip_geometry.display.explained import facts
@@ -49,7 +49,7 @@ def as_html(records: Sequence[Record]) -> str:
     """The verdict, then a table in the colors of the notebook; couples of three modalities as modality × modality."""
     computed = _computed(records)
     crossed = couples(records)
-    template = html_templates(Path(__file__).parent, *report.__path__).get_template("table.html")
+    template = html_templates(Path(__file__).parent, *display.__path__).get_template("table.html")
     return template.render(
         verdict=verdict(records),
         heading=heading(records),

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -18,7 +18,7 @@ from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.registry import InputError, Registry, homes_in
+from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
@@ -261,6 +261,9 @@ def distinct_labels(labels: Sequence[str]) -> list[str]:
     return short if len(set(short)) == len(short) else list(labels)
 
 
+# this package's experiments and those of any other: an entry point has the name of an experiment and its module
 experiments: Registry[type[Experiment]] = Registry(
-    "experiment", "clip-geometry list experiments", homes_in("clip_geometry_experiments", without=["kit"])
+    "experiment",
+    "clip-geometry list experiments",
+    {entry.name: entry.module for entry in entry_points(group="clip_geometry.experiments")},
 )

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from clip_geometry import display
 from clip_geometry.display import explained
 from clip_geometry.display.couples import couples, matrices
 from clip_geometry.display.origin import Row, Run, parts, runs
@@ -90,7 +91,7 @@ def render_report(
             return escape(file.name)
         return Markup('<a href="{}">{}</a>').format(quote(file.relative_to(folder).as_posix()), file.name)
 
-    environment = html_templates(Path(__file__).parent)
+    environment = html_templates(Path(__file__).parent, *display.__path__)
     environment.filters.update(
         facts=explained.facts,
         anchor=anchor,

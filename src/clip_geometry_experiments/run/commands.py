@@ -1,24 +1,33 @@
-"""Configs from the command line: run one, write one to start from, list what they may name."""
+"""The commands `run` and `init`, entry points of the group `clip_geometry.commands`."""
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from clip_geometry.cli import completion
 from clip_geometry.cli.commands.options import Device, Overrides
-from clip_geometry.cli.early import check_config, shipped
+from clip_geometry.cli.early import require
+from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError, did_you_mean, listed, printable, shown
+from clip_geometry_experiments.run.config import find_config
+from clip_geometry_experiments.run.lists import shipped
 
-TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "templates").glob("*.yaml"))}
+TEMPLATES = {path.stem: path for path in sorted(Path(__file__).with_name("templates").glob("*.yaml"))}
+
+
+def _configs(incomplete: str) -> list[str]:
+    """Names of the package's configs, and YAML files."""
+    return [*shipped()["names"]["config"], *completion.paths(incomplete, (".yaml", ".yml"))]
 
 
 def run(
     config: Annotated[
         Path,
-        typer.Argument(metavar="CONFIG", help="a YAML file, or a name: list configs", autocompletion=completion.config),
+        typer.Argument(metavar="CONFIG", help="a YAML file, or a name: list configs", autocompletion=_configs),
     ],
     overrides: Overrides = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="run the small version of the config, in seconds")] = False,
@@ -71,20 +80,14 @@ def init(
     print(printable(f"next: {command}"))
 
 
-def list_names(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="measures|evaluators|models|datasets|formats|tasks|transforms|repairs|checks|experiments|configs",
-            autocompletion=lambda incomplete: [*shipped()["index"], "models"],
-        ),
-    ],
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="explain this one in full", autocompletion=completion.listed_name),
-    ] = None,
-) -> None:
-    """Lists what is available, or explains one of it."""
-    from clip_geometry.cli.lists import print_list
-
-    print_list(what, name)
+def check_config(config: Path, overrides: Sequence[str]) -> None:
+    """Checks that the config exists, and the names of its experiments, unless an override, smoke or sweep may replace
+    them. Imports neither torch nor the experiments."""
+    values: Any = read_yaml(find_config(config))
+    if any("experiment" in str(key) for key in (*overrides, values.get("smoke"), values.get("sweep"))):
+        return
+    parts = values.get("parts")
+    for part in parts if isinstance(parts, list) else [values]:
+        name = part.get("experiment") if isinstance(part, dict) else None
+        if isinstance(name, str):
+            require("experiment", name, shipped()["names"]["experiment"], "clip-geometry list experiments")

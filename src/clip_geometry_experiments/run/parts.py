@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clip_geometry.config import override
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.kit.base import experiments
+from clip_geometry_experiments.run.config import override
 
 PAGE = ("name", "title", "description")  # of the whole page; a part has a title and a description of its own
 OF_PARTS = ("experiment", "sweep", "smoke")  # allowed inside a part only

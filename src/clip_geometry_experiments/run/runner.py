@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clip_geometry.config import Config, digest, expand_sweep, find_config, read_yaml, validate
+from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
 from clip_geometry.progress import note, progress
@@ -17,6 +17,7 @@ from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import CELLS, Results, Row
 from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiments
+from clip_geometry_experiments.run.config import expand_sweep, find_config
 from clip_geometry_experiments.run.parts import PAGE, change, parts_of, spread
 
 if TYPE_CHECKING:

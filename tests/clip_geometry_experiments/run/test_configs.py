@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.config import find_config, read_yaml, shipped_configs
+from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.run.config import find_config, shipped_configs
 from clip_geometry_experiments.run.runner import plan, resolve
 
 ROOT = Path(__file__).parents[1]

@@ -1,17 +1,18 @@
 """The commands of `clip-geometry`: their names, options and help, by subject."""
 
+import functools
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from clip_geometry.cli.commands import index, maps, measuring, runs, stores
+from clip_geometry.cli.commands import index, listing, maps, measuring, stores
 
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 # in the order of the help
 COMMANDS = {
-    "run": runs.run,
-    "init": runs.init,
     "measure": measuring.measure,
     "embed": stores.embed,
     "fit": maps.fit,
@@ -21,7 +22,7 @@ COMMANDS = {
     "compare": measuring.compare,
     "diagnose": index.diagnose,
     "explore": index.explore,
-    "list": runs.list_names,
+    "list": listing.list_names,
 }
 
 
@@ -32,25 +33,47 @@ def examples() -> dict[str, str]:
     return {name: lines for name, _, lines in blocks}
 
 
-class _WithExamples(TyperGroup):
-    """Commands whose help ends with examples, line by line."""
+@functools.cache
+def discovered() -> dict[str, Any]:
+    """The commands of other packages: the entry points of the group `clip_geometry.commands` are functions as those of
+    `COMMANDS`."""
+    found = {}
+    for entry in entry_points(group="clip_geometry.commands"):
+        one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        one.command(entry.name, context_settings=HELP_OPTIONS)(entry.load())
+        found[entry.name] = _with_examples(entry.name, typer.main.get_command(one))
+    return found
+
+
+def _with_examples(name: str, command: Any) -> Any:
+    if name in (known := examples()):
+        command.epilog = f"\b\nExamples:\n{known[name]}"  # \b keeps lines as they are
+    return command
+
+
+class _Group(TyperGroup):
+    """Commands, those of other packages included, whose help ends with examples, line by line."""
 
     def __init__(self, **given: Any):
         super().__init__(**given)
-        found = examples()
         for name, command in (("clip-geometry", self), *self.commands.items()):
-            if name in found:
-                command.epilog = f"\b\nExamples:\n{found[name]}"  # \b keeps lines as they are
+            _with_examples(name, command)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *discovered()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or discovered().get(cmd_name)
 
 
 app = typer.Typer(
     name="clip-geometry",
-    cls=_WithExamples,
+    cls=_Group,
     help="Measures, explains and changes the geometry of multimodal (CLIP) embeddings.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_OPTIONS,
 )
 
 

@@ -1,0 +1,99 @@
+"""Configs of runs: where they are, `key=value` overrides of dotted keys, and sweeps."""
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, did_you_mean, shown
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The configs of the package: name, such as `tyshchuk2023/isotropy`, → file."""
+    package = Path(__file__).parents[1]
+    folder = package / "configs"  # of a wheel
+    if not folder.is_dir():
+        folder = package.parents[1] / "configs"  # of a checkout, which has them beside src/
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+
+
+def find_config(given: str | Path) -> Path:
+    """The file of a config, given as a path or as the name of one of the package.
+
+    An existing file is taken whatever its name; a folder is not, so that `quickstart` is the config of the package
+    beside a folder of that name, too. Names may end in .yaml and begin with configs/, as in a checkout.
+
+    Args:
+        given: A path or a name.
+
+    Raises:
+        InputError: It is neither.
+
+    Example:
+        >>> find_config("quickstart").name
+        'quickstart.yaml'
+    """
+    path = expanded(given)
+    name = Path(given).as_posix().removeprefix("configs/").removesuffix(".yaml")
+    known = shipped_configs()
+    if path.exists() and not path.is_dir():
+        return path
+    if name in known:
+        return known[name]
+    if path.is_dir():
+        raise InputError(f"{shown(path)} is a directory; a YAML config file or the name of a config was expected")
+    near = did_you_mean(name, known, listed_by="clip-geometry list configs")
+    raise InputError(f"{shown(path)} does not exist and is not the name of a config{near}")
+
+
+def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies `values` and sets each dotted key of `changes`."""
+    result = json.loads(json.dumps(values, default=str))
+    for dotted, value in changes.items():
+        *parents, last = dotted.split(".")
+        target = result
+        for parent in parents:
+            target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise InputError(
+                    f"cannot set {shown(dotted)}: {shown(parent)} is {shown(target)}, not a section; write it as one, "
+                    f"or replace it whole with {parent}={{…}}"
+                )
+        target[last] = value
+    return result
+
+
+def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Expands the section `sweep:` into several configs.
+
+    It maps dotted keys to lists, whose grid is run (the first key varies slowest), or lists the points one by one, each
+    a mapping of dotted keys to values; equal points are run once. Keys that vary together are one key of the grid,
+    joined by ", ", with lists of as many values.
+    """
+    values = dict(values)
+    sweep = values.pop("sweep", None) or {}
+    if isinstance(sweep, list) and all(isinstance(point, dict) for point in sweep):
+        points = sweep
+    elif isinstance(sweep, dict) and all(isinstance(options, list) and options for options in sweep.values()):
+        grid = []  # of each key, its values as points: of several names that vary together, or of one
+        for key, options in sweep.items():
+            names = key.split(", ")
+            several = options if len(names) > 1 else [[value] for value in options]
+            for values_of in several:
+                if not isinstance(values_of, list) or len(values_of) != len(names):
+                    raise InputError(
+                        f"the sweep over {key!r} has {values_of!r}; expected a list of {len(names)} values"
+                    )
+            grid.append([dict(zip(names, values_of, strict=True)) for values_of in several])
+        points = [dict(itertools.chain(*(part.items() for part in parts))) for parts in itertools.product(*grid)]
+    else:
+        raise InputError(
+            "section 'sweep' must map dotted keys to non-empty lists, or be a list of such mappings to values"
+        )
+    found: list[dict[str, Any]] = []
+    for point in points:
+        if (config := override(values, point)) not in found:
+            found.append(config)
+    return found
