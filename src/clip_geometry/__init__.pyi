@@ -139,7 +139,6 @@ from clip_geometry.results import Record as Record
 from clip_geometry.results import Results as Results
 from clip_geometry.results import read_rows as read_rows
 from clip_geometry.results import to_frame as to_frame
-from clip_geometry_experiments.run.runner import run as run
 from clip_geometry.transforms import Affine as Affine
 from clip_geometry.transforms import AllButTheTop as AllButTheTop
 from clip_geometry.transforms import Center as Center

@@ -31,7 +31,7 @@ def shipped() -> dict[str, Any]:
 def all_lists() -> dict[str, Any]:
     """`shipped` and the lists of other packages.
 
-    The entry points of the group `clip_geometry.lists` are functions that return such a mapping without importing torch.
+    The entry points of the group `clip_geometry.lists` are functions that return such a mapping; none imports torch.
     """
     found = {part: dict(lists) for part, lists in shipped().items()}
     for entry in entry_points(group="clip_geometry.lists"):
