@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 import clip_geometry as cg
+from clip_geometry_experiments.run.runner import run
 
 MIXED, ACROSS, WITHIN = "repair_table.r_at_1", "repair_table.cross_r_at_1", "repair_table.neighbors"
 
@@ -15,7 +16,7 @@ MIXED, ACROSS, WITHIN = "repair_table.r_at_1", "repair_table.cross_r_at_1", "rep
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
-    report = cg.run("repairs", {}, runs=parser.parse_args().runs)
+    report = run("repairs", {}, runs=parser.parse_args().runs)
     rows = cg.to_frame(cg.read_rows(report.parent))
     rows = rows[rows["verdict"].notna() & rows["measure"].isin([MIXED, ACROSS, WITHIN])]
     counts = rows.pivot_table(

@@ -1,6 +1,9 @@
 """Shapes and types in geometry's signatures are checked while the tests run; parallel workers share the cores."""
 
 import os
+from pathlib import Path
+
+import pytest
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here and in the processes that tests start
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -10,3 +13,20 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here 
 from jaxtyping import install_import_hook
 
 install_import_hook("clip_geometry.geometry", "beartype.beartype")
+
+
+@pytest.fixture(scope="session")
+def data():
+    """The folder of real data, see docs/data.md."""
+    folder = os.environ.get("CLIP_GEOMETRY_DATA")
+    if not folder:
+        pytest.skip("CLIP_GEOMETRY_DATA is not set; docs/data.md says how to build such a folder")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def coco500(data):
+    import numpy as np
+
+    folder = data / "embeddings" / "coco500-clip-vit-b16"
+    return np.load(folder / "image.npy"), np.load(folder / "text.npy")

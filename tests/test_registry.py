@@ -115,8 +115,8 @@ def test_a_name_with_a_home_is_imported_when_it_is_asked_for(tmp_path, monkeypat
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "__init__.py").write_text("")
     (tmp_path / "kinds.py").write_text(
-        "from clip_geometry.registry import Registry, homes_in\n"
-        "known = Registry('slice', homes=homes_in('slices', without=['kit']))"
+        "from clip_geometry.registry import Registry\n"
+        "known = Registry('slice', homes={name: f'slices.paper.{name}' for name in ('empty', 'shape')})"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     known = importlib.import_module("kinds").known

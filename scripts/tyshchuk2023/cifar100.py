@@ -6,7 +6,7 @@ python scripts/tyshchuk2023/cifar100.py [--model open_clip:ViT-B-32-quickgelu/op
 import argparse
 from pathlib import Path
 
-import clip_geometry as cg
+from clip_geometry_experiments.run.runner import run
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "tyshchuk2023"
 
@@ -24,7 +24,7 @@ def main() -> None:
     solver = {"solver": given.solver} if given.solver else {}
     changes = {"zero_shot": model | pairs, "generalization": model, "linear_probe": model | pairs | solver}
     for name, own in changes.items():
-        print(cg.run(CONFIGS / f"{name}.yaml", own, runs=given.runs))
+        print(run(CONFIGS / f"{name}.yaml", own, runs=given.runs))
 
 
 if __name__ == "__main__":

@@ -233,13 +233,14 @@ class Sums:
     """The values of every row as a query, summed over the splits that it was a query in.
 
     Attributes:
+        asked: (query, number) → the rows that were queries and their values, split by split. An array for all rows of
+            a large index would be a hundred times longer.
         effects: (query, number) → the sum of `Found.effects`, divided by the number of queries.
     """
 
     def __init__(self, index: MixedIndex):
         self.index = index
-        self.totals = {name: {number: np.zeros(len(each)) for number in NUMBERS} for name, each in index.sets.items()}
-        self.counts = {name: {number: np.zeros(len(each)) for number in NUMBERS} for name, each in index.sets.items()}
+        self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
         self.by_split: dict[tuple[str, str], list[float]] = {}  # (query, number) → the mean of each split
         self.effects: dict[tuple[str, str], np.ndarray] = {}
 
@@ -257,22 +258,26 @@ class Sums:
             known = ~np.isnan(values)
             mean = float(values[known].mean()) if known.any() else float("nan")
             self.by_split.setdefault((query, number), []).append(mean)
-            self.totals[query][number][rows[known]] += values[known]
-            self.counts[query][number][rows[known]] += 1
+            self.asked.setdefault((query, number), []).append((rows[known], values[known]))
         for number, each in (effects or {}).items():
             if number in NUMBERS:
                 self.effects[query, number] = self.effects.get((query, number), 0.0) + each
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""
-        counts = self.counts[query][number]
-        return np.divide(self.totals[query][number], counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        n, asked = len(self.index.sets[query]), self.asked.get((query, number))
+        if asked is None:
+            return np.full(n, np.nan)
+        rows, values = (np.concatenate(each) for each in zip(*asked, strict=True))
+        counts = np.bincount(rows, minlength=n)
+        total = np.bincount(rows, values, minlength=n)
+        return np.divide(total, counts, out=np.full(n, np.nan), where=counts > 0)
 
     def left_out(self, query: str, number: str) -> np.ndarray:
         """What the mean rises by at the queries of block a without the items of block b, (G, G); 0 where unknown."""
         blocks = self.index.block_count
         effects = self.effects.get((query, number), np.zeros((blocks, blocks)))
-        return effects / max(1.0, self.counts[query][number].sum())
+        return effects / max(1, sum(len(rows) for rows, _ in self.asked.get((query, number), ())))
 
     def estimates(self, less: "Sums | None" = None) -> dict[str, Estimate]:
         """The mean of each number, or of the paired differences from others, over all queries and by modality."""
@@ -315,8 +320,7 @@ class Sums:
             there = beyond * mean * (1 - mean) / (low * (1 - low))
             values = mean + here * (ours - at) - there * (theirs - before)
             some = ~np.isnan(values)
-            found.totals[query][number] = np.where(some, values, 0.0)
-            found.counts[query][number] = some.astype(float)
+            found.asked[query, number] = [(np.flatnonzero(some), values[some])]
             found.by_split[query, number] = [mean] * len(means)
             if (query, number) in self.effects:
                 change = here * self.left_out(query, number) - there * small.left_out(query, number)

@@ -100,12 +100,13 @@ def run(
         >>> import json, tempfile
         >>> from pathlib import Path
         >>> import clip_geometry as cg
-        >>> config = {"name": "tiny", "experiment": "geometry", "model": "scenes-clip/fresh", "pictures": []}
+        >>> from clip_geometry_experiments.run.runner import run
+        >>> config = {"name": "tiny", "experiment": "geometry", "model": "scenes-clip/fresh", "figures": []}
         >>> config |= {"pairs": {"name": "scenes", "size": 8}, "measures": ["modality_gap"]}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "tiny.yaml")
         ...     _ = path.write_text(json.dumps(config))
-        ...     report = cg.run(path, {}, runs=Path(folder, "runs"), device="cpu")
+        ...     report = run(path, {}, runs=Path(folder, "runs"), device="cpu")
         ...     rows = cg.read_rows(report.parent)
         >>> report.name, rows[0]["measure"]
         ('report.html', 'modality_gap')

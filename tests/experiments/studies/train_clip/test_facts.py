@@ -11,7 +11,7 @@ import pytest
 from clip_geometry_experiments.published import read_recorded
 from clip_geometry_experiments.studies.train_clip.claims import train_clip_findings
 
-FOLDER = Path(__file__).parents[3] / "docs" / "training"
+FOLDER = Path(__file__).parents[4] / "docs" / "training"
 ARMS = ("clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes")
 GAP = {"clip": -0.72, "siglip": -0.34, "fixed_temperature": -0.94, "istar": -0.70, "cosreg": -0.81, "classes": -0.73}
 # of images, of texts

@@ -21,7 +21,7 @@ from clip_geometry_experiments.published import compare
 from clip_geometry_experiments.published.entries import all_entries
 from clip_geometry_experiments.run.runner import plan, resolve, run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 D, CLASSES, N = 512, 100, 600
 SMALL = {"clip_loss", "isotropy", "zero_shot", "generalization", "linear_probe", "geometry", "multilingual"}
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from clip_geometry.display.words import render
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RESULTS = sorted((ROOT / "benchmarks/results").glob("*.json"))
 TEMPLATE = ROOT / "benchmarks/performance.md.j2"
 GPU = json.loads((ROOT / "benchmarks/results/gpu/embed.json").read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.runner import run
 from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_of, letters_of, opened, refusing_injections
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 EVERY = [str(path.relative_to(CONFIGS).with_suffix("")) for path in sorted(CONFIGS.rglob("*.yaml"))]
 SEEN = ["quickstart", "tyshchuk2023/isotropy"]
 # one of each paper, sweeps, and those whose reports are unlike the others

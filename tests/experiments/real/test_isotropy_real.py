@@ -9,7 +9,7 @@ import torch
 from clip_geometry_experiments.report import gallery
 from clip_geometry_experiments.run.runner import RunFolder, plan, resolve
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "tyshchuk2023"
+CONFIGS = Path(__file__).parents[3] / "configs" / "tyshchuk2023"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from clip_geometry_experiments.published.comparing import flat
 from clip_geometry_experiments.published.entries import claims, ledger_file, read_ledger
 from clip_geometry_experiments.published.pages import paper_pages
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MAPS = ("Procrustes", "LSTSQ")
 
 

@@ -10,7 +10,7 @@ import yaml
 import clip_geometry as cg
 from clip_geometry import Embeddings
 
-CONFIG = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+CONFIG = Path(__file__).parents[3] / "configs" / "quickstart.yaml"
 NEAR_TIES = 0.002  # of shares of 250 queries in ten halves: rounding that flips five of 2,500
 
 

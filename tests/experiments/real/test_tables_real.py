@@ -10,7 +10,7 @@ import pytest
 from clip_geometry.results import read_rows
 from clip_geometry_experiments.run.runner import run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs" / "tyshchuk2023"
 
 # (image i1, i2, text i1, i2) as printed in the specification, papers/README A.1; `rows` and random bases are arbitrary

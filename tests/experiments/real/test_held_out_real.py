@@ -14,7 +14,7 @@ from clip_geometry_experiments.kit.stored import RandomSplit
 from clip_geometry_experiments.published import findings
 from clip_geometry_experiments.run.runner import plan, resolve
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")
 

@@ -12,7 +12,7 @@ from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
 from clip_geometry_experiments.studies.repair_table.relations import examined, registered
 from clip_geometry_experiments.studies.repair_table.table import RepairTable, Value, from_compact
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 RECORDS = DOCS / "findings" / "records" / "repairs.jsonl"
 
 

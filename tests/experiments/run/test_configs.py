@@ -9,7 +9,7 @@ from clip_geometry.registry import InputError
 from clip_geometry_experiments.run.config import find_config, shipped_configs
 from clip_geometry_experiments.run.runner import plan, resolve
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 OTHER = ("scripts", "diagnosis", "site")  # folders of scripts that belong to no config
 SCRIPTS = sorted(path for path in (ROOT / "scripts").rglob("*.py") if path.parent.name not in OTHER)

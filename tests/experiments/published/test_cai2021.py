@@ -8,7 +8,7 @@ import yaml
 from clip_geometry_experiments.cai2021.contextual.rows import LIDS, row, size_rows
 from clip_geometry_experiments.published import compare
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "cai2021"
+CONFIGS = Path(__file__).parents[3] / "configs" / "cai2021"
 
 
 def rows_of(model, n, d, layer="mean", dataset="treebank", split="all", options=None, **at):

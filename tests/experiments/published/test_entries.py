@@ -12,7 +12,7 @@ from clip_geometry_experiments.published import entries, findings, papers, publi
 from clip_geometry_experiments.published.comparing import matches
 from clip_geometry_experiments.published.entries import all_entries, has_ledger, ledger_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WITH_LEDGER = [paper for paper in papers() if has_ledger(paper)]
 
 

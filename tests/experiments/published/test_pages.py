@@ -9,7 +9,7 @@ from clip_geometry_experiments.published.claims import VERDICTS
 from clip_geometry_experiments.published.entries import claims, entries, findings
 from clip_geometry_experiments.published.pages import _recorded_text, all_lines, anchor, paper_pages
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORDED = read_recorded(ROOT / "docs/reproduction")
 ARTICLES = read_recorded(ROOT / "docs/findings/records")
 PAGES = paper_pages(RECORDED, ARTICLES)

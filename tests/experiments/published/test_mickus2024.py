@@ -10,7 +10,7 @@ from clip_geometry_experiments.mickus2024.classify.training import Place
 from clip_geometry_experiments.published import compare
 from clip_geometry_experiments.run.runner import plan, resolve
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "mickus2024"
+CONFIGS = Path(__file__).parents[3] / "configs" / "mickus2024"
 
 
 def rows_of(stem, seeds=5, updates=None, model=None, path=None, **changes):

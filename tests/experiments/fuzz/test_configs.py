@@ -10,7 +10,7 @@ from clip_geometry_experiments.run.runner import plan_parts, resolve
 from fuzz.outcome import fuzzed, outcome, sandbox
 from fuzz.strategies import JUNK_JSON, LONG, altered, damaged, often
 
-CONFIGS = {path.name: path.read_text() for path in sorted(Path(__file__).parents[2].glob("configs/**/*.yaml"))}
+CONFIGS = {path.name: path.read_text() for path in sorted(Path(__file__).parents[3].glob("configs/**/*.yaml"))}
 LINES = sorted({line for text in CONFIGS.values() for line in text.splitlines() if not line.startswith("#")})
 LINES += ["seed: !!python/object:os.system x", "a: &a [1, 1]\nb: [*a, *a]", "? [1]\n: 2", "seed: 1\nseed: 2"]
 LINES += [
