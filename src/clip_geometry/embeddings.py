@@ -125,11 +125,10 @@ class LazyRows:
     """A part of ShardedRows: rows that a format's library reads when they are asked for, by a slice or by indices.
 
     Args:
-        opened: Returns a context that gives something to slice, `source[start:stop]`. It is entered for each read, so
-            that no file stays open and the rows can be pickled.
+        opened: Returns a context that gives a function from start and stop to these rows, as a new array. It is entered
+            for each read, so that no file stays open and the rows can be pickled.
         shape: (n, d).
         dtype: In native byte order, of the rows as read.
-        part: The memory map that they are read from, if it is one.
     """
 
     ndim = 2
@@ -137,14 +136,9 @@ class LazyRows:
     NEAR = 64  # rows that are read in vain rather than asking a second time
 
     def __init__(
-        self,
-        opened: Callable[[], AbstractContextManager[Any]],
-        shape: tuple[int, int],
-        dtype: Any,
-        *,
-        part: np.ndarray | None = None,
+        self, opened: Callable[[], AbstractContextManager[Callable[[int, int], Any]]], shape: tuple[int, int], dtype: Any
     ):
-        self.opened, self.shape, self.dtype, self.part = opened, shape, np.dtype(dtype), part
+        self.opened, self.shape, self.dtype = opened, shape, np.dtype(dtype)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -153,18 +147,17 @@ class LazyRows:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
-                with self.opened() as source:
-                    copy = None if self.part is None else True  # pages of a memory map are given back
-                    return np.array(source[start : max(start, stop)], self.dtype, copy=copy)
+                with self.opened() as read:
+                    return np.asarray(read(start, max(start, stop)), self.dtype)
             rows = np.arange(start, stop, step)
         wanted, place = np.unique(rows, return_inverse=True)
         far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
         spans = np.split(wanted, np.flatnonzero(far) + 1)
         found = np.empty((len(wanted), self.shape[1]), self.dtype)
         done = 0
-        with self.opened() as source:
+        with self.opened() as read:
             for span in spans if len(wanted) else ():
-                block = np.asarray(source[int(span[0]) : int(span[-1]) + 1])
+                block = np.asarray(read(int(span[0]), int(span[-1]) + 1))
                 found[done : done + len(span)] = block[span - span[0]]
                 done += len(span)
         return found[place.reshape(-1)]

@@ -5,12 +5,13 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from clip_geometry import reading
 from clip_geometry.embedding.reading import is_store, read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.clip_retrieval import write_clip_retrieval
-from clip_geometry.formats.format import Format, by_suffix, format_of_folder, formats
+from clip_geometry.formats.format import by_suffix, format_of_folder, formats, register
 from clip_geometry.formats.labels import read_labels, with_labels
 from clip_geometry.formats.tables import is_export, write_parquet
 from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, is_rows, modality_of
@@ -31,16 +32,7 @@ __all__ = [
     "with_labels",
 ]
 
-formats.add(
-    "store",
-    Format(
-        title="store of `embed`",
-        holds="modalities, item_id, labels and metadata",
-        streams="memory-mapped",
-        read=read_store,
-        recognizes=is_store,
-    ),
-)
+register("store", read_store, is_store)
 for _module in iter_modules(__path__):
     if not _module.ispkg:  # a format is a module
         import_module(f"{__name__}.{_module.name}")
@@ -132,7 +124,7 @@ def export_clip_retrieval(source: str | Path | Embeddings | Mapping[str, Embeddi
         >>> sorted(path.name for path in folder.rglob("*_0.*"))
         ['img_emb_0.npy', 'metadata_0.parquet', 'text_emb_0.npy']
     """
-    write_clip_retrieval(_sides(source), Path(out))
+    write_clip_retrieval(sets_of(source), Path(out))
     return Path(out)
 
 
@@ -158,7 +150,7 @@ def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], o
         >>> read_any("image.parquet")["image"].labels.tolist()
         ['cat', 'dog']
     """
-    sides, out = _sides(source), Path(out)
+    sides, out = sets_of(source), Path(out)
     if out.suffix == ".parquet":
         if len(sides) != 1:
             raise InputError(f"{out} is one file and there are {len(sides)} sides; give a folder")
@@ -307,7 +299,9 @@ def _as(side: Embeddings, modality: str) -> Embeddings:
     return side if side.modality == modality else replace(side, modality=modality)
 
 
-def _sides(source: str | Path | Embeddings | Mapping[str, Embeddings]) -> Mapping[str, Embeddings]:
-    if isinstance(source, Embeddings):
-        return {source.modality: source}
-    return read_any(source) if isinstance(source, str | Path) else source
+def sets_of(source: Any) -> Mapping[str, Embeddings]:
+    """Return embeddings or arrays, one set or one per modality, or those at a path, by modality."""
+    if isinstance(source, str | Path):
+        return read_any(source)
+    given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
+    return {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}

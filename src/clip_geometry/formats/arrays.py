@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, LazyRows, in_memory_or_lazy
-from clip_geometry.formats.tables import Facts, sides_of_columns, take_ids
+from clip_geometry.formats.tables import sides_of_columns
 from clip_geometry.formats.vectors import KINDS, LABEL_NAMES, check_vectors, is_rows, sides_by_name
 from clip_geometry.progress import note
 from clip_geometry.reading import require_memory
@@ -19,12 +19,11 @@ from clip_geometry.registry import InputError, listed, shown
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file; `opened` is a context that gives what slices are read from, `mapped` the memory map of it."""
+    """An array in a file; `opened` as in `LazyRows`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    opened: Callable[[], AbstractContextManager[Any]]
-    mapped: np.ndarray | None = None
+    opened: Callable[[], AbstractContextManager[Callable[[int, int], Any]]]
 
     @property
     def ndim(self) -> int:
@@ -33,15 +32,13 @@ class Stored:
     def rows(self, source: str) -> Any:
         (n, d), native = self.shape, self.dtype.newbyteorder("=")
         check_vectors(np.broadcast_to(np.zeros((), native), self.shape), source)
-        if self.mapped is not None and self.dtype.isnative:
-            return self.mapped
         require_memory(d * min(n, LazyRows.SPAN) * self.dtype.itemsize, source)
         return in_memory_or_lazy([LazyRows(self.opened, (n, d), native)])
 
     def column(self, source: str) -> np.ndarray:
         require_memory(math.prod(self.shape) * self.dtype.itemsize, source)
-        with self.opened() as opened:
-            values = np.asarray(opened[:])
+        with self.opened() as read:
+            values = np.asarray(read(0, self.shape[0]))
         if values.dtype.kind not in "SOTU":
             return values
         texts = [each.decode() if isinstance(each, bytes) else each for each in values.ravel().tolist()]
@@ -72,16 +69,13 @@ def sides_of_arrays(arrays: Mapping[str, Stored], path: Path) -> dict[str, Embed
     for modality, called in sides_by_name(by_called, path, "arrays of rows").items():
         name = by_called[called]
         vectors = rows[name].rows(f"{shown(path)}, array {shown(name)},")
-        group = name.rpartition("/")[0]
-        near = {other.rpartition("/")[2]: other for other in arrays if other.rpartition("/")[0] == group}
-        beside = {
-            column: arrays[other]
-            for column, other in near.items()
-            if other not in rows and arrays[other].ndim and arrays[other].shape[0] == len(vectors)
-        }
-        left -= {near[column] for column in beside}
-        columns = {column: each.column(f"{shown(path)}, array {shown(column)},") for column, each in beside.items()}
-        sides |= sides_of_columns({modality: vectors}, take_ids(columns), Facts(), path)
+        columns = {}
+        for other in arrays.keys() - rows.keys():
+            group, _, column = other.rpartition("/")
+            if group == name.rpartition("/")[0] and arrays[other].shape[:1] == (len(vectors),):
+                columns[column] = arrays[other].column(f"{shown(path)}, array {shown(other)},")
+                left.discard(other)
+        sides |= sides_of_columns({modality: vectors}, dict(sorted(columns.items())), path, ids=True)
     if labels := [name for name in left if name.rpartition("/")[2].casefold() in LABEL_NAMES]:
         counts = " and ".join(str(len(side)) for side in sides.values())
         raise InputError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from clip_geometry.embeddings import ChosenRows, Embeddings, joined, pair
 from clip_geometry.files import parquet_bytes, write_atomically
-from clip_geometry.formats.format import Format, formats
+from clip_geometry.formats.format import register
 from clip_geometry.formats.tables import arrow_column, columns_of
 from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, write_rows
 from clip_geometry.modalities import modality_name
@@ -172,13 +172,4 @@ def aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
     return found
 
 
-formats.add(
-    "clip-retrieval",
-    Format(
-        title="clip-retrieval",
-        holds="img_emb/, text_emb/ and others are modalities; the columns of metadata/ belong to every one",
-        streams="memory-mapped",
-        read=read_clip_retrieval,
-        recognizes=lambda folder: bool(_folders(folder)),
-    ),
-)
+register("clip-retrieval", read_clip_retrieval, lambda folder: bool(_folders(folder)))

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic takes the standard one from 
 from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically, writing
-from clip_geometry.formats.format import Format, formats
+from clip_geometry.formats.format import register
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 
@@ -124,10 +124,13 @@ def write_npy(embeddings: Embeddings, path: Path) -> None:
     write_atomically(_origin_beside(path), f"{json.dumps(origin, indent=1, default=str)}\n".encode())
 
 
+def dtype_of(embeddings: Embeddings) -> np.dtype:
+    return np.dtype(str(embeddings.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
+
+
 def write_rows(embeddings: Embeddings, path: Path) -> None:
     """Write the rows alone, in blocks."""
-    dtype = np.dtype(str(embeddings.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
-    header = {"descr": dtype.str, "fortran_order": False, "shape": (len(embeddings), embeddings.dim)}
+    header = {"descr": dtype_of(embeddings).str, "fortran_order": False, "shape": (len(embeddings), embeddings.dim)}
     with writing(path) as file:
         np.lib.format.write_array_header_1_0(file, header)  # pyright: ignore[reportArgumentType]
         for start in range(0, len(embeddings), GROUP):
@@ -208,11 +211,5 @@ def _from_tensors(tensors: Mapping[str, Any], path: Path) -> dict[str, Embedding
     return from_arrays(arrays, path, dtypes)
 
 
-for name, suffix, title, holds, streams, read in (
-    ("npy", ".npy", "NumPy", "one array", "memory-mapped", read_npy),
-    ("npz", ".npz", "NumPy archive", 'arrays of rows by modality, and "labels"', "", read_npz),
-    ("safetensors", ".safetensors", "safetensors", 'tensors of rows by modality, and "labels"', "", read_safetensors),
-    ("pt", ".pt", "PyTorch", 'a tensor, or a dict of tensors by modality, and "labels"', "memory-mapped", read_pt),
-):
-    limits = "weights_only: nothing that is pickled beside tensors and plain values is loaded" if name == "pt" else ""
-    formats.add(name, Format(title, holds, streams, read, (suffix,), limits=limits))
+for name, read in (("npy", read_npy), ("npz", read_npz), ("safetensors", read_safetensors), ("pt", read_pt)):
+    register(name, read)
