@@ -121,12 +121,15 @@ class ShardedRows:
         return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
 
 
+Reader = Callable[[int, int], Any]  # (start, stop) → rows, a new array
+
+
 class LazyRows:
     """A part of ShardedRows: rows that a format's library reads when they are asked for, by a slice or by indices.
 
     Args:
-        opened: Returns a context that gives a function from start and stop to these rows, as a new array. It is entered
-            for each read, so that no file stays open and the rows can be pickled.
+        opened: Returns a context that gives a Reader. It is entered for each read, so that no file stays open and the
+            rows can be pickled.
         shape: (n, d).
         dtype: In native byte order, of the rows as read.
     """
@@ -135,9 +138,7 @@ class LazyRows:
     SPAN = 4096  # rows that indices read in one go, at most
     NEAR = 64  # rows that are read in vain rather than asking a second time
 
-    def __init__(
-        self, opened: Callable[[], AbstractContextManager[Callable[[int, int], Any]]], shape: tuple[int, int], dtype: Any
-    ):
+    def __init__(self, opened: Callable[[], AbstractContextManager[Reader]], shape: tuple[int, int], dtype: Any):
         self.opened, self.shape, self.dtype = opened, shape, np.dtype(dtype)
 
     def __len__(self) -> int:
@@ -146,9 +147,12 @@ class LazyRows:
     def __getitem__(self, rows: Any) -> np.ndarray:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
-            if step == 1:
+            if step == 1 and start < stop:
                 with self.opened() as read:
-                    return np.asarray(read(start, max(start, stop)), self.dtype)
+                    found = np.asarray(read(start, stop), self.dtype)
+                if found.shape != (stop - start, self.shape[1]):
+                    raise InputError(f"rows {start} to {stop} of a file have the shape {found.shape}; it has changed")
+                return found
             rows = np.arange(start, stop, step)
         wanted, place = np.unique(rows, return_inverse=True)
         far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)

@@ -16,7 +16,6 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
@@ -122,6 +121,13 @@ def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MA
     return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
 
 
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"a number of {len(digits)} digits")
+    return number
+
+
 def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
     """Parses JSON and checks the value against `schema`.
 
@@ -139,7 +145,7 @@ def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = "
         text = text if isinstance(text, str) else text.decode()
         values = from_json(text, allow_inf_nan=False)
         if re.search(r"[0-9]{301}", text):  # the check of every integer makes reading five times slower
-            json.loads(text, parse_int=_whole)
+            json.loads(text, parse_int=_finite)
     except ValueError as error:
         raise InputError(f"{source} is no readable JSON ({first_line(error)}){hint}") from None
     return values if schema is None else checked(values, source, schema, hint)

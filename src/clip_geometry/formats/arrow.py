@@ -52,7 +52,7 @@ def _mapped_batches(path: Path) -> "tuple[np.ndarray, list[pa.RecordBatch]]":
     """Return the bytes of a file, and its batches, which lie in them unless they are compressed."""
     import pyarrow as pa
 
-    mapped, decoded = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r"), 0
+    mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
     with reading_with(path, path.suffix):
         source = pa.py_buffer(mapped)
         is_file = mapped[:6].tobytes() == b"ARROW1"

@@ -1,14 +1,14 @@
 """FAISS: indexes that keep the rows themselves (flat, IVF-flat, HNSW-flat), and the folders that `ship` writes."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import ChosenRows, Embeddings, LazyRows, ShardedRows, in_memory_or_lazy
+from clip_geometry.embeddings import ChosenRows, LazyRows, Reader, ShardedRows, in_memory_or_lazy
 from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.formats.tables import columns_of, sides_of_columns
 from clip_geometry.formats.vectors import UNNAMED
@@ -81,7 +81,7 @@ def _flat(index: Any, path: Path) -> Any:
 
 
 @contextmanager
-def _opened_rows(path: Path) -> Iterator[Callable[[int, int], np.ndarray]]:
+def _opened_rows(path: Path) -> Iterator[Reader]:
     import faiss
 
     with _opened(path) as (_, index):

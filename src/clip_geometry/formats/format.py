@@ -41,7 +41,7 @@ class Format:
 
 
 formats: Registry[Format] = Registry("format", "clip-geometry list formats")
-_catalog = yaml.safe_load((files(__package__) / "catalog.yaml").read_text(encoding="utf-8"))
+_catalog = yaml.safe_load((files("clip_geometry.formats") / "catalog.yaml").read_text(encoding="utf-8"))
 
 
 def register(name: str, read: Callable[[Path], Sides], recognizes: Callable[[Path], bool] | None = None) -> None:
@@ -52,10 +52,6 @@ def register(name: str, read: Callable[[Path], Sides], recognizes: Callable[[Pat
 def by_suffix() -> Mapping[str, Format]:
     """Suffix → format."""
     return {suffix: each for each in formats.values() for suffix in each.suffixes}
-
-
-def format_of_folder(folder: Path) -> Format | None:
-    return next((each for each in formats.values() if each.recognizes and each.recognizes(folder)), None)
 
 
 @contextmanager

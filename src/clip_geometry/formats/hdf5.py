@@ -2,11 +2,14 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from clip_geometry.embeddings import Reader
 from clip_geometry.formats.arrays import Stored, sides_of_arrays
 from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.paths import existing_file
@@ -41,11 +44,13 @@ def _stored(array: Any, name: str, path: Path) -> Stored:
     written = array.id.get_num_chunks() if array.chunks else array.id.get_storage_size()
     if array.external or array.is_virtual or (array.size and written < expected):  # HDF5 would give zeros
         raise InputError(f"{shown(path)} does not hold all values of {shown(name)}: copy it with h5repack")
-    return Stored(array.shape, array.dtype, functools.partial(_reader, path, name))
+    is_text = (array.dtype.metadata or {}).get("vlen") in (str, bytes)  # other objects are references and ragged arrays
+    dtype = np.dtype("V") if array.dtype.kind == "O" and not is_text else array.dtype
+    return Stored(array.shape, dtype, functools.partial(_reader, path, name))
 
 
 @contextmanager
-def _reader(path: Path, name: str) -> Iterator[Callable[[int, int], Any]]:
+def _reader(path: Path, name: str) -> Iterator[Reader]:
     with _opened(path) as (_, file):
         array = file[name].asstr(errors="replace") if file[name].dtype.kind == "O" else file[name]
         yield lambda start, stop: array[start:stop]

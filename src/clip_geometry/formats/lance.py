@@ -2,39 +2,22 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.embeddings import LazyRows, in_memory_or_lazy
+from clip_geometry.embeddings import LazyRows, Reader, in_memory_or_lazy
 from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.formats.tables import plain_columns, rows_of_lists, sides_of_table, vector_columns
-from clip_geometry.formats.vectors import UNNAMED, modality_of
+from clip_geometry.formats.vectors import modality_of
 from clip_geometry.reading import require_memory
-from clip_geometry.registry import InputError, library, listed, shown
+from clip_geometry.registry import library, shown
 
 
 def read_lance(path: Path) -> Sides:
-    """Read the latest version of a table: vector columns, item_id (or id), label, modality and plain columns.
-
-    Of a database with one table, or with tables that are called after modalities, read these.
-    """
-    tables = [path] if path.suffix.lower() == ".lance" else sorted(path.glob("*.lance"))
-    if len(tables) > 1 and not all(modality_of(table.stem) for table in tables):
-        raise InputError(f"{shown(path)} has the tables {listed(each.name for each in tables)}: give one of them")
-    found: Sides = {}
-    for table in tables:
-        for name, side in _read_table(table).items():
-            modality = name or modality_of(table.stem) or UNNAMED
-            if modality in found:
-                raise InputError(f"{shown(path)} has two tables of {modality} rows; give one of them")
-            found[modality] = replace(side, modality=modality)
-    return found
-
-
-def _read_table(path: Path) -> Sides:
+    """Read the latest version of a table: vector columns, item_id (or id), label, modality and plain columns."""
+    path = path if path.suffix.lower() == ".lance" else next(path.glob("*.lance"))
     with reading_with(path, "LanceDB"):
         table = _table(path)
         n, plain, vectors = table.count_rows(), plain_columns(table.schema, path), {}
@@ -43,7 +26,8 @@ def _read_table(path: Path) -> Sides:
             require_memory(min(n, LazyRows.SPAN) * first.shape[1] * first.itemsize, f"{shown(path)}, column {name},")
             opened = functools.partial(_opened, path, table.version, name)
             vectors[name] = in_memory_or_lazy([LazyRows(opened, (n, first.shape[1]), first.dtype)])
-        return sides_of_table(vectors, _read(table, plain, 0, n), path, ids=True)
+        beside = _read(table, plain, 0, n) if plain else table.schema.empty_table().select([])
+        return sides_of_table(vectors, beside, path, ids=True)
 
 
 def _table(path: Path, version: int | None = None) -> Any:
@@ -58,14 +42,15 @@ def _read(table: Any, columns: list[str], start: int, stop: int) -> Any:
 
 
 @contextmanager
-def _opened(path: Path, version: int, name: str) -> Iterator[Callable[[int, int], Any]]:
+def _opened(path: Path, version: int, name: str) -> Iterator[Reader]:
     with reading_with(path, "LanceDB"):
         table = _table(path, version)
         yield lambda start, stop: rows_of_lists(_read(table, [name], start, stop).column(name), shown(path))
 
 
 def is_lance(folder: Path) -> bool:
-    return folder.suffix.lower() == ".lance" or any(folder.glob("*.lance"))
+    """Whether a folder is a table, or a database of one. Of others, the tables called after modalities are read."""
+    return folder.suffix.lower() == ".lance" or [modality_of(each.stem) for each in folder.glob("*.lance")] == [None]
 
 
 register("lance", read_lance, is_lance)

@@ -115,7 +115,9 @@ def columns_of(table: "pa.Table") -> dict[str, np.ndarray]:
     return columns
 
 
-def sides_of_table(vectors: Mapping[str, Any], beside: "pa.Table", path: Path, *, ids: bool = False) -> dict[str, Embeddings]:
+def sides_of_table(
+    vectors: Mapping[str, Any], beside: "pa.Table", path: Path, *, ids: bool = False
+) -> dict[str, Embeddings]:
     """Return the sides of vector columns by their names, with what an export has written in the table beside.
 
     ids: take the column `id` for item_id where there is none.
@@ -144,7 +146,7 @@ def sides_of_columns(
         columns = {"item_id": columns.pop("id"), **columns}
     of_row = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
     item_id = columns.pop("item_id", None)
-    label = next((name for name in LABEL_NAMES if name in columns), None)
+    label = next((name for name in columns if name.casefold() in LABEL_NAMES), None)
     labels = None if label is None else columns.pop(label)
     sides = {
         modality: Embeddings(

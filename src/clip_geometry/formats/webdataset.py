@@ -1,4 +1,4 @@
-"""webdataset shards of vectors: tars of KEY.npy, or KEY.image.npy and KEY.text.npy, with .json, .txt and .cls beside."""
+"""webdataset shards of vectors: tars of KEY.npy, or KEY.image.npy and KEY.text.npy, with KEY.json, .txt and .cls."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from clip_geometry.formats.tables import sides_of_columns
 from clip_geometry.formats.vectors import check_vectors, modality_of, sides_by_name
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import parse_json, parse_npy, require_memory
-from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.registry import InputError, shown
 
 
 def read_webdataset(path: Path) -> Sides:
@@ -21,6 +21,8 @@ def read_webdataset(path: Path) -> Sides:
 
     A .txt is the column text, a .cls the label, and the keys of a .json are columns.
     """
+    import pandas as pd
+
     shards = sorted(path.glob("*.tar")) if path.is_dir() else [existing_file(path, "a tar of vectors")]
     require_memory(sum(shard.stat().st_size for shard in shards), shown(path))
     found = [(shard, key, members) for shard in shards for key, members in samples(shard)]
@@ -32,44 +34,29 @@ def read_webdataset(path: Path) -> Sides:
     for modality, kind in sides_by_name(kinds, path, "kinds of vectors").items():
         name = f"{kind}.npy".removeprefix(".")
         chosen = [k for k, (*_, members) in enumerate(found) if name in members]
-        rows = _rows([found[k][2][name] for k in chosen])
-        beside = [_columns(found[k][2]) | {"key": ids[k]} for k in chosen]
-        columns = {}
-        for column in dict.fromkeys(column for each in beside for column in each):
-            columns[column] = _column([each.get(column) for each in beside])
-        if "item_id" not in columns:
-            columns["item_id"] = columns.pop("key")
-        sides |= sides_of_columns({modality: rows}, columns, path)
+        rows = _rows([found[k][2][name] for k in chosen], f"{shown(path)}: the files {name}")
+        beside = pd.DataFrame([{"key": ids[k]} | _columns(found[k][2]) for k in chosen])
+        beside = beside if "item_id" in beside else beside.rename(columns={"key": "item_id"})
+        sides |= sides_of_columns({modality: rows}, {str(name): each.to_numpy() for name, each in beside.items()}, path)
     return sides
 
 
-def _rows(members: list[Member]) -> np.ndarray:
-    rows = [parse_npy(member.read(member.size), member.source) for member in members]
-    kinds = {f"{row.dtype}{list(row.shape)}": k for k, row in reversed([*enumerate(rows)])}
-    last = members[max(kinds.values())]
-    if len(kinds) > 1 or rows[0].shape not in ((rows[0].size,), (1, rows[0].size)):
-        raise InputError(f"{last.source} is one of {listed(kinds)}; expected vectors of one shape, (d,) or (1, d)")
-    return check_vectors(np.reshape(rows, (len(rows), -1)), last.source)
+def _rows(members: list[Member], source: str) -> np.ndarray:
+    rows = [np.atleast_2d(parse_npy(member.read(member.size), member.source)) for member in members]
+    if len({(row.shape, row.dtype) for row in rows}) > 1 or len(rows[0]) != 1:
+        raise InputError(f"{source} are no vectors of one length and type, (d,) or (1, d)")
+    return check_vectors(np.concatenate(rows), source)
 
 
 def _columns(members: dict[str, Member]) -> dict[str, Any]:
     """Return what is beside a vector."""
-    found: dict[str, Any] = {}
-    if "json" in members:
-        values = parse_json(members["json"].text(), members["json"].source)
-        found |= values if isinstance(values, dict) else {"json": values}
+    found = parse_json(members["json"].text(), members["json"].source, dict[str, Any]) if "json" in members else {}
     if "txt" in members:
         found["text"] = members["txt"].text()
     if "cls" in members:
         label = members["cls"].text().strip()
         found["label"] = int(label) if re.fullmatch(INTEGER, label) else label
     return found
-
-
-def _column(values: list[Any]) -> np.ndarray:
-    """Return numbers where all values are, and objects elsewhere."""
-    numbers = {type(value) for value in values} in ({int}, {float}, {bool}, {int, float})
-    return np.array(values) if numbers else np.fromiter(values, object, len(values))
 
 
 def is_webdataset(folder: Path) -> bool:

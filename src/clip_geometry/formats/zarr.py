@@ -19,14 +19,16 @@ from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.reading import damaged, parse_json, read_bytes, require_memory
 from clip_geometry.registry import InputError, library, shown
 
-CODECS = "bytes transpose vlen-utf8 vlen-bytes endian blosc zstd gzip zlib bz2 lzma lz4 crc32c crc32 adler32 fletcher32 "
-CODECS += "shuffle delta bitround fixedscaleoffset astype quantize packbits"
+CODECS = "bytes endian transpose shuffle vlen-utf8 vlen-bytes blosc zstd gzip zlib bz2 lzma lz4 crc32c crc32 adler32"
+CODECS += " fletcher32 delta bitround fixedscaleoffset astype quantize packbits"
+META = ("zarr.json", ".zarray", ".zgroup")
 
 
 def read_zarr(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
+    library("zarr", "zarr", shown(path))
     arrays = {}
-    for file in sorted(each for each in path.rglob("*") if each.name in ("zarr.json", ".zarray")):
+    for file in sorted(each for each in path.rglob("*") if each.name in META[:2]):
         described = parse_json(read_bytes(file, "the description of an array"), shown(file), dict[str, Any])
         if "shape" in described:  # otherwise it describes a group
             with reading_with(path, "zarr"):
@@ -35,13 +37,14 @@ def read_zarr(path: Path) -> Sides:
 
 
 def _stored(file: Path, described: dict[str, Any]) -> Stored:
+    import zarr
+
     codecs = [*(described.get("filters") or ()), described.get("compressor"), *(described.get("codecs") or ())]
     names = [each.get("id", each.get("name")) if isinstance(each, dict) else each for each in codecs if each]
     names = [str(each).removeprefix("numcodecs.") for each in names]
     if refused := [each for each in names if each not in CODECS.split()] or [*({"blosc"} & {*names[:-1]})]:
         raise InputError(f"{shown(file)} asks for the codec {shown(refused[0])}, which is not read there: use another")
-    version = 3 if file.name == "zarr.json" else 2
-    array = library("zarr", "zarr", shown(file)).open_array(file.parent, mode="r", zarr_format=version)
+    array: Any = zarr.open_array(file.parent, mode="r", zarr_format=3 if file.name == "zarr.json" else 2)
     size = math.prod(array.chunks) * array.dtype.itemsize
     require_memory(size, f"a chunk of {shown(file.parent)}")
     if array.nchunks_initialized < array.nchunks:  # zarr would give the fill value
@@ -59,7 +62,7 @@ def _read(file: Path, array: Any, start: int, stop: int) -> Any:
 
 
 def is_zarr(folder: Path) -> bool:
-    return folder.suffix.lower() == ".zarr" or any((folder / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+    return folder.suffix.lower() == ".zarr" or any((folder / name).is_file() for name in META)
 
 
 register("zarr", read_zarr, is_zarr)
