@@ -19,15 +19,17 @@ from clip_geometry.registry import InputError, library, shown
 def read_hdf5(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
     with _opened(existing_file(path, "a file of embeddings")) as (h5py, file):
-        groups, seen, arrays = [("", file)], set(), {}  # groups may contain each other
+        groups, seen, arrays = [("", file)], set(), {}
         for above, group in groups:
-            hard = [f"{above}{name}" for name in group if isinstance(group.get(name, getlink=True), h5py.HardLink)]
-            for name, found in ((name, file[name]) for name in hard):
-                if isinstance(found, h5py.Group) and found not in seen:
-                    groups.append((f"{name}/", found))
-                elif isinstance(found, h5py.Dataset) and found.shape is not None and found not in seen:
-                    arrays[name] = _stored(found, name, path)
+            for name in (name for name in group if isinstance(group.get(name, getlink=True), h5py.HardLink)):
+                found = group[name]
+                if found in seen:  # groups may contain each other
+                    continue
                 seen.add(found)
+                if isinstance(found, h5py.Group):
+                    groups.append((f"{above}{name}/", found))
+                elif isinstance(found, h5py.Dataset) and found.shape is not None:
+                    arrays[f"{above}{name}"] = _stored(found, f"{above}{name}", path)
         return sides_of_arrays(arrays, path)
 
 
