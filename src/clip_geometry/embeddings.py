@@ -121,30 +121,25 @@ class ShardedRows:
         return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
 
 
+Reader = Callable[[int, int], Any]  # (start, stop) → rows, a new array
+
+
 class LazyRows:
     """A part of ShardedRows: rows that a format's library reads when they are asked for, by a slice or by indices.
 
     Args:
-        opened: Returns a context that gives something to slice, `source[start:stop]`. It is entered for each read, so
-            that no file stays open and the rows can be pickled.
+        opened: Returns a context that gives a Reader. It is entered for each read, so that no file stays open and the
+            rows can be pickled.
         shape: (n, d).
         dtype: In native byte order, of the rows as read.
-        part: The memory map that they are read from, if it is one.
     """
 
     ndim = 2
     SPAN = 4096  # rows that indices read in one go, at most
     NEAR = 64  # rows that are read in vain rather than asking a second time
 
-    def __init__(
-        self,
-        opened: Callable[[], AbstractContextManager[Any]],
-        shape: tuple[int, int],
-        dtype: Any,
-        *,
-        part: np.ndarray | None = None,
-    ):
-        self.opened, self.shape, self.dtype, self.part = opened, shape, np.dtype(dtype), part
+    def __init__(self, opened: Callable[[], AbstractContextManager[Reader]], shape: tuple[int, int], dtype: Any):
+        self.opened, self.shape, self.dtype = opened, shape, np.dtype(dtype)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -152,19 +147,21 @@ class LazyRows:
     def __getitem__(self, rows: Any) -> np.ndarray:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
-            if step == 1:
-                with self.opened() as source:
-                    copy = None if self.part is None else True  # pages of a memory map are given back
-                    return np.array(source[start : max(start, stop)], self.dtype, copy=copy)
+            if step == 1 and start < stop:
+                with self.opened() as read:
+                    found = np.asarray(read(start, stop), self.dtype)
+                if found.shape != (stop - start, self.shape[1]):
+                    raise InputError(f"rows {start} to {stop} of a file have the shape {found.shape}; it has changed")
+                return found
             rows = np.arange(start, stop, step)
         wanted, place = np.unique(rows, return_inverse=True)
         far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
         spans = np.split(wanted, np.flatnonzero(far) + 1)
         found = np.empty((len(wanted), self.shape[1]), self.dtype)
         done = 0
-        with self.opened() as source:
+        with self.opened() as read:
             for span in spans if len(wanted) else ():
-                block = np.asarray(source[int(span[0]) : int(span[-1]) + 1])
+                block = np.asarray(read(int(span[0]), int(span[-1]) + 1))
                 found[done : done + len(span)] = block[span - span[0]]
                 done += len(span)
         return found[place.reshape(-1)]

@@ -6,10 +6,8 @@ type that pydantic's TypeAdapter takes; values are checked against it once, when
 """
 
 import functools
-import gc
 import gzip
 import io
-import itertools
 import json
 import math
 import os
@@ -18,7 +16,6 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
@@ -26,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from clip_geometry import memory
 from clip_geometry.paths import existing_file
@@ -44,7 +42,7 @@ class Schema(BaseModel):
 MAX_TEXT = 2**30  # bytes of a text that is parsed as a whole
 MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
 MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
-DEPTH = 100  # nested lists and objects; Python's parsers take a stack frame per level
+DEPTH = 100  # nested lists and objects of YAML, whose parser takes stack frames per level; JSON's refuses more than 201
 
 
 def first_line(error: BaseException) -> str:
@@ -123,25 +121,13 @@ def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MA
     return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Leaves garbage alone: the collector would visit every value of a large JSON again and again, and none is any."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"a number of {len(digits)} digits")
+    return number
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > 300:
-        raise ValueError(f"a number of {len(digits)} digits")  # no float holds it
-    return int(digits)
-
-
-@_uncollected()
 def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
     """Parses JSON and checks the value against `schema`.
 
@@ -155,28 +141,13 @@ def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = "
         InputError: Bad syntax, NaN, infinity, deep nesting, numbers of thousands of digits, text that is not Unicode,
             or values that do not match the schema.
     """
-
-    def refuse(name: str) -> None:
-        raise ValueError(f"{name} is no JSON number")
-
     try:
         text = text if isinstance(text, str) else text.decode()
-        long = re.search(r"[0-9]{301}", text) is not None  # the check of every integer makes reading five times slower
-        values = json.loads(text, parse_constant=refuse, parse_int=_whole if long else None)
-        if "\\ud" in text.lower():  # half a character, which no file can hold
-            json.dumps(values, ensure_ascii=False).encode()
-    except RecursionError:
-        raise InputError(f"{source} is nested too deeply to be read, more than {DEPTH} levels{hint}") from None
+        values = from_json(text, allow_inf_nan=False)
+        if re.search(r"[0-9]{301}", text):  # the check of every integer makes reading five times slower
+            json.loads(text, parse_int=_finite)
     except ValueError as error:
         raise InputError(f"{source} is no readable JSON ({first_line(error)}){hint}") from None
-    level = [values]
-    for _ in range(DEPTH):
-        nested = [
-            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
-        ]
-        level = list(itertools.chain.from_iterable(nested))
-    if level:
-        raise InputError(f"{source} is nested too deeply, more than {DEPTH} levels{hint}")
     return values if schema is None else checked(values, source, schema, hint)
 
 
@@ -338,6 +309,14 @@ def npy_header(file: Any, source: Any, size: int) -> tuple[tuple[int, ...], np.d
     return shape, dtype
 
 
+def parse_npy(content: bytes, source: str) -> np.ndarray:
+    """The array of a .npy file of this content; `source` names it in errors."""
+    file = io.BytesIO(content)
+    npy_header(file, source, len(content))
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEADER)
+
+
 def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, np.ndarray]:
     """Reads the arrays of a .npz archive by name."""
     path = existing_file(path, what)
@@ -352,12 +331,8 @@ def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, 
                 name = entry.filename.removesuffix(".npy")
                 if name in arrays:
                     raise InputError(f"{shown(path)} has the array {shown(name)} twice; keep one")
-                source = f"{shown(path)}, array {shown(name)},"
                 with archive.open(entry) as file:
-                    content = io.BytesIO(file.read(entry.file_size + 1))
-                npy_header(content, source, len(content.getbuffer()))
-                content.seek(0)
-                arrays[name] = np.lib.format.read_array(content, allow_pickle=False, max_header_size=_HEADER)
+                    arrays[name] = parse_npy(file.read(entry.file_size + 1), f"{shown(path)}, array {shown(name)},")
     except _ZIP_ERRORS as error:
         raise error if isinstance(error, InputError) else damaged(path, ".npz", error) from None
     return arrays
@@ -437,25 +412,6 @@ def decoded_size(table: "pa.Table") -> int:
         return texts(array.flatten()) if types.is_nested(array.type) and not types.is_union(array.type) else 0
 
     return table.nbytes + sum(texts(chunk) for column in table.columns for chunk in column.chunks)
-
-
-def read_arrow_table(path: str | Path, what: str = "a table") -> "pa.Table":
-    """Reads the table of a file in Arrow's IPC format: .feather, .arrow, or a stream of record batches."""
-    import pyarrow as pa
-
-    path = existing_file(path, what)
-    try:
-        require_memory(path.stat().st_size, shown(path))
-        with pa.OSFile(os.fsencode(path)) as source:
-            magic = bytes(source.read(6))
-            source.seek(0)
-            with (pa.ipc.open_file if magic == b"ARROW1" else pa.ipc.open_stream)(source) as reader:
-                table = reader.read_all()
-        table.validate(full=True)
-        require_memory(decoded_size(table), f"{shown(path)}, decoded,")
-    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
-        raise error if isinstance(error, InputError) else damaged(path, path.suffix, error) from None
-    return _distinct_columns(table, path)
 
 
 def _distinct_columns(table: "pa.Table", path: Path) -> "pa.Table":

@@ -189,7 +189,7 @@ def test_labels_and_class_prompts(tmp_path):
     (tmp_path / "classnames.txt").write_text("cat\ndog\n")
     assert load(tmp_path / "test").revision != before
     write_tar(tmp_path / "bad.tar", a_png=b"x", a_cls=b"two")
-    with pytest.raises(InputError, match=r"'a\.cls' in .* is b'two'; the number of a class was expected"):
+    with pytest.raises(InputError, match=r"'a\.cls' in .* is 'two'; the number of a class was expected"):
         load(tmp_path / "bad.tar")
     with pytest.raises(InputError, match=r"needs labels \(\.cls\) and their names in classnames\.txt"):
         load(write_tar(tmp_path / "n.tar", a_png=b"x"), prompt="a {}")
@@ -303,8 +303,7 @@ def test_a_shard_that_became_shorter_after_it_was_read(shards):
     cut(shards / "000002.tar", 600)
     with pytest.raises(OSError, match=r"000002\.tar ends within it"):
         dataset.image.load(9)
-    with pytest.raises(InputError, match=r"a caption in .*000002\.tar cannot be read"):
-        dataset.text.load(9)
+    assert dataset.text.load(9) == "caption 9"
 
 
 def header(name, size=0, kind=tarfile.REGTYPE):
@@ -376,7 +375,7 @@ def test_compressed_and_missing_shards_are_refused(tmp_path, shards):
         load(tmp_path)  # rather than leave it out
     with pytest.raises(InputError, match=r"000003\.tar does not exist; a shard of webdataset \(\.tar\) was expected"):
         load(shards / "{000000..000003}.tar")
-    with pytest.raises(InputError, match="stands for 1000001000000 shards; at most 1000000 were expected"):
+    with pytest.raises(InputError, match="stands for too many shards; at most 100000 were expected"):
         load(tmp_path / "{0..1000000}-{0..999999}.tar")
     with pytest.raises(InputError, match=r"holds no \.tar"):
         (tmp_path / "empty").mkdir()

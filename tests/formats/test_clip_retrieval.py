@@ -81,9 +81,9 @@ def _truncated(folder):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_other_width, r"img_emb_1\.npy has 5 columns and img_emb_0\.npy 4; all shards"),
-        (_short_metadata, r"metadata_1\.parquet has 1 rows and shard 1 of img_emb 3"),
-        (_no_metadata, "has shard 1 of img_emb but not of metadata"),
+        (_other_width, r"img_emb_1\.npy has 5 columns and the shard before it 4"),
+        (_short_metadata, r"img_emb_1\.npy has 3 rows and its metadata 1"),
+        (_no_metadata, "metadata lacks shard 1, which another folder has"),
         (_twice, r"text_emb_1\.npy and text_emb_01\.npy are the same shard twice"),
         (_no_shards, r"has no shards such as img_emb/img_emb_0\.npy"),
         (_truncated, r"img_emb_1\.npy is no readable \.npy file"),
@@ -99,5 +99,5 @@ def test_clip_retrieval_folders_that_do_not_fit(tmp_path, spoil, message):
 def test_a_shard_that_one_side_lacks_is_an_error(tmp_path):
     folder = write_folder(tmp_path, {0: 3, 1: 4, 2: 2}, metadata=False)
     (folder / "img_emb" / "img_emb_1.npy").unlink()
-    with pytest.raises(InputError, match=r"img_emb lacks shard 1, which the other side has"):
+    with pytest.raises(InputError, match=r"img_emb lacks shard 1, which another folder has"):
         read_any(folder)

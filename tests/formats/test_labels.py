@@ -66,6 +66,11 @@ def test_the_only_column_of_a_table_needs_no_name(tmp_path):
         ("x.json", b"[1, 2", "is no readable JSON"),
         ("x.npy", b"ape\nbee\n", r"is no \.npy file"),
         ("x.parquet", b"ape\nbee\n", r"is no readable \.parquet file"),
+        ("x.json", b"[" + b"9" * 5000 + b"]", "is no readable JSON .*out of range"),
+        ("x.json", b"[" * 100_000, "is no readable JSON .*recursion limit"),
+        ("x.json", f"[{2**70}, 1]".encode(), "integers beyond 64 bits"),
+        ("x.json", b"[1, NaN]", "is no readable JSON"),
+        ("x.csv", b"label\n" + b"x" * 200_000 + b"\n", "field larger than field limit"),
         ("x.xlsx", b"x", r"is no label file; expected \.npy, \.pt"),
     ],
 )
@@ -90,7 +95,7 @@ def test_label_arrays_that_are_wrong(tmp_path, array, message):
         read_labels(tmp_path / "x.npy")
 
 
-@pytest.mark.parametrize("texts", [["1_0", "10"], ["007", "7"], ["9" * 30, "1"], ["+1", "1"]])
+@pytest.mark.parametrize("texts", [["1_0", "10"], ["007", "7"], ["9" * 30, "1"], ["+1", "1"], ["a\0b", "c"]])
 def test_what_is_not_written_as_an_integer_stays_text(tmp_path, texts):
     """`int` takes 1_0 for 10, so that two classes became one."""
     (tmp_path / "labels.txt").write_text("\n".join(texts))

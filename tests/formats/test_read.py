@@ -1,5 +1,3 @@
-from fractions import Fraction
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -88,31 +86,6 @@ def test_a_file_that_names_no_side_goes_by_its_own_name(tmp_path, name):
         read_embeddings(path, modality="image")
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ({"labels": np.arange(6)}, r"has labels of shape \(6,\) for 7 rows; expected one label per row"),
-        ({"Label": np.ones((7, 1))}, r"has labels of shape \(7, 1\) for 7 rows"),
-        ({"label": np.arange(7), "labels": np.arange(7)}, "has several arrays of labels: label, labels; keep one"),
-    ],
-)
-def test_labels_that_are_not_those_of_the_rows_are_refused(tmp_path, suffix, labels, message):
-    path, arrays = tmp_path / f"x{suffix}", {"rows": cloud(), **labels}
-    if suffix == ".npz":
-        np.savez(path, **arrays)
-    else:
-        save_file({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
-    with pytest.raises(InputError, match=message):
-        read_any(path)
-
-
-def test_two_arrays_of_one_modality_are_refused(tmp_path):
-    np.savez(tmp_path / "x.npz", image=cloud(), images=cloud())
-    with pytest.raises(InputError, match="several arrays for image: image, images; keep one"):
-        read_any(tmp_path / "x.npz")
-
-
 @pytest.mark.parametrize("kind", ["list", "large", "fixed"])
 def test_parquet_columns_belong_to_the_rows(tmp_path, kind):
     vectors = cloud(3)
@@ -137,19 +110,19 @@ def test_a_folder_with_one_file_for_each_side(tmp_path):
     assert_same_bits(sides["image"].vectors, cloud(seed=1))
     assert_same_bits(sides["text"].vectors, cloud(seed=2))
     write(tmp_path / "image.npz", cloud())
-    with pytest.raises(InputError, match=r"has image\.npy and image\.npz: give one of these files"):
+    with pytest.raises(InputError, match=r"has image rows in image\.npy and image\.npz: give one of these"):
         read_any(tmp_path)
 
 
-def test_a_pt_file_of_anything_else_is_one_sentence_and_runs_nothing(tmp_path):
-    torch.save({"a": 1}, tmp_path / "a.pt")
-    with pytest.raises(InputError, match="holds a dict; expected a tensor, or a dict of tensors by name"):
-        read_any(tmp_path / "a.pt")
-    torch.save(Fraction(1, 3), tmp_path / "b.pt")  # which torch does not hold for harmless
-    with pytest.raises(InputError, match="pickles other objects, which is refused"):
-        read_any(tmp_path / "b.pt")
+def test_a_parameter_is_a_tensor(tmp_path):
     torch.save(torch.ones(3, 2, requires_grad=True), tmp_path / "c.pt")
     assert read_any(tmp_path / "c.pt")["c"].vectors.shape == (3, 2)
+
+
+def test_an_archive_may_hold_ids_and_metadata(tmp_path):
+    np.savez(tmp_path / "x.npz", image=cloud(3), item_id=np.array(["a", "b", "c"]), note=np.array([b"p", b"q", b"r"]))
+    found = read_any(tmp_path / "x.npz")["image"]
+    assert found.item_id.tolist() == ["a", "b", "c"] and found.metadata["note"].tolist() == ["p", "q", "r"]
 
 
 def test_a_large_pt_file_is_memory_mapped(tmp_path, monkeypatch):

@@ -1,19 +1,18 @@
-"""Shards of webdataset: tar files of images, captions and labels, read in place by offset.
+"""Shards of webdataset: tar files of images, captions and labels.
 
-An index of the members is made when the set is loaded. Nothing is unpacked; images and captions stay on the disk.
+Images are read in place by their offsets when they are asked for; nothing is unpacked.
 """
 
 import io
-import itertools
-import math
 import os
 import re
 import tarfile
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -29,11 +28,11 @@ from clip_geometry.registry import InputError, listed, shown
 
 WHAT = "a shard of webdataset (.tar)"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}")
 # as in webdataset: a key ends at the first dot of the file name; members such as __meta__ are no samples
 MEMBER = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 META = re.compile(r"__[^/]*__($|/)|__[^/]*__$")
-MOST_SHARDS, MOST_TEXT, MOST_IMAGE = 10**6, 2**24, 2**28  # bytes of a member
+MOST_SHARDS, MOST_TEXT, MOST_IMAGE = 10**5, 2**24, 2**28  # bytes of a member
 
 
 class WebdatasetConfig(FilesConfig):
@@ -50,7 +49,40 @@ class WebdatasetConfig(FilesConfig):
     caption_key: str | None = None
 
 
-# --- files
+# --- shards and their members, of embeddings too
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in a shard."""
+
+    shard: Path
+    name: str
+    start: int
+    size: int
+
+    @property
+    def source(self) -> str:
+        return f"{shown(self.name)} in {shown(self.shard)}"
+
+    def read(self, most: int = MOST_TEXT) -> bytes:
+        """The content. OSError if it is more than `most` bytes, or if the shard became shorter."""
+        if self.size > most:
+            raise OSError(f"it has {self.size} bytes, more than {most}")
+        with self.shard.open("rb") as file:
+            file.seek(self.start)
+            content = file.read(self.size)
+        if len(content) < self.size:
+            raise OSError(f"{self.shard.name} ends within it")
+        return content
+
+    def text(self) -> str:
+        try:
+            return self.read().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InputError(f"{self.source} is not a text in UTF-8") from None
+        except OSError as error:
+            raise InputError(f"{self.source} cannot be read: {error}") from None
 
 
 def is_shard(path: Path) -> bool:
@@ -59,20 +91,14 @@ def is_shard(path: Path) -> bool:
 
 def shards_of(path: Path) -> list[Path]:
     """The shards that a path stands for, in the order in which they are read."""
-    if RANGE.search(str(path)):
-        parts = RANGE.split(str(path))  # text, first, last, text, …, text
-        bounds = list(zip(parts[1::3], parts[2::3], strict=True))
-        count = math.prod(abs(int(last) - int(first)) + 1 for first, last in bounds)
-        if count > MOST_SHARDS:
-            raise InputError(f"{shown(path)} stands for {count} shards; at most {MOST_SHARDS} were expected")
-        every = itertools.product(*(_numbers(first, last) for first, last in bounds))
-        paths = [Path("".join(itertools.chain(*zip(parts[::3], (*each, ""), strict=True)))) for each in every]
-    elif path.is_dir():
+    if path.is_dir() and not RANGE.search(str(path)):
         paths = sorted(filter(is_shard, path.iterdir()))
         if not paths:
             raise InputError(f"{shown(path)} holds no .tar; a folder of webdataset's shards was expected")
     else:
-        paths = [path]
+        paths = [Path(each) for each in islice(_numbered(str(path)), MOST_SHARDS + 1)]
+        if len(paths) > MOST_SHARDS:
+            raise InputError(f"{shown(path)} stands for too many shards; at most {MOST_SHARDS} were expected")
     for each in paths:
         existing_file(each, WHAT)
         if each.name.lower().endswith(PACKED):
@@ -82,15 +108,20 @@ def shards_of(path: Path) -> list[Path]:
     return paths
 
 
-def _numbers(first: str, last: str) -> Iterator[str]:
-    """As a shell does: a leading zero makes all numbers as wide as the wider one."""
-    padded = any(each[0] == "0" and len(each) > 1 for each in (first, last))
-    width = max(len(first), len(last)) if padded else 0
+def _numbered(path: str) -> Iterator[str]:
+    """The paths for the ranges {0..3} in one, as a shell's: a leading zero makes all numbers as wide as the wider."""
+    if (match := RANGE.search(path)) is None:
+        yield path
+        return
+    first, last = match.groups()
+    is_padded = any(each[0] == "0" and len(each) > 1 for each in (first, last))
+    width = max(len(first), len(last)) if is_padded else 0
     step = 1 if int(first) <= int(last) else -1
-    return (f"{number:0{width}}" for number in range(int(first), int(last) + step, step))
+    for number in range(int(first), int(last) + step, step):
+        yield from _numbered(f"{path[: match.start()]}{number:0{width}}{path[match.end() :]}")
 
 
-def samples(path: Path) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:
+def samples(path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
     """The key of each sample of a shard, and its members by extension: those with one key that follow each other."""
     seen, current, members = set(), None, {}
     for member in _members(path):
@@ -109,7 +140,7 @@ def samples(path: Path) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:
             current, members = key, {}
         if extension in members:
             raise InputError(f"{shown(path)} has two members {shown(member.name)}; each was expected once")
-        members[extension] = member
+        members[extension] = Member(path, member.name, member.offset_data, member.size)
     if members:
         yield str(current), members
 
@@ -133,133 +164,13 @@ def _members(path: Path) -> Iterator[tarfile.TarInfo]:
         raise error if isinstance(error, InputError) else damaged(path, ".tar", error) from None
 
 
-# --- the index
+def distinct_ids(keys: Sequence[tuple[Path, str]]) -> list[str]:
+    """Keys of samples, after the name of their shard if several shards have the same key."""
+    distinct = len({key for _, key in keys}) == len(keys)
+    return [key if distinct else f"{shard.stem}/{key}" for shard, key in keys]
 
 
-@dataclass(frozen=True)
-class Members:
-    """Members of shards by number.
-
-    table: (n, 4) the number of the shard, first byte, size; and of a caption its place in the member, k, or −1 − k in
-    JSON.
-    """
-
-    shards: Sequence[Path]
-    table: np.ndarray
-    caption_key: str | None = None
-
-    def _read(self, k: int, most: int) -> tuple[bytes, int]:
-        shard, start, size, part = map(int, self.table[k])
-        with self.shards[shard].open("rb") as file:
-            return _content(file, self.shards[shard], start, size, most), part
-
-    def image(self, k: int) -> Image.Image:
-        return load_image(io.BytesIO(self._read(k, MOST_IMAGE)[0]))
-
-    def caption(self, k: int) -> str:
-        try:
-            content, part = self._read(k, MOST_TEXT)
-        except OSError as error:
-            raise InputError(f"a caption in {shown(self.shards[self.table[k, 0]])} cannot be read: {error}") from None
-        if part < 0:
-            return captions_in_json(content, "the caption", self.caption_key)[-1 - part]
-        return captions_in_text(content, "the caption")[part]
-
-
-def _content(file: BinaryIO, path: Path, start: int, size: int, most: int) -> bytes:
-    """Bytes of a shard. OSError if they are too many, or if the shard became shorter."""
-    if size > most:
-        raise OSError(f"it has {size} bytes, more than {most}")
-    file.seek(start)
-    content = file.read(size)
-    if len(content) < size:
-        raise OSError(f"{path.name} ends within it")
-    return content
-
-
-def captions_in_text(content: bytes, source: str) -> list[str]:
-    """The lines that are not blank."""
-    try:
-        lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError:
-        raise InputError(f"{source} is not a text in UTF-8") from None
-    return [line.removesuffix("\r") for line in lines if line.strip()]
-
-
-def captions_in_json(content: bytes, source: str, key: str | None) -> list[str]:
-    """The text or the texts under a key; none without it."""
-    given = parse_json(content, source, dict[str, Any], ": write it again").get(key or "caption")
-    captions = given if isinstance(given, list) else [] if given is None else [given]
-    if not all(isinstance(each, str) for each in captions):
-        raise InputError(f"{source} has {shown(given)} under {shown(key or 'caption')}; a text or texts were expected")
-    return [each for each in captions if each.strip()]
-
-
-class _Index:
-    """Members in the order of the shards, as four numbers each, and the keys of their items."""
-
-    def __init__(self, shards: Sequence[Path], caption_key: str | None):
-        self.shards, self.caption_key = shards, caption_key
-        self.images, self.captions = array("q"), array("q")
-        self.image_keys: list[str] = []
-        self.caption_keys: list[str] = []
-        self.labels: list[int | None] = []
-        self.items, self.silent, self.repeated = 0, 0, False
-        seen: set[str] = set()
-        for number, path in enumerate(self.shards):
-            with path.open("rb") as file:
-                for key, members in samples(path):
-                    self._add(number, key, members, file)
-                    self.repeated |= key in seen
-                    seen.add(key)
-
-    def _add(self, shard: int, key: str, members: dict[str, tarfile.TarInfo], file: BinaryIO) -> None:
-        def read(extension: str) -> tuple[bytes, str]:
-            member = members[extension]
-            source = f"{shown(member.name)} in {shown(self.shards[shard])}"
-            try:
-                return _content(file, self.shards[shard], member.offset_data, member.size, MOST_TEXT), source
-            except OSError as error:
-                raise InputError(f"{source} cannot be read: {error}") from None
-
-        by_kind: dict[str, list[str]] = {}
-        for extension in members:
-            by_kind.setdefault(extension.rpartition(".")[2], []).append(extension)
-        images = [each for kind, several in by_kind.items() if f".{kind}" in IMAGE_SUFFIXES for each in several]
-        texts = [] if self.caption_key else by_kind.get("txt", [])
-        found = [(each, k) for each in texts for k in range(len(captions_in_text(*read(each))))]
-        for each in () if found else by_kind.get("json", ()):
-            found += [(each, -1 - k) for k in range(len(captions_in_json(*read(each), self.caption_key)))]
-        if not images and not found:
-            return
-        if len(images) > 1:
-            raise InputError(
-                f"{shown(self.shards[shard])} has {len(images)} images of {shown(key)} ({listed(images)}); one was "
-                "expected"
-            )
-        self.items += 1
-        self.silent += not found
-        for each in images:
-            self.images.extend((shard, members[each].offset_data, members[each].size, 0))
-            self.image_keys.append(key)
-            self.labels.append(_label(*read("cls")) if "cls" in members else None)
-        for each, part in found:
-            self.captions.extend((shard, members[each].offset_data, members[each].size, part))
-            self.caption_keys.append(key)
-
-    def side(self, modality: str) -> tuple[list[str], Members]:
-        flat, keys = (self.images, self.image_keys) if modality == "image" else (self.captions, self.caption_keys)
-        table = np.array(flat, np.int64).reshape(-1, 4)
-        if self.repeated:
-            keys = [f"{self.shards[shard].stem}/{key}" for shard, key in zip(table[:, 0], keys, strict=True)]
-        return keys, Members(self.shards, table, self.caption_key)
-
-
-def _label(content: bytes, source: str) -> int:
-    try:
-        return int(np.int64(int(content)))
-    except (ValueError, OverflowError):
-        raise InputError(f"{source} is {shown(content, 40)}; the number of a class was expected") from None
+# --- images, captions and labels
 
 
 def load(config: WebdatasetConfig) -> Dataset:
@@ -269,34 +180,81 @@ def load(config: WebdatasetConfig) -> Dataset:
     has a .cls.
     """
     shards = shards_of(config.path)
-    index = _Index(shards, config.caption_key)
-    if not index.items:
+    keys, labels, silent = [], [], 0  # of items: shard and key
+    images, pictured = [], []  # the shard's number, first byte and size of each image, and its item
+    captions, captioned = [], []  # each caption, and its item
+    for number, path in enumerate(shards):
+        for key, members in samples(path):
+            found = [each for each in members if f".{each.rpartition('.')[2]}" in IMAGE_SUFFIXES]
+            texts = _captions(members, config.caption_key)
+            if len(found) > 1:
+                given = f"{shown(path)} has {len(found)} images of {shown(key)} ({listed(found)})"
+                raise InputError(f"{given}; one was expected")
+            for each in found:
+                images.append((number, members[each].start, members[each].size))
+                pictured.append(len(keys))
+                labels.append(_label(members["cls"]) if "cls" in members else None)
+            captions += texts
+            captioned += [len(keys)] * len(texts)
+            if found or texts:
+                keys.append((path, key))
+                silent += not texts
+    if not keys:
         raise InputError(f"{shown(config.path)} holds neither images nor captions (KEY.jpg, KEY.txt, KEY.json)")
-    if config.caption_key and not index.caption_keys:
+    if config.caption_key and not captions:
         raise InputError(f"no .json in {shown(config.path)} has captions under {shown(config.caption_key)}")
-    if 0 < index.silent < index.items:
-        note(f"{index.silent} of {index.items} items of {shown(config.path)} have no caption")
-    image = text = class_names = labels = None
+    if 0 < silent < len(keys):
+        note(f"{silent} of {len(keys)} items of {shown(config.path)} have no caption")
+    ids = distinct_ids(keys)
+    image = text = class_names = codes = None
     root, files = shards[0].parent, list(shards)
-    if index.image_keys:
-        if None not in index.labels:
-            labels = np.array(index.labels, np.int64)
+    if images:
+        if None not in labels:
+            codes = np.array(labels, np.int64)
             places = (folder / "classnames.txt" for folder in (root, root.parent))
             if path := next((each for each in places if each.is_file()), None):
                 class_names, files = tuple(read_lines(path)), [*shards, path]
-                if not 0 <= labels.min() <= labels.max() < len(class_names):
-                    said = f"labels are {labels.min()} to {labels.max()}"
+                if not 0 <= codes.min() <= codes.max() < len(class_names):
+                    said = f"labels are {codes.min()} to {codes.max()}"
                     raise InputError(f"{shown(path)} names {len(class_names)} classes, and {said}")
-        keys, members = index.side("image")
-        image = Side("image", keys, members.image, labels=labels)
+        loaded = partial(_image, shards, np.array(images, np.int64))
+        image = Side("image", [ids[k] for k in pictured], loaded, labels=codes)
     if config.prompt is not None:
         if class_names is None:
             raise InputError(f"prompt {config.prompt!r} needs labels (.cls) and their names in classnames.txt")
         text = class_prompts(class_names, config.prompt, config.language)
-    elif index.caption_keys:
-        keys, members = index.side("text")
-        text = Side("text", keys, members.caption, language=config.language)
+    elif captions:
+        text = Side("text", [ids[k] for k in captioned], captions.__getitem__, language=config.language)
     return Dataset(config, revision(root, [os.path.relpath(each, root) for each in files]), image, text, class_names)
+
+
+def _image(shards: Sequence[Path], places: np.ndarray, k: int) -> Image.Image:
+    shard, start, size = map(int, places[k])
+    return load_image(io.BytesIO(Member(shards[shard], "", start, size).read(MOST_IMAGE)))
+
+
+def _captions(members: dict[str, Member], key: str | None) -> list[str]:
+    """The lines of the texts that are not blank; without any, or with a key, the captions of the JSON."""
+    kinds = {each: each.rpartition(".")[2] for each in members}
+    texts = [members[each].text() for each in members if kinds[each] == "txt" and key is None]
+    lines = [line.removesuffix("\r") for text in texts for line in text.split("\n") if line.strip()]
+    for each in () if lines else (members[each] for each in members if kinds[each] == "json"):
+        given = parse_json(each.text(), each.source, dict[str, Any], ": write it again").get(key or "caption")
+        captions = given if isinstance(given, list) else [] if given is None else [given]
+        if not all(isinstance(caption, str) for caption in captions):
+            raise InputError(
+                f"{each.source} has {shown(given)} under {shown(key or 'caption')}; a text or texts were expected"
+            )
+        lines += [caption for caption in captions if caption.strip()]
+    return lines
+
+
+def _label(member: Member) -> int:
+    text = member.text()
+    try:
+        return int(np.int64(int(text)))
+    except (ValueError, OverflowError):
+        raise InputError(f"{member.source} is {shown(text, 40)}; the number of a class was expected") from None
 
 
 datasets.add(

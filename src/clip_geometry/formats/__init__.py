@@ -5,12 +5,13 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from clip_geometry import reading
 from clip_geometry.embedding.reading import is_store, read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.clip_retrieval import write_clip_retrieval
-from clip_geometry.formats.format import Format, by_suffix, format_of_folder, formats
+from clip_geometry.formats.format import by_suffix, formats, register
 from clip_geometry.formats.labels import read_labels, with_labels
 from clip_geometry.formats.tables import is_export, write_parquet
 from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, is_rows, modality_of
@@ -22,6 +23,7 @@ from clip_geometry.registry import InputError, did_you_mean, shown
 __all__ = [
     "export_clip_retrieval",
     "export_parquet",
+    "formats",
     "read_any",
     "read_embeddings",
     "read_labels",
@@ -31,16 +33,7 @@ __all__ = [
     "with_labels",
 ]
 
-formats.add(
-    "store",
-    Format(
-        title="store of `embed`",
-        holds="modalities, item_id, labels and metadata",
-        streams="memory-mapped",
-        read=read_store,
-        recognizes=is_store,
-    ),
-)
+register("store", read_store, is_store)
 for _module in iter_modules(__path__):
     if not _module.ispkg:  # a format is a module
         import_module(f"{__name__}.{_module.name}")
@@ -132,7 +125,7 @@ def export_clip_retrieval(source: str | Path | Embeddings | Mapping[str, Embeddi
         >>> sorted(path.name for path in folder.rglob("*_0.*"))
         ['img_emb_0.npy', 'metadata_0.parquet', 'text_emb_0.npy']
     """
-    write_clip_retrieval(_sides(source), Path(out))
+    write_clip_retrieval(sets_of(source), Path(out))
     return Path(out)
 
 
@@ -158,17 +151,14 @@ def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], o
         >>> read_any("image.parquet")["image"].labels.tolist()
         ['cat', 'dog']
     """
-    sides, out = _sides(source), Path(out)
-    if out.suffix == ".parquet":
-        if len(sides) != 1:
-            raise InputError(f"{out} is one file and there are {len(sides)} sides; give a folder")
-        paths = dict.fromkeys(sides, out)
-    else:
-        paths = {modality: out / f"{modality}.parquet" for modality in sides}
-    for modality, path in paths.items():
+    sides, out = sets_of(source), Path(out)
+    if out.suffix == ".parquet" and len(sides) != 1:
+        raise InputError(f"{out} is one file and there are {len(sides)} sides; give a folder")
+    paths = [out if out.suffix == ".parquet" else out / f"{modality}.parquet" for modality in sides]
+    for side, path in zip(sides.values(), paths, strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(sides[modality], path)
-    return list(paths.values())
+        write_parquet(side, path)
+    return paths
 
 
 def read_sides(path: str | Path) -> dict[str, Embeddings]:
@@ -179,14 +169,13 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
     """
     path = expanded(path)
     if path.is_dir():
-        found = format_of_folder(path)
+        found = next((each for each in formats.values() if each.recognizes and each.recognizes(path)), None)
         if found is None:
             return _sides_by_file(path)
     else:
-        path = existing_file(path, "a file of embeddings")
-        found = by_suffix().get(path.suffix.lower())
+        path, known = existing_file(path, "a file of embeddings"), by_suffix()
+        found = known.get(path.suffix.lower())
         if found is None:
-            known = by_suffix()
             hint = did_you_mean(path.suffix, known) or f"; known are {', '.join(known)}"
             raise InputError(f"{shown(path)} has the unknown extension {shown(path.suffix)}{hint}")
     sides = found.read(path)
@@ -197,29 +186,47 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
 
 
 def _sides_by_file(folder: Path) -> dict[str, Embeddings]:
-    """Return the sides of a folder with a file, or a store, for each modality."""
-    files, stores = _files_by_modality(folder), {}
-    for store in sorted(path for path in folder.iterdir() if path.is_dir() and is_store(path)):
-        sides = read_store(store)
-        for name, side in sides.items():
-            called = (name != "text" and len(sides) > 1) or store.name in sides
-            modality = name if called else modality_name(store.name, shown(store))
-            if modality in stores:
-                raise InputError(
-                    f"{shown(store)} holds {modality} rows, and so does a store before it; move one of them"
-                )
-            stores[modality] = _as(side, modality)
-    stores = {name: stores[name] for name in sorted(stores, key=lambda name: name != "image")}
-    if not files and not stores:
+    """Return the sides of a folder with a file, or a store, for each modality, images and texts first."""
+    found: dict[str, tuple[Path, Embeddings]] = {}
+    for path in sorted(folder.iterdir()):
+        for modality, side in _named_sides(path).items():
+            if modality in found:
+                both = f"{found[modality][0].name} and {path.name}"
+                raise InputError(f"{shown(folder)} has {modality} rows in {both}: give one of these")
+            found[modality] = path, side
+    if not found:
         raise InputError(
             f"{shown(folder)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
             "image.npy and text.npy, nor of another format that clip-geometry list formats names"
         )
-    for modality in files.keys() & stores.keys():
-        raise InputError(
-            f"{shown(folder)} has {files[modality].name} and a store with {modality} rows: give one of them"
-        )
-    return stores | {modality: read_embeddings(file, modality=modality) for modality, file in files.items()}
+    order = sorted(found, key=lambda name: (name not in ("image", "text"), name))
+    return {modality: _as(found[modality][1], modality) for modality in order}
+
+
+def _named_sides(path: Path) -> dict[str, Embeddings]:
+    """Return the sides of a store, or of a file that is named after a modality; none of another file.
+
+    A .npy file under another name counts where it is a matrix of floats, and a .parquet file where we wrote it: labels,
+    pixels and class names may lie beside them.
+    """
+    if path.is_dir() and is_store(path):
+        sides = read_store(path)
+        is_named = {name: (name != "text" and len(sides) > 1) or path.name in sides for name in sides}
+        return {name if is_named[name] else modality_name(path.name, shown(path)): sides[name] for name in sides}
+    kind, modality = by_suffix().get(path.suffix.lower()), modality_of(path.stem)
+    is_one = path.is_file() or (path.is_dir() and kind and kind.recognizes and kind.recognizes(path))
+    if kind is None or not kind.by_name or not is_one or path.stem.casefold() in LABEL_NAMES:
+        return {}
+    if modality is None and path.suffix.lower() == ".npy":
+        try:
+            array = reading.read_npy(path)
+        except InputError as error:
+            note(f"left out: {error}")
+            return {}
+        modality = modality_name(path.stem, shown(path)) if is_rows(array) and len(array) > 1 else None
+    elif modality is None and path.suffix.lower() == ".parquet" and is_export(path):
+        modality = path.stem
+    return {} if modality is None else {modality: read_embeddings(path, modality=modality)}
 
 
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
@@ -268,46 +275,13 @@ def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> di
     return found
 
 
-def _files_by_modality(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder that hold rows, image.npy and text.npy first, by the modality they are named after.
-
-    A .npy file under another name counts where it is a matrix of floats, and other formats where they are tables of
-    rows: labels, pixels and class names may lie beside them.
-    """
-    found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir(), key=lambda path: (path.stem not in ("image", "text"), path.name)):
-        kind = by_suffix().get(path.suffix.lower())
-        if kind is None or not kind.by_name or path.stem.casefold() in LABEL_NAMES:
-            continue
-        if not path.is_file() and not (path.is_dir() and kind.recognizes and kind.recognizes(path)):
-            continue
-        modality = path.stem if path.stem in ("image", "text") else _named_after(path)
-        if modality in found:
-            raise InputError(f"{shown(folder)} has {found[modality].name} and {path.name}: give one of these files")
-        found |= {modality: path} if modality else {}
-    return found
-
-
-def _named_after(path: Path) -> str | None:
-    """Return the modality of a file in a folder; None if it holds no rows, or is no table that we wrote."""
-    suffix = path.suffix.lower()
-    if modality_of(path.stem) is not None:
-        return modality_of(path.stem)
-    if suffix == ".npy":
-        try:
-            array = reading.read_npy(path)
-        except InputError as error:
-            note(f"left out: {error}")
-            return None
-        return modality_name(path.stem, shown(path)) if is_rows(array) and len(array) > 1 else None
-    return path.stem if suffix == ".parquet" and is_export(path) else None
-
-
 def _as(side: Embeddings, modality: str) -> Embeddings:
     return side if side.modality == modality else replace(side, modality=modality)
 
 
-def _sides(source: str | Path | Embeddings | Mapping[str, Embeddings]) -> Mapping[str, Embeddings]:
-    if isinstance(source, Embeddings):
-        return {source.modality: source}
-    return read_any(source) if isinstance(source, str | Path) else source
+def sets_of(source: Any) -> Mapping[str, Embeddings]:
+    """Return embeddings or arrays, one set or one per modality, or those at a path, by modality."""
+    if isinstance(source, str | Path):
+        return read_any(source)
+    given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
+    return {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}

@@ -5,19 +5,20 @@ Row k of each belongs to the same pair. https://github.com/rom1504/clip-retrieva
 
 import re
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from clip_geometry.embeddings import ChosenRows, Embeddings, joined, pair
 from clip_geometry.files import parquet_bytes, write_atomically
-from clip_geometry.formats.format import Format, formats
+from clip_geometry.formats.format import register
 from clip_geometry.formats.tables import arrow_column, columns_of
 from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, write_rows
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.reading import read_npy, read_table
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, listed, shown
 
 SUFFIX = "_emb"
 IMAGES = "img_emb"
@@ -42,28 +43,23 @@ def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
     The metadata's item_id (or image_path) identifies the rows if its values are distinct. They are not if an image has
     several captions; then the rows pair by position, as the layout intends.
     """
-    parts = {modality: _shards(folder / name, name, ".npy") for modality, name in _folders(folder).items()}
-    parts = {modality: shards for modality, shards in parts.items() if shards}
-    if not parts:
+    import pyarrow as pa
+
+    found = {modality: _shards(folder / name, name, ".npy") for modality, name in _folders(folder).items()}
+    found = {modality: shards for modality, shards in found.items() if shards}
+    if not found:
         raise InputError(f"{folder} has no shards such as img_emb/img_emb_0.npy or text_emb/text_emb_0.npy")
-    for modality, shards in parts.items():  # a shard that one side lacks would shift all that follow
-        if missing := sorted(set().union(*parts.values()) - set(shards)):
+    numbers = sorted(set().union(*found.values()))
+    metadata = _shards(folder / "metadata", "metadata", ".parquet")
+    has_metadata = (folder / "metadata").is_dir()
+    for name, shards in (*found.items(), *([("metadata", metadata)] if has_metadata else [])):
+        if missing := [number for number in numbers if number not in shards]:  # it would shift all that follow
             raise InputError(
-                f"{folder / folder_of(modality)} lacks shard {', '.join(map(str, missing))}, which the other side has; "
-                "restore it or remove it there too"
+                f"{folder / (name if shards is metadata else folder_of(name))} lacks shard {listed(missing)}, which "
+                "another folder has; restore it or remove it there too"
             )
-    arrays: dict[str, dict[int, np.ndarray]] = {}
-    for modality, shards in parts.items():
-        arrays[modality] = {number: check_vectors(read_npy(path), shown(path)) for number, path in shards.items()}
-        first = next(iter(shards))
-        d = arrays[modality][first].shape[1]
-        for number, rows in arrays[modality].items():
-            if rows.shape[1] != d:
-                raise InputError(
-                    f"{shards[number]} has {rows.shape[1]} columns and {shards[first].name} {d}; "
-                    "all shards of a side need the same"
-                )
-    columns = _read_metadata(folder, arrays)
+    tables = [read_table(metadata[number]) for number in numbers if has_metadata]
+    columns = columns_of(pa.concat_tables(tables, promote_options="permissive")) if tables else {}
     item_id, labels = None, None
     name = next((name for name in ("item_id", "image_path") if name in columns), None)
     if name is not None and len(set(columns[name])) == len(columns[name]):
@@ -73,14 +69,17 @@ def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
     if label := next((name for name in LABEL_NAMES if name in columns), None):
         labels = columns.pop(label)
     sides = {}
-    for modality, shards in arrays.items():
-        vectors, metadata = joined(list(shards.values())), dict(columns)
-        if modality == "text" and "caption" in metadata:
-            metadata["text"] = metadata.pop("caption")
+    for modality, shards in found.items():
+        arrays = [check_vectors(read_npy(path), shown(path)) for path in shards.values()]
+        for path, rows, table in zip_longest(shards.values(), arrays, tables):
+            if rows.shape[1] != arrays[0].shape[1]:
+                raise InputError(f"{path} has {rows.shape[1]} columns and the shard before it {arrays[0].shape[1]}")
+            if table is not None and len(table) != len(rows):
+                raise InputError(f"{path} has {len(rows)} rows and its metadata {len(table)}; they belong row by row")
+        own = {"text" if (modality, name) == ("text", "caption") else name: each for name, each in columns.items()}
+        vectors = joined(arrays)
         provenance = {"source": str(folder), "dtype": str(vectors.dtype)}
-        sides[modality] = Embeddings(
-            vectors, modality, item_id=item_id, labels=labels, metadata=metadata, provenance=provenance
-        )
+        sides[modality] = Embeddings(vectors, modality, item_id, labels, metadata=own, provenance=provenance)
     return sides
 
 
@@ -88,36 +87,11 @@ def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
     """Return number → file in numeric order, whether numbers are zero-padded or not."""
     shards: dict[int, Path] = {}
     for path in sorted(folder.glob(f"{stem}_*{suffix}")):
-        number = re.fullmatch(rf"{stem}_(\d+)", path.stem)
-        if number is None:
-            continue
-        if int(number[1]) in shards:
-            raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
-        shards[int(number[1])] = path
+        if number := re.fullmatch(rf"{stem}_(\d+)", path.stem):
+            if int(number[1]) in shards:
+                raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
+            shards[int(number[1])] = path
     return dict(sorted(shards.items()))
-
-
-def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the columns of the metadata over all shards; none without a metadata folder."""
-    import pyarrow as pa
-
-    if not (folder / "metadata").is_dir():
-        return {}
-    shards = _shards(folder / "metadata", "metadata", ".parquet")
-    tables = {}
-    for modality, parts in arrays.items():
-        for number, rows in parts.items():
-            if number not in shards:
-                raise InputError(f"{folder} has shard {number} of {folder_of(modality)} but not of metadata")
-            if number not in tables:
-                tables[number] = read_table(shards[number])
-            if tables[number].num_rows != len(rows):
-                raise InputError(
-                    f"{shards[number]} has {tables[number].num_rows} rows "
-                    f"and shard {number} of {folder_of(modality)} {len(rows)}; they belong row by row"
-                )
-    ordered = [tables[number] for number in sorted(tables)]
-    return columns_of(pa.concat_tables(ordered, promote_options="permissive"))
 
 
 def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> tuple[dict[str, Embeddings], list[str]]:
@@ -172,13 +146,4 @@ def aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
     return found
 
 
-formats.add(
-    "clip-retrieval",
-    Format(
-        title="clip-retrieval",
-        holds="img_emb/, text_emb/ and others are modalities; the columns of metadata/ belong to every one",
-        streams="memory-mapped",
-        read=read_clip_retrieval,
-        recognizes=lambda folder: bool(_folders(folder)),
-    ),
-)
+register("clip-retrieval", read_clip_retrieval, lambda folder: bool(_folders(folder)))

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import ChosenRows, Embeddings, LazyRows, ShardedRows, in_memory_or_lazy
-from clip_geometry.formats.format import Format, Sides, formats
-from clip_geometry.formats.tables import Facts, columns_of, sides_of_columns
+from clip_geometry.embeddings import ChosenRows, LazyRows, Reader, ShardedRows, in_memory_or_lazy
+from clip_geometry.formats.format import Sides, reading_with, register
+from clip_geometry.formats.tables import columns_of, sides_of_columns
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import Schema, damaged, read_json, read_table, require_memory
@@ -30,14 +30,13 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     faiss.set_deserialization_vector_byte_limit(size)
     faiss.set_deserialization_loop_limit(size)
     try:
-        try:
-            outer = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_IVF_DATA)
-        except RuntimeError:  # it has lists, or is damaged
-            require_memory(2 * size, shown(path))  # the index and a copy of its rows
-            outer = faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY)
-        yield outer, faiss.downcast_index(outer.index) if isinstance(outer, faiss.IndexIDMap) else outer
-    except RuntimeError as error:  # "Error in FUNCTION at FILE:LINE: what is wrong"
-        raise damaged(path, "FAISS", str(error).rpartition(".cpp:")[2].partition(": ")[2] or error) from None
+        with reading_with(path, "FAISS"):
+            try:
+                outer = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_IVF_DATA)
+            except RuntimeError:  # it has lists, or is damaged
+                require_memory(2 * size, shown(path))  # the index and a copy of its rows
+                outer = faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY)
+            yield outer, faiss.downcast_index(outer.index) if isinstance(outer, faiss.IndexIDMap) else outer
     finally:
         faiss.set_deserialization_vector_byte_limit(limits[0])
         faiss.set_deserialization_loop_limit(limits[1])
@@ -45,31 +44,25 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
 
 def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
     """Return the rows of an index in the order of their ids, and the ids where they are not 0, 1, 2, …."""
-    import faiss
-
     with _opened(path) as (outer, index):
-        # IndexIDMap2 is an IndexIDMap, too
-        ids = faiss.vector_to_array(outer.id_map) if isinstance(outer, faiss.IndexIDMap) else None
+        import faiss
+
         if isinstance(index, faiss.IndexIVFFlat):
-            rows, own = _rows_of_lists(index, path)
-            places = np.argsort(own, kind="stable")
+            rows, ids = _rows_of_lists(index, path)
         else:
-            rows, own, places = None, None, np.arange(_flat(index, path).ntotal)
-        shape = len(places), outer.d
-        if len(places) != outer.ntotal or (ids is not None and len(ids) != len(places)):
-            raise damaged(path, "FAISS", f"{len(places)} rows of {outer.ntotal}")
-    if rows is None:
-        rows = in_memory_or_lazy([LazyRows(functools.partial(_opened_rows, path), shape, np.float32)])
-    if ids is not None:
-        order = np.argsort(ids, kind="stable")
-        ids, places = ids[order], places[order]
-    elif own is not None:
-        assigned = np.array_equal(own[places], np.arange(len(own)))  # by the IVF index itself
-        ids = None if assigned else own[places]
-    if not np.array_equal(places, np.arange(len(places))):
-        parts: Any = [ChosenRows(rows, places)]
-        rows = ShardedRows(parts) if isinstance(rows, ShardedRows) else rows[places]
-    return rows, ids
+            shape = _flat(index, path).ntotal, index.d
+            rows = in_memory_or_lazy([LazyRows(functools.partial(_opened_rows, path), shape, np.float32)])
+            ids = np.arange(len(rows))
+        if outer is not index:
+            ids = faiss.vector_to_array(outer.id_map)[ids]
+        if not len(rows) == len(ids) == outer.ntotal:
+            raise damaged(path, "FAISS", f"{len(rows)} rows of {outer.ntotal}")
+    order = np.argsort(ids, kind="stable")
+    if not np.array_equal(order, np.arange(len(order))):
+        lazy: Any = [ChosenRows(rows, order)]
+        rows = ShardedRows(lazy) if isinstance(rows, ShardedRows) else rows[order]
+    numbered = outer is index and np.array_equal(ids[order], np.arange(len(order)))
+    return rows, None if numbered else ids[order]
 
 
 def _flat(index: Any, path: Path) -> Any:
@@ -87,43 +80,26 @@ def _flat(index: Any, path: Path) -> Any:
     return flat
 
 
-class _Rows:
-    """The rows of a flat index that is open: a slice is a copy."""
-
-    def __init__(self, flat: Any):
-        self.flat = flat
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        import faiss
-
-        whole = faiss.rev_swig_ptr(self.flat.get_xb(), self.flat.ntotal * self.flat.d)
-        return whole.reshape(self.flat.ntotal, self.flat.d)[rows].copy()
-
-
 @contextmanager
-def _opened_rows(path: Path) -> Iterator[_Rows]:
+def _opened_rows(path: Path) -> Iterator[Reader]:
+    import faiss
+
     with _opened(path) as (_, index):
-        yield _Rows(_flat(index, path))
+        flat = _flat(index, path)
+        rows = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
+        yield lambda start, stop: rows[start:stop].copy()  # it is gone when the index is closed
 
 
 def _rows_of_lists(index: Any, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of an IVF index, list by list, and their ids."""
     import faiss
+    from faiss.contrib.inspect_tools import get_invlist
 
     inverted = faiss.downcast_InvertedLists(index.invlists)
     if not isinstance(inverted, faiss.ArrayInvertedLists) or inverted.code_size != 4 * index.d:
         raise InputError(f"{shown(path)} keeps its rows in another file; give an index with its rows in it")
-    lists = [_inverted_list(faiss, inverted, k, index.d) for k in range(inverted.nlist)]
-    rows, own = (np.concatenate(parts) for parts in zip(*lists, strict=True))
-    return rows, own
-
-
-def _inverted_list(faiss: Any, lists: Any, number: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-    size = lists.list_size(number)
-    if not size:
-        return np.empty((0, d), np.float32), np.empty(0, np.int64)
-    codes = faiss.rev_swig_ptr(lists.get_codes(number), size * 4 * d)
-    return codes.view(np.float32).reshape(size, d).copy(), faiss.rev_swig_ptr(lists.get_ids(number), size).copy()
+    ids, codes = zip(*(get_invlist(inverted, k) for k in range(inverted.nlist)), strict=True)
+    return np.concatenate(codes).view(np.float32), np.concatenate(ids)
 
 
 class _Part(Schema):
@@ -139,8 +115,7 @@ def read_faiss(path: Path) -> Sides:
     """
     if not path.is_dir():
         vectors, ids = _rows(path)
-        provenance = {"source": str(path), "dtype": "float32"}
-        return {UNNAMED: Embeddings(vectors, UNNAMED, item_id=ids, provenance=provenance)}
+        return sides_of_columns({UNNAMED: vectors}, {} if ids is None else {"item_id": ids}, path)
     names = {0: INDEX}
     if (path / "search.json").is_file():
         queries = read_json(path / "search.json", "the table of a shipped index", dict[str, list[_Part]])
@@ -154,7 +129,7 @@ def read_faiss(path: Path) -> Sides:
         part = {column: values[first : first + len(vectors)] for column, values in columns.items()}
         if "modality" not in part or any(len(values) != len(vectors) for values in part.values()):
             raise InputError(f"{shown(path)} has {len(vectors)} rows in {name} and fewer in items.parquet")
-        found = sides_of_columns({UNNAMED: vectors}, part, Facts(), path)
+        found = sides_of_columns({UNNAMED: vectors}, part, path)
         if twice := sides.keys() & found.keys():
             raise InputError(f"{shown(path)} has {min(twice)} rows in two indices; give one of them")
         sides |= found
@@ -167,17 +142,4 @@ def is_faiss(folder: Path) -> bool:
     return (folder / "search.json").is_file() and any(folder.glob("items*.faiss"))
 
 
-formats.add(
-    "faiss",
-    Format(
-        title="FAISS index",
-        holds="rows in the order of their ids, which are item_id if a program has given them; a folder of "
-        "index.faiss and items.parquet, or of `clip-geometry ship faiss`, has modalities and metadata too",
-        streams="memory-mapped but for IVF",
-        read=read_faiss,
-        suffixes=(".faiss", ".index"),
-        recognizes=is_faiss,
-        package="faiss-cpu",
-        limits="flat, IVF-flat and HNSW-flat only: others keep quantized or transformed rows",
-    ),
-)
+register("faiss", read_faiss, is_faiss)

@@ -1,9 +1,13 @@
 """The registry of formats: how a file or folder is recognized, and what reads it."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+
+import yaml
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.reading import damaged
@@ -19,29 +23,30 @@ class Format:
     Its module imports the format's library when a file is read, so that registering it costs nothing.
 
     Args:
-        title: What users call it.
-        holds: What is read from where: rows, modalities, ids, labels, metadata.
-        streams: How rows larger than memory are read; "" if they have to fit.
         read: Path → modality → embeddings.
-        suffixes: Of its files, or of folders that are named after it, in lower case.
         recognizes: Whether a folder is one of this format, by the names in it. None: it has files only.
-        package: The library that reading needs beside this package.
-        limits: What is refused or left out.
-        by_name: Whether a file in a folder of image.X and text.X is taken for a modality by its name.
+
+    The other arguments are those that catalog.yaml explains.
     """
 
+    read: Callable[[Path], Sides]
+    recognizes: Callable[[Path], bool] | None
     title: str
     holds: str
-    streams: str
-    read: Callable[[Path], Sides]
-    suffixes: tuple[str, ...] = ()
-    recognizes: Callable[[Path], bool] | None = None
+    streams: str = ""
+    suffixes: Sequence[str] = ()
     package: str | None = None
     limits: str = ""
     by_name: bool = True
 
 
 formats: Registry[Format] = Registry("format", "clip-geometry list formats")
+_catalog = yaml.safe_load((files("clip_geometry.formats") / "catalog.yaml").read_text(encoding="utf-8"))
+
+
+def register(name: str, read: Callable[[Path], Sides], recognizes: Callable[[Path], bool] | None = None) -> None:
+    """Register a format that catalog.yaml describes."""
+    formats.add(name, Format(read, recognizes, **_catalog[name]))
 
 
 def by_suffix() -> Mapping[str, Format]:
@@ -49,16 +54,17 @@ def by_suffix() -> Mapping[str, Format]:
     return {suffix: each for each in formats.values() for suffix in each.suffixes}
 
 
-def format_of_folder(folder: Path) -> Format | None:
-    return next((each for each in formats.values() if each.recognizes and each.recognizes(folder)), None)
-
-
 @contextmanager
 def reading_with(path: Path, kind: str) -> Iterator[None]:
-    """Turn what a library raises for a damaged file, which is nearly anything, into one sentence."""
+    """Turn what a library raises for a damaged file into one sentence: nearly anything, and panics of Rust, which are
+    no Exception."""
     try:
         yield
     except InputError:
         raise
-    except Exception as error:
-        raise damaged(path, kind, error if str(error) else type(error).__name__) from None
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        # without the places in the library's own source that FAISS and Lance name
+        said = re.sub(r"^Error in .* at \S+:\d+: |, /\S+:\d+.*", "", str(error), flags=re.DOTALL)
+        raise damaged(path, kind, error if isinstance(error, OSError) else said or type(error).__name__) from None

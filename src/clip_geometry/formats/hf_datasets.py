@@ -6,8 +6,8 @@ pyarrow reads them without the library: their rows are memory-mapped, and nothin
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.formats.arrow import mapped_batches, sides_of_batches
-from clip_geometry.formats.format import Format, Sides, formats
+from clip_geometry.formats.arrow import sides_of_files
+from clip_geometry.formats.format import Sides, register
 from clip_geometry.reading import damaged, read_json
 from clip_geometry.registry import InputError, listed, shown
 
@@ -31,20 +31,11 @@ def read_datasets(folder: Path) -> Sides:
         raise damaged(folder / "state.json", "datasets", f"its files are {listed(names)}")
     if state.get("_indices_files"):
         raise InputError(f"{shown(folder)} has rows chosen by indices: save it again after flatten_indices()")
-    batches = [each for name in names for each in mapped_batches(folder / str(name))]
-    if any(not batch.schema.equals(batches[0][1].schema) for _, batch in batches):
-        raise damaged(folder, "datasets", "its files have different columns")
-    return sides_of_batches(batches, folder, ids=True, plain=True)
+    return sides_of_files([folder / str(name) for name in names], folder, ids=True, plain=True)
 
 
-formats.add(
-    "datasets",
-    Format(
-        title="Hugging Face datasets",
-        holds="columns of vectors are modalities by their names; item_id (or id), label, modality, plain columns",
-        streams="memory-mapped",
-        read=read_datasets,
-        recognizes=lambda folder: any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")),
-        limits="of save_to_disk, one split; nested columns, such as images, are left out",
-    ),
-)
+def is_datasets(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+
+
+register("datasets", read_datasets, is_datasets)

@@ -1,7 +1,7 @@
 """Tables of embeddings, .parquet: vectors, and everything else as metadata of the rows."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel
 
 from clip_geometry.embeddings import Embeddings, ShardedRows
 from clip_geometry.files import writing
-from clip_geometry.formats.format import Format, formats
+from clip_geometry.formats.format import register
 from clip_geometry.formats.vectors import GROUP, LABEL_NAMES, UNNAMED, Provenance, check_vectors, sides_by_name
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
@@ -34,37 +34,16 @@ class Facts(BaseModel):
     provenance: Provenance = {}
 
 
-def columns_of(table) -> dict[str, np.ndarray]:
-    """Return the columns as NumPy arrays: numbers as they are, everything else as objects."""
-    import pyarrow as pa
-
-    columns = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if pa.types.is_nested(column.type):
-            values = np.empty(len(column), dtype=object)
-            values[:] = column.to_pylist()
-            columns[name] = values
-        else:
-            columns[name] = column.to_numpy()
-    return columns
-
-
-def arrow_column(values: np.ndarray) -> "pa.Array":
-    """Return a column for a table; values of several kinds, which Arrow refuses, become text."""
-    import pyarrow as pa
-
-    try:
-        return pa.array(values if values.ndim == 1 else list(values))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
+# --- reading
 
 
 def read_parquet(path: Path) -> dict[str, Embeddings]:
     """Read one vector column, with the modality of each row beside it or not, or one column per modality; item_id and
     label are recognized, other columns kept."""
-    return sides_of_table(read_table(path), path)
+    table = read_table(path)
+    found = vector_columns(table.schema, path)
+    vectors = {name: rows_of_lists(table.column(name), f"{shown(path)}, column {shown(name)},") for name in found}
+    return sides_of_table(vectors, table.drop_columns(found), path)
 
 
 def is_export(path: Path) -> bool:
@@ -75,13 +54,6 @@ def is_export(path: Path) -> bool:
         return FACTS in (pq.read_schema(path).metadata or {})
     except (OSError, ValueError):  # another table beside the rows, whatever it is
         return False
-
-
-def sides_of_table(table: "pa.Table", path: Path, *, ids: bool = False) -> dict[str, Embeddings]:
-    """Return the sides of a table in memory; ids: take `id` for item_id where there is none."""
-    found = vector_columns(table.schema, path)
-    vectors = {name: rows_of_lists(table.column(name), f"{shown(path)}, column {shown(name)},") for name in found}
-    return sides_of_lists(vectors, columns_of(table.drop_columns(found)), table.schema, path, ids=ids)
 
 
 def vector_columns(schema: "pa.Schema", path: Path) -> list[str]:
@@ -113,26 +85,68 @@ def plain_columns(schema: "pa.Schema", path: Path) -> list[str]:
     return [name for name in schema.names if name not in left]
 
 
-def sides_of_lists(
-    vectors: Mapping[str, Any], columns: dict[str, np.ndarray], schema: "pa.Schema", path: Path, *, ids: bool = False
+def rows_of_lists(column: Any, source: str) -> np.ndarray:
+    """Return the lists of a column, or of a batch of it, as one (n, d) array."""
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        raise InputError(f"{source} has no vector in {column.null_count} of {len(column)} rows; drop those rows")
+    lengths = pc.call_function("list_value_length", [column]).to_numpy(zero_copy_only=False)
+    if len(lengths) and (lengths != lengths[0]).any():
+        row = int(np.argmax(lengths != lengths[0]))
+        raise InputError(f"{source} is ragged: row 0 has {lengths[0]} values and row {row} has {lengths[row]}")
+    values = pc.call_function("list_flatten", [column])
+    if values.null_count:
+        raise InputError(f"{source} has {values.null_count} missing values inside its vectors")
+    d = lengths[0] if len(lengths) else max(getattr(column.type, "list_size", 1), 1)
+    return check_vectors(values.to_numpy().reshape(len(column), d), source)
+
+
+def columns_of(table: "pa.Table") -> dict[str, np.ndarray]:
+    """Return the columns as NumPy arrays: numbers as they are, everything else as objects."""
+    import pyarrow as pa
+
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        nested = pa.types.is_nested(column.type)
+        columns[name] = np.fromiter(column.to_pylist(), object, len(column)) if nested else column.to_numpy()
+    return columns
+
+
+def sides_of_table(
+    vectors: Mapping[str, Any], beside: "pa.Table", path: Path, *, ids: bool = False
 ) -> dict[str, Embeddings]:
-    """Return the sides of vector columns by their names, with what an export has written beside."""
-    facts = parse_json((schema.metadata or {}).get(FACTS, b"{}"), f"the metadata of {shown(path)}", Facts)
+    """Return the sides of vector columns by their names, with what an export has written in the table beside.
+
+    ids: take the column `id` for item_id where there is none.
+    """
+    metadata = (beside.schema.metadata or {}).get(FACTS, b"{}")
+    facts = parse_json(metadata, f"the metadata of {shown(path)}", Facts)
     if facts.modality is not None and len(vectors) == 1:
         found = {facts.modality: next(iter(vectors))}
     else:
         found = sides_by_name(vectors, path, "vector columns")
     sides = {modality: vectors[name] for modality, name in found.items()}
-    return sides_of_columns(sides, take_ids(columns) if ids else columns, facts, path)
+    return sides_of_columns(sides, columns_of(beside), path, facts, ids=ids)
 
 
 def sides_of_columns(
-    vectors: Mapping[str, Any], columns: dict[str, np.ndarray], facts: Facts, path: Path
+    vectors: Mapping[str, Any],
+    columns: dict[str, np.ndarray],
+    path: Path,
+    facts: Facts | None = None,
+    *,
+    ids: bool = False,
 ) -> dict[str, Embeddings]:
     """Return the sides of a table: those of its vector columns, or of the values of its column `modality`."""
+    facts = facts or Facts()
+    if ids and "item_id" not in columns and "id" in columns:
+        columns = {"item_id": columns.pop("id"), **columns}
     of_row = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
     item_id = columns.pop("item_id", None)
-    label = next((name for name in LABEL_NAMES if name in columns), None)
+    label = next((name for name in columns if name.casefold() in LABEL_NAMES), None)
     labels = None if label is None else columns.pop(label)
     sides = {
         modality: Embeddings(
@@ -150,18 +164,6 @@ def sides_of_columns(
     return sides if of_row is None else _by_modality(sides[UNNAMED], of_row, path)
 
 
-def column_of(values: Sequence[Any]) -> np.ndarray:
-    """Return a column: numbers where all values are, and objects elsewhere."""
-    if {type(value) for value in values} in ({int}, {float}, {bool}, {int, float}):
-        return np.array(values)
-    return np.fromiter(values, object, len(values))
-
-
-def take_ids(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the columns with `id` as item_id, where there is no item_id."""
-    return columns if "item_id" in columns or "id" not in columns else {"item_id": columns.pop("id"), **columns}
-
-
 def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> dict[str, Embeddings]:
     """Return the rows of each value of the column `modality`, in the order of their first."""
     what = f"{shown(path)}, column 'modality':"
@@ -174,21 +176,7 @@ def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> dict[str, 
     return sides
 
 
-def rows_of_lists(column: Any, source: str) -> np.ndarray:
-    """Return the lists of a column as one (n, d) array."""
-    import pyarrow.compute as pc
-
-    if column.null_count:
-        raise InputError(f"{source} has no vector in {column.null_count} of {len(column)} rows; drop those rows")
-    lengths = pc.call_function("list_value_length", [column]).to_numpy()
-    if len(lengths) and (lengths != lengths[0]).any():
-        row = int(np.argmax(lengths != lengths[0]))
-        raise InputError(f"{source} is ragged: row 0 has {lengths[0]} values and row {row} has {lengths[row]}")
-    values = pc.call_function("list_flatten", [column])
-    if values.null_count:
-        raise InputError(f"{source} has {values.null_count} missing values inside its vectors")
-    d = lengths[0] if len(lengths) else max(getattr(column.type, "list_size", 1), 1)
-    return check_vectors(values.to_numpy().reshape(len(column), d), source)
+# --- writing
 
 
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
@@ -196,15 +184,13 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {"item_id": embeddings.item_id, "label": embeddings.labels, **embeddings.metadata}
-    arrays = {name: arrow_column(column) for name, column in columns.items() if column is not None}
+    arrays = columns_beside(embeddings)
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)
 
     def group(start: int) -> pa.Table:
-        vectors = np.ascontiguousarray(embeddings.vectors[start : start + GROUP])
         part = {name: array[start : start + GROUP] for name, array in arrays.items()}
-        part[VECTORS] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), embeddings.dim)
+        part[VECTORS] = vectors_of(embeddings.vectors[start : start + GROUP])
         return pa.table(part).replace_schema_metadata({FACTS: json.dumps(facts, default=str)})
 
     # vectors hardly repeat and need no dictionary
@@ -213,5 +199,35 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
             writer.write_table(group(start))
 
 
-COLUMNS = "a vector column, or one for each modality; item_id, label, modality and other columns"
-formats.add("parquet", Format("Parquet", COLUMNS, "", read_parquet, (".parquet",)))
+def columns_beside(side: Embeddings) -> "dict[str, pa.Array]":
+    """Return what is known of the rows: item_id, label and the metadata."""
+    own = {"item_id": side.item_id, "label": side.labels}
+    own = {name: column for name, column in own.items() if column is not None}
+    return {name: arrow_column(column) for name, column in {**own, **side.metadata, **own}.items()}
+
+
+def arrow_column(values: np.ndarray) -> "pa.Array":
+    """Return a column for a table; values of several kinds, which Arrow refuses, become text."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values if values.ndim == 1 else list(values))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return texts_of(values.tolist())
+
+
+def texts_of(values: Iterable[Any]) -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def vectors_of(block: Any) -> "pa.Array":
+    """Return rows as a column of lists."""
+    import pyarrow as pa
+
+    block = np.ascontiguousarray(block)
+    return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), block.shape[1])
+
+
+register("parquet", read_parquet)

@@ -1,10 +1,7 @@
-"""Arrays from .npy, .npz, .safetensors and .pt; for all formats, which array is which modality, and what is valid.
-
-Pickled objects are never loaded; bfloat16 becomes float32, exactly.
-"""
+"""Arrays from .npy; for all formats, which array is which modality, and what is valid."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from typing_extensions import TypedDict  # pydantic takes the standard one from 
 from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically, writing
-from clip_geometry.formats.format import Format, formats
+from clip_geometry.formats.format import register
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 
@@ -77,35 +74,7 @@ def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, st
     return found
 
 
-def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[str, str]) -> dict[str, Embeddings]:
-    """Return the sides among the arrays of a file; "labels" belong to every side of their length, at least one."""
-    labeled = [name for name in arrays if name.casefold() in LABEL_NAMES]
-    if len(labeled) > 1:
-        raise InputError(f"{shown(path)} has several arrays of labels: {listed(labeled)}; keep one")
-    labels = arrays[labeled[0]] if labeled else None
-    names = [name for name in arrays if name not in labeled]
-    if not names:
-        raise InputError(f"{shown(path)} holds no array of rows; expected one, or one per modality")
-    # besides rows, a file may hold ids or a logit scale
-    names = [name for name in names if modality_of(name) or is_rows(arrays[name])] or names
-    sides = {}
-    for modality, name in sides_by_name(names, path, "arrays").items():
-        vectors = check_vectors(arrays[name], f"{shown(path)}, array {shown(name)},")
-        sides[modality] = Embeddings(
-            vectors,
-            modality,
-            labels=labels if labels is not None and labels.shape == (len(vectors),) else None,
-            provenance={"source": str(path), "dtype": dtypes.get(name, str(vectors.dtype))},
-        )
-    if labels is not None and all(side.labels is None for side in sides.values()):
-        rows = " and ".join(str(len(side)) for side in sides.values())
-        raise InputError(
-            f"{shown(path)} has labels of shape {labels.shape} for {rows} rows; expected one label per row"
-        )
-    return sides
-
-
-def is_rows(array: np.ndarray) -> bool:
+def is_rows(array: Any) -> bool:
     return array.ndim == 2 and array.dtype.kind == "f"
 
 
@@ -124,10 +93,13 @@ def write_npy(embeddings: Embeddings, path: Path) -> None:
     write_atomically(_origin_beside(path), f"{json.dumps(origin, indent=1, default=str)}\n".encode())
 
 
+def dtype_of(embeddings: Embeddings) -> np.dtype:
+    return np.dtype(str(embeddings.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
+
+
 def write_rows(embeddings: Embeddings, path: Path) -> None:
     """Write the rows alone, in blocks."""
-    dtype = np.dtype(str(embeddings.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
-    header = {"descr": dtype.str, "fortran_order": False, "shape": (len(embeddings), embeddings.dim)}
+    header = {"descr": dtype_of(embeddings).str, "fortran_order": False, "shape": (len(embeddings), embeddings.dim)}
     with writing(path) as file:
         np.lib.format.write_array_header_1_0(file, header)  # pyright: ignore[reportArgumentType]
         for start in range(0, len(embeddings), GROUP):
@@ -165,54 +137,4 @@ def _origin_beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def read_npz(path: Path) -> dict[str, Embeddings]:
-    """Read the arrays of rows by modality ("image", "text_emb", …), or a single one of any name; and "labels"."""
-    return from_arrays(reading.read_npz(path), path, {})
-
-
-def read_safetensors(path: Path) -> dict[str, Embeddings]:
-    """Read the tensors of rows by modality ("image", "text_emb", …), or a single one of any name; and "labels"."""
-    return _from_tensors(reading.read_safetensors(path, framework="pt")[1], path)
-
-
-def read_pt(path: Path) -> dict[str, Embeddings]:
-    """Read what torch.save wrote: one tensor of no modality, or a dict of tensors like those of .safetensors."""
-    import torch
-
-    found = reading.read_checkpoint(path, "a file of embeddings", mmap=True)
-    if isinstance(found, torch.Tensor):
-        (alone,) = _from_tensors({"": found}, path).values()
-        return {UNNAMED: alone}
-    if not isinstance(found, dict) or not all(isinstance(each, torch.Tensor) for each in found.values()):
-        raise InputError(
-            f"{shown(path)} holds a {type(found).__name__}; expected a tensor, or a dict of tensors by name"
-        )
-    return _from_tensors({str(name): tensor for name, tensor in found.items()}, path)
-
-
-def _from_tensors(tensors: Mapping[str, Any], path: Path) -> dict[str, Embeddings]:
-    import torch
-
-    arrays: dict[str, np.ndarray] = {}
-    dtypes: dict[str, str] = {}
-    for name, tensor in tensors.items():
-        dtypes[name] = str(tensor.dtype).removeprefix("torch.")
-        try:
-            tensor = tensor.detach()
-            arrays[name] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-        except (TypeError, RuntimeError):  # float8 and other types that numpy lacks
-            raise InputError(
-                f"{shown(path)}, tensor {shown(name)}, holds {dtypes[name]} values; embeddings are bfloat16, float16, "
-                "float32 or float64"
-            ) from None
-    return from_arrays(arrays, path, dtypes)
-
-
-for name, suffix, title, holds, streams, read in (
-    ("npy", ".npy", "NumPy", "one array", "memory-mapped", read_npy),
-    ("npz", ".npz", "NumPy archive", 'arrays of rows by modality, and "labels"', "", read_npz),
-    ("safetensors", ".safetensors", "safetensors", 'tensors of rows by modality, and "labels"', "", read_safetensors),
-    ("pt", ".pt", "PyTorch", 'a tensor, or a dict of tensors by modality, and "labels"', "memory-mapped", read_pt),
-):
-    limits = "weights_only: nothing that is pickled beside tensors and plain values is loaded" if name == "pt" else ""
-    formats.add(name, Format(title, holds, streams, read, (suffix,), limits=limits))
+register("npy", read_npy)

@@ -2,7 +2,6 @@
 
 import datetime
 import sys
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -20,10 +19,6 @@ from support.shipped import K, assert_same_top, best
 
 N, D = 60, 24
 PAIRED = ("clip-retrieval", "datasets")
-
-
-def named(to, folder):
-    return folder / ("out.parquet" if to == "embedding-atlas" else "out")
 
 
 def sets(dtype=np.float32):
@@ -60,11 +55,6 @@ def by_parquet(folder, q):
     return rows, best(scores, K)
 
 
-def by_embedding_atlas(path, q):
-    rows = np.stack(pd.read_parquet(path)["embedding"])
-    return {"all": rows}, best(q.astype(float) @ rows.astype(float).T, K)
-
-
 def by_datasets(folder, q):
     datasets, faiss = pytest.importorskip("datasets"), pytest.importorskip("faiss")
     found = datasets.load_from_disk(str(folder))
@@ -99,10 +89,10 @@ CLIENTS = {name: globals()[f"by_{name.replace('-', '_')}"] for name in writers}
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("to", CLIENTS)
 def test_the_client_reads_the_same_bits_and_finds_the_same_rows(tmp_path, to, dtype):
-    given, q, out = sets(dtype), queries(dtype), named(to, tmp_path)
+    given, q, out = sets(dtype), queries(dtype), tmp_path / "out"
     cg.export(given, out, to=to)
     rows, top = CLIENTS[to](out, q)
-    kept = {"faiss": np.float32, "embedding-atlas": np.result_type(dtype, np.float32)}.get(to, dtype)
+    kept = {"faiss": np.float32}.get(to, dtype)
     if to in PAIRED:
         i, j = pair(given["image"], given["text"])
         expected = {"image": given["image"].vectors[i], "text": given["text"].vectors[j]}
@@ -142,11 +132,11 @@ def test_rows_out_of_memory_are_read_in_blocks(tmp_path, to, monkeypatch):
             streamed(given["text"].vectors), "text", given["text"].item_id, metadata=given["text"].metadata
         ),
     }
-    cg.export(sources, named(to, tmp_path), to=to)
+    cg.export(sources, tmp_path / "out", to=to)
     assert 0 < max(asked) <= 16
     (tmp_path / "plain").mkdir()
-    cg.export(given, named(to, tmp_path / "plain"), to=to)
-    rows, plain = (CLIENTS[to](named(to, folder), q)[0] for folder in (tmp_path, tmp_path / "plain"))
+    cg.export(given, tmp_path / "plain" / "out", to=to)
+    rows, plain = (CLIENTS[to](folder / "out", q)[0] for folder in (tmp_path, tmp_path / "plain"))
     for name in rows:
         assert_same_bits(rows[name], plain[name])
 
@@ -160,7 +150,7 @@ def test_nothing_is_left_of_a_failure_and_nothing_is_overwritten(tmp_path, to, m
 
     for module in ("formats.vectors", "formats.tables", "formats.writers.base", "formats.writers.datasets"):
         monkeypatch.setattr(f"clip_geometry.{module}.GROUP", 16)
-    given, out = sets(), named(to, tmp_path)
+    given, out = sets(), tmp_path / "out"
     broken = Embeddings(StreamedRows(read, (N, D), torch.float32), "image", given["image"].item_id)
     with pytest.raises((InputError, OSError), match="Input/output error"):
         cg.export({"image": broken, "text": given["text"]}, out, to=to)
@@ -179,13 +169,13 @@ def test_normalized_rows(tmp_path, to):
         name: Embeddings(side.vectors * np.float32(3), name, side.item_id, metadata=side.metadata)
         for name, side in given.items()
     }
-    cg.export(scaled, named(to, tmp_path), to=to, normalize=True)
-    for rows in CLIENTS[to](named(to, tmp_path), q)[0].values():
+    cg.export(scaled, tmp_path / "out", to=to, normalize=True)
+    for rows in CLIENTS[to](tmp_path / "out", q)[0].values():
         assert rows.dtype == np.float32 and np.linalg.norm(rows.astype(float), axis=1) == pytest.approx(1, abs=1e-6)
     zero = Embeddings(np.zeros((3, 4), np.float32), "image")
     (tmp_path / "other").mkdir()
     with pytest.raises(InputError, match="image embeddings have a row of zeros, which cannot be made unit length"):
-        cg.export(zero, named(to, tmp_path / "other"), to=to, normalize=True)
+        cg.export(zero, tmp_path / "other" / "out", to=to, normalize=True)
     assert list((tmp_path / "other").iterdir()) == []
 
 
@@ -194,13 +184,13 @@ def test_rows_that_are_not_finite(tmp_path, to):
     """An index cannot rank them; where rows are only stored, they stay what they are."""
     given = sets()
     given["text"].vectors[20, 3] = np.nan
-    if to in ("faiss", "lancedb", "embedding-atlas"):
+    if to in ("faiss", "lancedb"):
         with pytest.raises(InputError, match="text rows have NaN or infinity in row 20; remove or repair"):
-            cg.export(given, named(to, tmp_path), to=to)
+            cg.export(given, tmp_path / "out", to=to)
         assert list(tmp_path.iterdir()) == []
     else:
-        cg.export(given, named(to, tmp_path), to=to)
-        assert np.isnan(CLIENTS[to](named(to, tmp_path), queries())[0]["text"]).sum() == 1
+        cg.export(given, tmp_path / "out", to=to)
+        assert np.isnan(CLIENTS[to](tmp_path / "out", queries())[0]["text"]).sum() == 1
 
 
 def test_faiss_says_what_it_changes(tmp_path, capsys):
@@ -260,95 +250,19 @@ def test_rows_without_a_pair_are_counted(tmp_path, capsys):
     assert "1 of 3 image rows have no text row and are left out" in capsys.readouterr().err
 
 
-class TestEmbeddingAtlas:
-    def test_neighbors_are_the_nearest_by_cosine(self, tmp_path):
-        given = sets()
-        cg.export(given, tmp_path / "a.parquet", to="embedding-atlas", neighbors=K)
-        rows = np.concatenate([side.vectors for side in given.values()]).astype(float)
-        scores = rows @ rows.T
-        np.fill_diagonal(scores, -2)
-        column = pd.read_parquet(tmp_path / "a.parquet")["neighbors"]
-        found = tuple(np.array([each[key] for each in column]) for key in ("distances", "ids"))
-        assert_same_top((1 - found[0], found[1]), best(scores, K), 1)
-
-    def test_only_float16_is_widened(self, tmp_path, capsys):
-        for dtype in DTYPES:
-            path = tmp_path / f"{np.dtype(dtype)}.parquet"
-            cg.export(sets(dtype), path, to="embedding-atlas")
-            assert ("cannot read float16" in capsys.readouterr().err) == (dtype == np.float16)
-            assert np.stack(pd.read_parquet(path)["embedding"]).dtype == np.result_type(dtype, np.float32)
-
-    def test_pca_is_the_plane_of_all_rows(self, tmp_path):
-        from sklearn.decomposition import PCA
-
-        given = sets()
-        cg.export(given, tmp_path / "a.parquet", to="embedding-atlas", projection="pca")
-        frame = pd.read_parquet(tmp_path / "a.parquet")
-        rows = np.concatenate([side.vectors for side in given.values()]).astype(float)
-        theirs = PCA(2, svd_solver="full").fit_transform(rows)
-        ours = frame[["projection_x", "projection_y"]].to_numpy()
-        signs = np.sign((ours * theirs).sum(axis=0))
-        assert ours == pytest.approx(signs * theirs, abs=1e-6)
-
-    @pytest.mark.slow
-    def test_umap(self, tmp_path):
-        given = sets()
-        cg.export(given, tmp_path / "a.parquet", to="embedding-atlas", projection="umap")
-        rows = np.concatenate([side.vectors for side in given.values()])
-        with warnings.catch_warnings(action="ignore"):  # TensorFlow is not installed, and a seed means one thread
-            from umap import UMAP
-
-            theirs = UMAP(metric="cosine", random_state=0).fit_transform(rows)
-        frame = pd.read_parquet(tmp_path / "a.parquet")
-        assert np.array_equal(frame[["projection_x", "projection_y"]], theirs)
-        few = Embeddings(np.eye(5), "image")
-        cg.export(few, tmp_path / "few.parquet", to="embedding-atlas", projection="umap", neighbors=15)
-        frame = pd.read_parquet(tmp_path / "few.parquet")
-        assert np.isfinite(frame["projection_x"]).all() and [len(each["ids"]) for each in frame["neighbors"]] == [4] * 5
-
-    @pytest.mark.slow
-    @pytest.mark.filterwarnings("ignore::ImportWarning")  # TensorFlow is not installed
-    @pytest.mark.parametrize("dtype", DTYPES)
-    def test_embedding_atlas_itself(self, tmp_path, dtype):
-        cli = pytest.importorskip("embedding_atlas.cli", reason="the extra explore is not installed")
-        from click.testing import CliRunner
-
-        path, out = tmp_path / "a.parquet", tmp_path / "app"
-        [says] = cg.export(sets(dtype), path, to="embedding-atlas", projection="pca", neighbors=5).values()
-        arguments = says.partition("embedding-atlas ")[2].split()[1:]
-        done = CliRunner().invoke(cli.main, [str(path), *arguments, "--degree", "--export-application", str(out)])
-        assert done.exit_code == 0, done.output
-        frame = pd.read_parquet(out / "data" / "dataset.parquet")
-        assert frame["out_degree"].tolist() == [5] * 150
-        assert np.stack(frame["embedding"]).shape == (150, D)
-
-
-@pytest.mark.parametrize(
-    ("to", "options", "message"),
-    [
-        ("fais", {}, "unknown format 'fais'; did you mean 'faiss'"),
-        ("faiss", {"neighbors": 3}, "export to faiss: unknown key 'neighbors'"),
-        ("embedding-atlas", {"projection": "tsne"}, "projection"),
-        ("embedding-atlas", {"neighbors": 0}, "neighbors"),
-    ],
-)
-def test_what_cannot_be_asked_for(tmp_path, to, options, message):
-    with pytest.raises(InputError, match=message):
-        cg.export(sets(), named(to, tmp_path), to=to, **options)
+def test_an_unknown_format(tmp_path):
+    with pytest.raises(InputError, match="unknown format 'fais'; did you mean 'faiss'"):
+        cg.export(sets(), tmp_path / "out", to="fais")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_exported(tmp_path):
     image, text = Embeddings(np.eye(3), "image"), Embeddings(np.eye(3)[:, :2], "text")
-    for to in ("faiss", "lancedb", "embedding-atlas"):
+    for to in ("faiss", "lancedb"):
         with pytest.raises(InputError, match=r"different numbers of columns \(image 3, text 2\)"):
-            cg.export({"image": image, "text": text}, named(to, tmp_path), to=to)
-    with pytest.raises(InputError, match=r"out is no \.parquet file"):
-        cg.export(image, tmp_path / "out", to="embedding-atlas")
+            cg.export({"image": image, "text": text}, tmp_path / "out", to=to)
     with pytest.raises(InputError, match="is one file and there are 2 modalities; give a folder"):
         cg.export({"image": image, "text": text}, tmp_path / "out.parquet", to="parquet")
-    with pytest.raises(InputError, match="there is 1 row; neighbors need at least 2"):
-        cg.export(Embeddings(np.eye(3)[:1], "image"), tmp_path / "a.parquet", to="embedding-atlas", neighbors=3)
     with pytest.raises(InputError, match="leave the ending out"):
         cg.export(image, tmp_path / "x.faiss", to="faiss")
     with pytest.raises(InputError, match="has no rows; expected at least one to export"):

@@ -8,7 +8,7 @@ import typer
 from clip_geometry.cli import completion
 from clip_geometry.cli.commands.options import Address, Device, EngineName, Overrides
 from clip_geometry.cli.early import check_embeddings
-from clip_geometry.registry import InputError, printable
+from clip_geometry.registry import printable
 
 
 def embed(
@@ -75,15 +75,12 @@ def embed(
 
 def export(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
-    options: Overrides = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
     to: Annotated[
         str,
         typer.Option(
-            help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb",
-            autocompletion=completion.one_of(
-                "clip-retrieval", "parquet", "embedding-atlas", "datasets", "faiss", "lancedb"
-            ),
+            help="clip-retrieval, parquet, datasets, faiss or lancedb",
+            autocompletion=completion.one_of("clip-retrieval", "parquet", "datasets", "faiss", "lancedb"),
         ),
     ] = ...,  # pyright: ignore
     normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
@@ -91,18 +88,14 @@ def export(
     """Writes embeddings for another program.
 
     clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
-    others have all rows, with a column for their modality. For embedding-atlas, projection=pca or umap and neighbors=15
-    add what it would compute.
+    others have all rows, with a column for their modality.
     """
     check_embeddings(source)
 
-    from clip_geometry.config import parse_overrides
     from clip_geometry.formats.writers import export as export_embeddings
     from clip_geometry.paths import expanded
 
-    asked, out = parse_overrides(options or []), expanded(out)
-    if own := {"to", "normalize", "out", "source"} & asked.keys():
-        raise InputError(f"{min(own)}=… is no option of a format; give --{min(own)} instead")
-    for name, says in export_embeddings(source, out, to=to, normalize=normalize, **asked).items():
+    out = expanded(out)
+    for name, says in export_embeddings(source, out, to=to, normalize=normalize).items():
         print(printable(f"{name}: {says}"))
     print(printable(f"{to}: {out}"))

@@ -1,21 +1,18 @@
 """The registry of writers, the function that calls them, and what they share: rows in blocks, columns of a table."""
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.config import Config, validate
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import claimed, new_folder
-from clip_geometry.formats.tables import arrow_column
-from clip_geometry.formats.vectors import GROUP
+from clip_geometry.formats.tables import columns_beside, texts_of, vectors_of
+from clip_geometry.formats.vectors import GROUP, dtype_of
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, Registry, listed, shown
@@ -24,36 +21,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Sets = Mapping[str, Embeddings]
-
-
-class Options(Config):
-    """What a writer can be asked for; most have no options."""
-
-
-class Writer:
-    """Base of the writers; a subclass implements `write`.
-
-    Attributes:
-        summary: What it writes, in a line.
-        options: Its options.
-    """
-
-    summary: str = ""
-    options: ClassVar[type[Options]] = Options
-
-    def is_file(self, out: Path) -> bool:
-        """Whether `out` is a file; otherwise it is a folder."""
-        return False
-
-    @abstractmethod
-    def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
-        """Write into the folder `place`, or the file, and return file → what it is. `out` is what it is called then."""
-
+# (sets, place, out) → file → what it is: writes into the new folder `place`, which is called `out` when all is written
+Writer = Callable[[Sets, Path, Path], dict[str, str]]
 
 NAMES = (
     "clip-retrieval",
     "parquet",
-    "embedding-atlas",
     "datasets",
     "faiss",
     "lancedb",
@@ -65,21 +38,18 @@ writers: Registry[Writer] = Registry(
 )
 
 
-def export(source: Any, out: str | Path, *, to: str, normalize: bool = False, **options: Any) -> dict[str, str]:
+def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) -> dict[str, str]:
     """Write embeddings for another program.
 
     Rows are read and written in blocks, in the type that they have where the format can hold it.
 
     Args:
         source: Embeddings or an array, one set or one per modality by name, or a path as for `read_any`.
-        out: A new folder, or for embedding-atlas and parquet of one modality a new .parquet file.
-        to: clip-retrieval: folders of .npy files whose rows are pairs. parquet: a table for each modality.
-            embedding-atlas: one table. datasets: a folder of Hugging Face datasets, pairs as rows. faiss: a flat
-            inner-product index and a table of its rows. lancedb: a database with the table `embeddings`, or a table in
-            a database (DATABASE/TABLE.lance).
+        out: A new folder, or for parquet of one modality a new .parquet file.
+        to: clip-retrieval: folders of .npy files whose rows are pairs. parquet: a table for each modality. datasets: a
+            folder of Hugging Face datasets, pairs as rows. faiss: a flat inner-product index and a table of its rows.
+            lancedb: a database with the table `embeddings`, or a table in a database (DATABASE/TABLE.lance).
         normalize: Make rows unit length first, so that their inner product is the cosine.
-        **options: For embedding-atlas: `projection`, pca or umap, adds coordinates of the plane; `neighbors`, a number,
-            adds the nearest rows of each by the cosine. Both need the rows in memory, except for pca.
 
     Returns:
         File → what it is.
@@ -92,28 +62,19 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False, **
         >>> import numpy as np
         >>> import clip_geometry as cg
         >>> image = cg.Embeddings(np.eye(3, dtype="float32"), "image", item_id=["a", "b", "c"])
-        >>> cg.export(image, "image.parquet", to="embedding-atlas")
-        {'image.parquet': '3 rows, float32: embedding-atlas image.parquet --vector embedding'}
+        >>> cg.export(image, "image.parquet", to="parquet")
+        {'image.parquet': '3 rows, float32'}
     """
-    writer, out = writers[to], expanded(out)
-    asked = validate(writer.options, options, f"export to {to}")
-    sets = _sets(source)
+    from clip_geometry.formats import sets_of
+
+    write, out, sets = writers[to], expanded(out), sets_of(source)
     if not sum(map(len, sets.values())):
         raise InputError(f"{shown(source)} has no rows; expected at least one to export")
     if normalize:
         sets = {name: replace(side, vectors=_unit(side)) for name, side in sets.items()}
-    target: AbstractContextManager[Path] = claimed(out) if writer.is_file(out) else new_folder(out)
-    with target as place:
-        return writer.write(sets, place, out, asked)
-
-
-def _sets(source: Any) -> Sets:
-    from clip_geometry.formats import read_any
-
-    if isinstance(source, str | Path):
-        return read_any(source)
-    given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
-    return {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}
+    is_file = to == "parquet" and out.suffix == ".parquet"
+    with claimed(out) if is_file else new_folder(out) as place:
+        return write(sets, place, out)
 
 
 def _unit(side: Embeddings) -> StreamedRows:
@@ -130,10 +91,6 @@ def _unit(side: Embeddings) -> StreamedRows:
 
 
 # --- what writers share
-
-
-def dtype_of(side: Embeddings) -> np.dtype:
-    return np.dtype(str(side.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
 
 
 def blocks(side: Embeddings) -> Iterator[np.ndarray]:
@@ -161,20 +118,6 @@ def common(sets: Sets, format_name: str) -> tuple[int, int, np.dtype]:
     return sum(map(len, sets.values())), next(iter(widths.values())), dtype
 
 
-def columns(side: Embeddings) -> "dict[str, pa.Array]":
-    """What is known of the rows: item_id, label and the metadata."""
-    own = {"item_id": side.item_id, "label": side.labels}
-    found = {**side.metadata, **{name: column for name, column in own.items() if column is not None}}
-    return {name: arrow_column(column) for name, column in found.items()}
-
-
-def vectors_of(block: np.ndarray) -> "pa.Array":
-    """Rows as a column of lists."""
-    import pyarrow as pa
-
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).reshape(-1)), block.shape[1])
-
-
 def item_table(sets: Sets, without: Sequence[str] = ()) -> "pa.Table":
     """The rows of all sets, one set after the other: modality, item_id, label and metadata, except for columns of these
     names. A column whose types do not agree becomes text.
@@ -187,36 +130,25 @@ def item_table(sets: Sets, without: Sequence[str] = ()) -> "pa.Table":
     identified = any(side.item_id is not None for side in sets.values())
     parts = []
     for name, side in sets.items():
-        own = {"item_id": pa.array(f"{name}/{k}" for k in range(len(side)))} if identified else {}
-        rows = {} if identified else {"row": pa.array(range(len(side)))}
-        parts.append({**own, **rows, **columns(side), "modality": pa.array([name] * len(side))})
+        numbers = np.arange(len(side))
+        own = {"item_id": pa.array(f"{name}/{k}" for k in numbers)} if identified else {"row": pa.array(numbers)}
+        parts.append({**own, **columns_beside(side), "modality": pa.array([name] * len(side))})
     names = dict.fromkeys(name for part in parts for name in ("modality", *part) if name not in without)
-    names = {name: _type([part[name].type for part in parts if name in part]) for name in names}
-    tables = []
-    for part, side in zip(parts, sets.values(), strict=True):
-        arrays = {
-            name: _cast(part[name], kind) if name in part else pa.nulls(len(side), kind) for name, kind in names.items()
-        }
-        tables.append(pa.table(arrays))
-    return pa.concat_tables(tables).combine_chunks()
+    lengths = [len(side) for side in sets.values()]
+    columns = {
+        name: _joined([part.get(name, pa.nulls(n)) for part, n in zip(parts, lengths, strict=True)]) for name in names
+    }
+    return pa.table(columns).combine_chunks()
 
 
-def _type(types: "list[pa.DataType]") -> "pa.DataType":
+def _joined(parts: "list[pa.Array]") -> "pa.ChunkedArray":
     import pyarrow as pa
 
-    fields = [pa.schema([pa.field("", each)]) for each in types]
+    tables = [pa.table([part], [""]) for part in parts]
     try:
-        return pa.unify_schemas(fields, promote_options="permissive").field(0).type
+        return pa.concat_tables(tables, promote_options="permissive").column(0)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.string()
-
-
-def _cast(column: "pa.Array", kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa
-
-    if kind == pa.string() and column.type != kind:
-        return pa.array([None if value is None else str(value) for value in column.to_pylist()], kind)
-    return column.cast(kind)
+        return pa.chunked_array([texts_of(part.to_pylist()) for part in parts])
 
 
 def record_batches(sets: Sets, table: "pa.Table", schema: "pa.Schema", dtype: np.dtype) -> "Iterator[pa.RecordBatch]":
@@ -226,7 +158,6 @@ def record_batches(sets: Sets, table: "pa.Table", schema: "pa.Schema", dtype: np
     start = 0
     for side in sets.values():
         for block in blocks(side):
-            part = table.slice(start, len(block)).combine_chunks()
-            beside = [column.chunk(0) for column in part.columns]
+            beside = [column.combine_chunks() for column in table.slice(start, len(block)).columns]
             yield pa.record_batch([*beside, vectors_of(block.astype(dtype, copy=False))], schema=schema)
             start += len(block)

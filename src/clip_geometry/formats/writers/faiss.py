@@ -3,54 +3,49 @@
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from clip_geometry.files import writing
-from clip_geometry.formats.writers.base import Sets, Writer, blocks, common, item_table, writers
+from clip_geometry.formats.writers.base import Sets, blocks, common, item_table, writers
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library, shown
 
 UNIT = 1e-3  # by which the length of a row of unit length may be off: float16 rounds to 5e-4
 
 
-class Faiss(Writer):
+def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
     """Write index.faiss, an IndexFlatIP in float32, and items.parquet, whose row k is the vector with the id k."""
+    import pyarrow.parquet as pq
 
-    summary = "a flat inner-product index and a table of its rows"
+    if out.suffix.lower() in (".faiss", ".index"):
+        raise InputError(
+            f"{shown(out)} is called as a file, but FAISS gets a folder with index.faiss; leave the ending out"
+        )
+    n, d, dtype = common(sets, "a FAISS index")
+    lengths = [np.inf, 0.0]  # the smallest and the largest
 
-    def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
-        import pyarrow.parquet as pq
+    def rows() -> Iterable[np.ndarray]:
+        for side in sets.values():
+            for block in blocks(side):
+                norms = np.linalg.norm(block.astype(np.float64), axis=1)
+                lengths[:] = min(lengths[0], norms.min()), max(lengths[1], norms.max())
+                yield block
 
-        if out.suffix.lower() in (".faiss", ".index"):
-            raise InputError(
-                f"{shown(out)} is called as a file, but FAISS gets a folder with index.faiss; leave the ending out"
-            )
-        n, d, dtype = common(sets, "a FAISS index")
-        lengths = [np.inf, 0.0]  # the smallest and the largest
-
-        def rows() -> Iterable[np.ndarray]:
-            for side in sets.values():
-                for block in blocks(side):
-                    norms = np.linalg.norm(block.astype(np.float64), axis=1)
-                    lengths[:] = min(lengths[0], norms.min()), max(lengths[1], norms.max())
-                    yield block
-
-        write_flat_index(place / "index.faiss", rows(), n, d)
-        pq.write_table(item_table(sets), place / "items.parquet")
-        if dtype == np.float64:
-            note("FAISS holds float32: float64 rows are rounded")
-        if lengths[0] < 1 - UNIT or lengths[1] > 1 + UNIT:
-            note(
-                f"rows have lengths from {lengths[0]:.3g} to {lengths[1]:.3g}, so the index ranks by inner product and "
-                "not by cosine; normalize makes them unit length"
-            )
-        said = ", ".join(f"{name} {len(side)}" for name, side in sets.items())
-        return {
-            "index.faiss": f"{n} × {d} rows, float32, inner product: {said}",
-            "items.parquet": "modality, item_id and columns of each row",
-        }
+    write_flat_index(place / "index.faiss", rows(), n, d)
+    pq.write_table(item_table(sets), place / "items.parquet")
+    if dtype == np.float64:
+        note("FAISS holds float32: float64 rows are rounded")
+    if lengths[0] < 1 - UNIT or lengths[1] > 1 + UNIT:
+        note(
+            f"rows have lengths from {lengths[0]:.3g} to {lengths[1]:.3g}, so the index ranks by inner product and "
+            "not by cosine; normalize makes them unit length"
+        )
+    said = ", ".join(f"{name} {len(side)}" for name, side in sets.items())
+    return {
+        "index.faiss": f"{n} × {d} rows, float32, inner product: {said}",
+        "items.parquet": "modality, item_id and columns of each row",
+    }
 
 
 def write_flat_index(path: Path, rows: Iterable[np.ndarray], n: int, d: int) -> None:
@@ -78,4 +73,4 @@ def write_flat_index(path: Path, rows: Iterable[np.ndarray], n: int, d: int) -> 
     assert written == n
 
 
-writers.add("faiss", Faiss())
+writers.add("faiss", write)
