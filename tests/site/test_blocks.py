@@ -1,13 +1,14 @@
 """Every `sh` and `python` block of the README and of docs/ runs, page by page, and prints what the page says.
 
-Blocks of nothing but `clip-geometry` commands run in this process, except those of the start page with the wheel.
-The blocks of a page run in order in one folder, which begins with the files that docs/start.md makes below
-`<!-- preparation -->`. A `text` block right after a block is its output: words are compared exactly, numbers within
-three units of their last printed digit, and … stands for anything. Blocks of `>>>` are doctests. A block with a title
-is a file of that name, or lines of it (`PATH, after LINE`); pages with such blocks run in a copy of the checkout.
-Lines that begin with `pip install` are not run, but packages of the extras that no such line above a block names are
-hidden from it. A comment right above a block says that it is not run and why (`<!-- not run: needs a download -->`), or
-what it needs (`<!-- needs the data folder -->`, `<!-- needs coco500 -->`), or its test (`<!-- run by tests/… -->`).
+Blocks of nothing but `clip-geometry` commands run in this process, except those of the start page with the wheel. The
+blocks of a page run in order in one folder, which begins with the files that docs/start.md makes below `<!--
+preparation -->`. A `text` block right after a block is its output: words are compared exactly, numbers within three
+units of their last printed digit, and … stands for anything. Blocks of `>>>` are doctests. A block with a title is a
+file of that name, or lines of it (`PATH, after LINE`); pages with such blocks run in a copy of the checkout if the
+files are its own. Lines that begin with `pip install` are not run, but packages of the extras that no such line above a
+block names are hidden from it, and a package that the page itself wrote is installed into a folder beside it. A comment
+right above a block says that it is not run and why (`<!-- not run: needs a download -->`), or what it needs (`<!--
+needs the data folder -->`, `<!-- needs coco500 -->`), or its test (`<!-- run by tests/… -->`).
 """
 
 import contextlib
@@ -196,6 +197,13 @@ def run_sh(code: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+def install_written(code: str, folder: Path) -> None:
+    """Installs the packages that a page wrote and a block installs into `folder/installed`, with their entry points."""
+    for path in re.findall(r"^pip install -e \./(\S+)$", code, re.M):
+        options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", folder / "installed"]
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, folder / path], check=True)
+
+
 def run_commands(code: str, folder: Path) -> str | None:
     """What `run_sh` gives, in this process, which has imported torch; None where a line is more than a command."""
     code = re.sub(r"^pip install.*\n", "", code, flags=re.M)
@@ -278,6 +286,7 @@ def run_page(each: list[Block], folder: Path, **environment: str) -> None:
                 shutil.copytree(coco500(), folder / "coco500", dirs_exist_ok=True)
         with hidden(OPTIONAL - block.installed):
             if block.language == "sh":
+                install_written(block.code, folder)
                 printed = None if environment else run_commands(block.code, folder)
                 printed = run_sh(block.code, folder, **environment) if printed is None else printed
             else:
@@ -303,7 +312,8 @@ def prepared(tmp_path_factory):
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - OWN_TESTS))
 def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
     environment = {}
-    if any(block.title for block in PAGES[page]):
+    written = {block.title.partition("/")[0] for block in PAGES[page] if block.title}
+    if written & {*CHECKOUT}:
         for name in CHECKOUT:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, tmp_path / name)
@@ -315,6 +325,8 @@ def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
         shutil.copytree(coco500(), tmp_path, dirs_exist_ok=True)
     elif page != "start.md":  # which makes these files
         shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    if written and not environment:
+        environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "installed"), os.environ.get("PYTHONPATH", "")])
     run_page(PAGES[page], tmp_path, **environment)
 
 
