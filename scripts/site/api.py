@@ -31,7 +31,7 @@ TOPICS = {
         *("embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
         *("formats", "formats.writers"),
     ),
-    "Losses and runs": ("losses", "runner"),
+    "Losses": ("losses",),
 }
 
 
