@@ -246,10 +246,9 @@ def compare_repairs(
                         serving[name] = serving_of(repair, known)
                     for query, found in search.run(repair).items():
                         sums[name].add(query, split.queries[query], *found)
-                    del repair, found
-                    give_back()  # tables of scores, which glibc would keep between small arrays that stay
             if progress is not None:
                 progress(done, splits * len(names))
+        give_back()
     candidates = {
         name: _candidate(name, sums[name], sums["none"], index, want, serving[name])
         for name in names
