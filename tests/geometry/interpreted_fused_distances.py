@@ -11,7 +11,6 @@ from triton.runtime import interpreter
 from clip_geometry.geometry import silhouette, silhouette_samples
 from clip_geometry.geometry._kernels import fused_distances
 from clip_geometry.geometry._kernels.fused_distances import Tiles, fused_mean_distances
-from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouette
 from clip_geometry.registry import InputError
 from geometry.clusters.test_silhouette import CLOUDS, classes_of
 from support.oracles import silhouette as oracle
@@ -203,19 +202,14 @@ def test_the_own_class_is_left_out_between_classes():
 
 
 @pytest.mark.parametrize("products", ["fp16x3", "fp16"])
-def test_the_error_stated_is_the_error(products):
+def test_silhouettes_of_products_are_those_of_scikit_learn(products):
     rng = np.random.default_rng(0)
     labels = classes_of(80, 4, rng)
     x = torch.from_numpy(rng.normal(size=(4, 16))[labels] + rng.normal(size=(80, 16))).float()
-    found = checked_silhouette(x, labels, products=products, of=80)
-    error = np.abs(silhouette_samples(x, labels, products=products).numpy() - sklearn_samples(x.double(), labels))
-    # scikit-learn's own distances cancel for near rows, hence 1e-7
-    assert float(found.largest_error) == pytest.approx(error.max(), abs=1e-7)
-    assert float(found.error) == pytest.approx(np.sqrt((error**2).mean()), abs=1e-7)
-    assert (found.products, found.checked) == (products, 80)
-    assert float(found.value) == float(silhouette(x, labels, products=products))
-    assert found.largest_error < (1e-6 if products == "fp16x3" else 1e-2)
-    assert products == "fp16x3" or found.error > 1e-6
+    samples = silhouette_samples(x, labels, products=products)
+    error = np.abs(samples.numpy() - sklearn_samples(x.double(), labels)).max()
+    assert error < 1e-6 if products == "fp16x3" else 1e-6 < error < 1e-2
+    assert float(silhouette(x, labels, products=products)) == float(samples.mean())
 
 
 @pytest.mark.parametrize(("dtype", "gradient", "what"), [("float64", False, "float64 rows"), ("float32", True, "grad")])

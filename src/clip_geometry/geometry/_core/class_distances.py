@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact
 from clip_geometry.geometry._core.single import near_one
-from clip_geometry.geometry._kernels.fused_distances import DEFAULT, Products, fused_is_possible, fused_mean_distances
+from clip_geometry.geometry._kernels.fused_distances import Products, fused_is_possible, fused_mean_distances
 
 SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
 
@@ -78,13 +78,6 @@ def mean_distances(
     others = (data.sizes - 1).clamp(min=1)[data.codes]
     back = data.order.argsort()
     return (own / others)[back], nearest[back]
-
-
-def products_of(x: Float[Tensor, "n d"], products: Products | None = None) -> str:
-    """How mean_distances multiplies these rows: the products of the kernel, or "float32" or "float64"."""
-    if fused_is_possible(x, products):
-        return products or DEFAULT
-    return "float32" if _is_single(x) else "float64"
 
 
 def _in_blocks(data: _Rows, block_size: int, ahead: bool) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
