@@ -99,7 +99,7 @@ def run(
         >>> import json, tempfile
         >>> from pathlib import Path
         >>> import clip_geometry as cg
-        >>> config = {"name": "tiny", "experiment": "geometry", "model": "scenes-clip/fresh", "pictures": []}
+        >>> config = {"name": "tiny", "experiment": "geometry", "model": "scenes-clip/fresh", "figures": []}
         >>> config |= {"pairs": {"name": "scenes", "size": 8}, "measures": ["modality_gap"]}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "tiny.yaml")

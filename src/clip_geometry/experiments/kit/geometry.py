@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.experiments.kit.base import FORMER_FIGURES, Cell, Experiment, Model, RunConfig, Source, Steps
+from clip_geometry.experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry.experiments.kit.stored import check_sources
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
@@ -48,7 +48,7 @@ class GeometryConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
-    figures: tuple[StandardFigure, ...] = Field(default=FIGURES, validation_alias=FORMER_FIGURES)
+    figures: tuple[StandardFigure, ...] = FIGURES
 
     @model_validator(mode="after")
     def _sources(self) -> Self:

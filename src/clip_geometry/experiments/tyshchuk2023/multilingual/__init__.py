@@ -11,7 +11,6 @@ from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.kit.base import (
-    FORMER_FIGURES,
     Cell,
     Data,
     Experiment,
@@ -52,7 +51,7 @@ class MultilingualConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
-    figures: tuple[Literal["map", "ratios"], ...] = Field(default=("map", "ratios"), validation_alias=FORMER_FIGURES)
+    figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
 
     @field_validator("languages")
     @classmethod
