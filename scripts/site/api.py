@@ -12,9 +12,7 @@ TOPICS = {
         "results",
         "registry",
     ),
-    "Measures as functions": (
-        *("geometry", "geometry.clusters.checked_silhouette", "geometry.clusters.sampled_silhouette"),
-    ),
+    "Measures as functions": ("geometry", "geometry.clusters.sampled_silhouette"),
     "Evaluators": ("evaluators",),
     "Diagnose, repair and explore": (
         "explorer",

@@ -39,7 +39,6 @@ _HOME = {
     "clip_geometry.explorer": ["Exploration", "explore"],
     "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
     "clip_geometry.formats.writers": ["export"],
-    "clip_geometry.geometry.clusters.checked_silhouette": ["checked_silhouette"],
     "clip_geometry.geometry.clusters.sampled_silhouette": ["sampled_silhouette"],
     "clip_geometry.embedding.engines": ["open_engine"],
     "clip_geometry.geometry": [

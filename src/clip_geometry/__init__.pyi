@@ -116,7 +116,6 @@ from clip_geometry.geometry import uniformity as uniformity
 from clip_geometry.geometry import variant as variant
 from clip_geometry.geometry import vmf_concentration as vmf_concentration
 from clip_geometry.geometry import whitened_log_likelihood as whitened_log_likelihood
-from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouette as checked_silhouette
 from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.index_map import IndexMap as IndexMap
 from clip_geometry.index_map import map_index as map_index

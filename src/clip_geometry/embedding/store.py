@@ -103,8 +103,8 @@ class Manifest(Strict):
     encoder: dict[str, Any]
     sides: Annotated[dict[Annotated[str, AfterValidator(modality_name)], Side], Field(min_length=1)]
     class_names: list[str] | None
-    model_options: NotRequired[dict[str, Any]]
-    data_options: NotRequired[dict[str, Any]]
+    model_options: dict[str, Any]
+    data_options: dict[str, Any]
 
 
 @dataclass(frozen=True)

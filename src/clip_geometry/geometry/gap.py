@@ -20,8 +20,7 @@ from clip_geometry.geometry._core.rows import (
     total,
 )
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
-from clip_geometry.geometry.clusters.silhouette import Metric, from_means, silhouette
-from clip_geometry.geometry.clusters.silhouettes import silhouette_left_out
+from clip_geometry.geometry.clusters.silhouette import Metric, from_means, silhouette, silhouette_left_out
 from clip_geometry.geometry.cosine import (
     distances_from_sums,
     mean_cosine_distance,

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 
 from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import dataset_from, load_dataset, path_of
@@ -84,9 +84,6 @@ Steps = Annotated[tuple[str, ...], AfterValidator(lambda steps: tuple(map(str, p
 Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_distinct)]
 Probe = Annotated[SerializeAsAny[DatasetConfig] | StoredProbe, BeforeValidator(_probe)]
 Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator(_source)]
-
-
-FORMER_FIGURES = AliasChoices("figures", "pictures")  # configs written before it was renamed
 
 
 class RunConfig(Config):

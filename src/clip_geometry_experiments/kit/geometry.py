@@ -16,7 +16,7 @@ from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
-from clip_geometry_experiments.kit.base import FORMER_FIGURES, Cell, Experiment, Model, RunConfig, Source, Steps
+from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.stored import check_sources
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class GeometryConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
-    figures: tuple[StandardFigure, ...] = Field(default=FIGURES, validation_alias=FORMER_FIGURES)
+    figures: tuple[StandardFigure, ...] = FIGURES
 
     @model_validator(mode="after")
     def _sources(self) -> Self:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from clip_geometry.config import Config, digest
 from clip_geometry.data.base import revision
@@ -104,12 +104,6 @@ class StoredConfig(Config):
         if self.rows is not None and self.split is not None:
             raise InputError("stored embeddings have rows and split; expected one of them")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keys that came later are left out where they are null, so that cells computed before keep their names."""
-        later = ("image", "text", "dataset", "part", "split")
-        return {key: value for key, value in inner(self).items() if value is not None or key not in later}
 
     @property
     def places(self) -> dict[str, Path]:

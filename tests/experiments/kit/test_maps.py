@@ -155,7 +155,6 @@ def test_a_random_split_takes_the_test_pairs_from_the_training_pairs(tmp_path):
     for wrong in ({"split": {"share": 0.8}}, {"test": None}):
         with pytest.raises(InputError, match="either test, a set of its own, or split"):
             made("clip_loss", tmp_path, RAW, **wrong)
-    assert "split" not in next(iter(made("clip_loss", tmp_path, RAW).cells())).define  # as before it existed
 
 
 def test_the_error_of_a_share_is_that_of_its_images(tmp_path):

@@ -94,11 +94,6 @@ def test_a_file_for_each_modality_and_a_random_split(folder):
     }
 
 
-def test_keys_that_came_later_do_not_rename_cells(folder):
-    dumped = config().pairs.model_dump(mode="json")
-    assert dumped == {"embeddings": str(folder), "labels": None, "encoder": None, "rows": None}
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -9,7 +9,6 @@ import clip_geometry as cg
 from clip_geometry.geometry._core.arguments import flag, members, positive_number, seed_number, whole_number
 from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.clusters.lidar import pair_lidar
-from clip_geometry.geometry.clusters.silhouettes import silhouettes
 from clip_geometry.geometry.dimension.sampled import neighborhoods
 from clip_geometry.geometry.measure import measures
 from clip_geometry.registry import InputError
@@ -114,7 +113,6 @@ CALLS = {
     "isoscore_star": (cg.isoscore_star, (X, np.cov(Y.T))),
     "silhouette": (cg.silhouette, (X, LABELS)),
     "silhouette_samples": (cg.silhouette_samples, (X, LABELS)),
-    "silhouettes": (silhouettes, (X, [LABELS])),
     "modality_gap": (cg.modality_gap, (X, Y)),
     "modality_silhouette": (cg.modality_silhouette, (X, Y)),
     "mutual_knn": (cg.mutual_knn, (X, Y)),
@@ -122,7 +120,6 @@ CALLS = {
     "effective_rank": (cg.effective_rank, (X,)),
     "partition_isotropy": (cg.partition_isotropy, (X,)),
     "sampled_silhouette": (cg.sampled_silhouette, (X, LABELS)),
-    "checked_silhouette": (cg.checked_silhouette, (X, LABELS)),
     "neighborhoods": (neighborhoods, (X,)),
     "Neighborhoods.two_nn": (neighborhoods(X, k=3).two_nn, ()),
     "AdjustedCosines.mean": (adjusted_type_cosines(X, LABELS, [0] * 24).mean, ("inter",)),

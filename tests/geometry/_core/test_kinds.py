@@ -11,7 +11,6 @@ from clip_geometry.geometry._core.kinds import as_given
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.clusters.silhouettes import silhouettes
 from clip_geometry.geometry.dimension.sampled import neighborhoods
 from support.clouds import MEASURES, arguments, cone, labels_for, row_places
 
@@ -95,7 +94,6 @@ VECTORS = {
     "conformity": cg.conformity,
     "coordinate_std": cg.coordinate_std,
     "singular_values": cg.singular_values,
-    "silhouettes": lambda x: silhouettes(x, [LABELS, LABELS % 2]),
     "adjusted_type_cosines": lambda x: adjusted_type_cosines(x, LABELS, np.arange(60) % 2),
     "neighborhoods": lambda x: neighborhoods(x, k=5),
 }
@@ -107,7 +105,6 @@ NUMBERS = {
     "isoscore_star": lambda x: cg.isoscore_star(x, np.eye(6), zeta=0.5),
     "partition_over": lambda x: cg.partition_over(x, np.eye(6)),
     "class vectors": lambda x: cg.objectives.classifier(x, LABELS, np.eye(4, 6)),
-    "checked_silhouette": lambda x: cg.checked_silhouette(x, LABELS),
     "adjusted_type_cosines": lambda x: adjusted_type_cosines(x, LABELS, np.arange(60) % 2).mean("inter", weighted=True),
     "dimension": lambda x: neighborhoods(x, k=5).dimension("mackay"),
     "two_nn": lambda x: neighborhoods(x, k=5).two_nn(),

@@ -120,13 +120,6 @@ def _kernel_runs(device: torch.device) -> bool:
     return find_spec("triton") is not None
 
 
-def products_of(x: Float[Tensor, "n d"], products: Products | None = None) -> str:
-    """How mean_distances multiplies these rows: the products of the kernel, or "float32" or "float64"."""
-    if fused_is_possible(x, products):
-        return products or PRODUCTS[0]
-    return "float32" if _is_single(x) else "float64"
-
-
 def _in_blocks(data: _Rows, block_size: int, ahead: bool) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Sum of distances within the own class, and mean distance to the nearest other one."""
     own = data.rows.new_zeros(len(data.rows), dtype=torch.float64)

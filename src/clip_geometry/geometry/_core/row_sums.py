@@ -22,17 +22,14 @@ def sums_of_distances(
     to: Int[Tensor, " r"],
     groups: Int[Tensor, " r"],
     count: int,
-    *,
-    exact: bool = False,
 ) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "g b"]]]:
     """Rows out of `of`, some at a time, and the sum of their distances to each group of the rows `to`, in float64.
 
     groups: 0..count − 1 of each row of `to`, all of which are different; rows near each other, one after the other in
-    `of`, cancel least. Lengths are in one unit, which is not that of x. exact: products in float64, as for float64
-    rows; otherwise in float32. A block of rows is copied at a time. StreamedRows are read in order: once for the unit,
-    and once for up to MOST rows of `of`.
+    `of`, cancel least. Lengths are in one unit, which is not that of x. A block of rows is copied at a time.
+    StreamedRows are read in order: once for the unit, and once for up to MOST rows of `of`.
     """
-    single = not exact and x.dtype != torch.float64 and single_is_exact(x.device)
+    single = x.dtype != torch.float64 and single_is_exact(x.device)
     dtype = torch.float32 if single else torch.float64
     factor = near_one(max(float(part.abs().amax()) for part in x.split(SUMMED)))
     size = GPU_BLOCK if x.is_cuda else BLOCK

@@ -14,6 +14,7 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.class_distances import Products, mean_distances
 from clip_geometry.geometry._core.class_squares import mean_squared_distances
+from clip_geometry.geometry._core.distances import distances, single_is_exact
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import (
@@ -26,8 +27,11 @@ from clip_geometry.geometry._core.rows import (
     mean_row,
     unit_rows,
 )
+from clip_geometry.geometry._core.single import near_one
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.registry import InputError
+
+BLOCK = 1024  # rows: 8 MB of float64 distances
 
 if TYPE_CHECKING:
     Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine", "precomputed"]
@@ -80,7 +84,7 @@ def silhouette_samples(
         labels: One label per row, (n,), of at least two and at most n − 1 values.
         metric: "euclidean", "sqeuclidean", "cosine" (1 − cos) or "precomputed".
         products: How large float32 sets are multiplied on a GPU for "euclidean" (see `fused_mean_distances`), by
-            default as exactly as in float32. `checked_silhouette` measures the error.
+            default as exactly as in float32.
 
     Returns:
         The silhouettes, (n,), float64, each in [−1, 1].
@@ -145,10 +149,62 @@ def from_means(
     return torch.where(defined, (nearest - own) / torch.where(defined, larger, 1), 0)
 
 
-def _left_out(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
-    from clip_geometry.geometry.clusters.silhouettes import silhouette_left_out  # which is built on this module
+@torch.no_grad()
+def silhouette_left_out(rows: LeftOut, labels: Labels) -> Iterator[Float[Tensor, ""]]:
+    """The mean silhouette, Euclidean, without each block.
 
-    return silhouette_left_out(rows, labels)
+    Each pair of rows is measured once for all blocks, and once more for the block of each row.
+    """
+    codes, k = as_classes(labels, rows.rows)
+    order = codes.argsort(stable=True)
+    codes, block_of, scaled = codes[order], rows.block_of[order], _scaled(rows.rows[order])
+    indicators = torch.nn.functional.one_hot(codes, k).double()
+    sums = _summed_distances(scaled, indicators)
+    for block in range(rows.blocks):
+        kept = block_of != block
+        gone = scaled[~kept]
+        less = torch.zeros_like(sums[kept])
+        if len(gone):
+            center = gone.mean(0)
+            parts = (distances(part, gone, centre=center).double() for part in scaled[kept].split(BLOCK))
+            less = torch.cat([part @ indicators[~kept] for part in parts])
+        present, own = codes[kept].unique(return_inverse=True)
+        if not 2 <= len(present) < len(own):
+            raise InputError(f"{len(own)} rows without a block have {len(present)} labels; a silhouette needs classes")
+        yield _mean_silhouette(own, len(present), (sums[kept] - less)[:, present])
+
+
+def _mean_silhouette(codes: Int[Tensor, " n"], k: int, sums: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
+    """From the sum of the distances of each row to the rows of each class."""
+    mine = codes[:, None]
+    sizes = torch.bincount(codes, minlength=k).double()
+    others = sizes[codes] - 1
+    own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
+    nearest = (sums / sizes).scatter(1, mine, torch.inf).amin(1)
+    return from_means(own, nearest, alone=others == 0).mean()
+
+
+def _scaled(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """In the precision of the products, entries brought near 1 by a power of two, which changes no silhouette."""
+    single = rows.dtype != torch.float64 and single_is_exact(rows.device)
+    rows = rows.to(torch.float32 if single else torch.float64)
+    return rows * near_one(float(rows.abs().amax()))
+
+
+def _summed_distances(rows: Float[Tensor, "n d"], indicators: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+    """Sum of the distances of each row to the rows of each class; every pair of rows is taken once."""
+    sums = torch.zeros_like(indicators)
+    spans = [slice(start, min(start + BLOCK, len(rows))) for start in range(0, len(rows), BLOCK)]
+    centres = [rows[span].mean(0) for span in spans]
+    for i, left in enumerate(spans):
+        for j, right in enumerate(spans[: i + 1]):
+            block = rows[left]
+            other = block if i == j else rows[right]
+            apart = distances(block, other, centre=(centres[i] + centres[j]) / 2).double()
+            sums[left] += apart @ indicators[right]
+            if left != right:
+                sums[right] += apart.T @ indicators[left]
+    return sums
 
 
 def _cosine_from_sums(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
@@ -187,7 +243,7 @@ _SILHOUETTE = Measure(
     brief="how separate the clusters of the labels are",
     group="clusters",
     function=silhouette,
-    left_out=_left_out,
+    left_out=silhouette_left_out,
     takes="labeled rows",
     summary="How much closer rows lie to their own class than to the nearest other class.",
     reading="1 is tight and separate, 0 overlapping, negative mixed up.",

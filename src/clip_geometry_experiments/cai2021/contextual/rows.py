@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore
+from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore, silhouette
 from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.clusters.silhouettes import silhouettes
 from clip_geometry.geometry.clusters.type_cosine import skipped_types
 from clip_geometry.geometry.dimension.nearest import Estimator, Metric
 from clip_geometry.geometry.dimension.sampled import Neighborhoods, neighborhoods
@@ -119,7 +118,7 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
             candidates.append(Candidate(k, labels, means.cluster_centers_))
     if not candidates:
         raise InputError(f"{len(sample)} rows are too few or too equal to be clustered; expected three different ones")
-    found = silhouettes(torch.from_numpy(rows), [each.labels for each in candidates]).tolist()
+    found = [silhouette(rows, each.labels) for each in candidates]
     values = {each.k: value for each, value in zip(candidates, found, strict=True)}
     _, chosen = max(zip(found, candidates, strict=True), key=lambda pair: pair[0])
     if max(found) < config.least_silhouette:

@@ -72,8 +72,6 @@ class Classify(Experiment):
     def _shared(self) -> dict[str, Any]:
         """What all numbers depend on besides the seeds."""
         unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
-        if self.config.random_classes is None:
-            unused.add("random_classes")  # it came later: cells computed before keep their names
         left_out = {"name", "title", "description", "seeds", "shuffled", *unused}
         settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         return settings | revisions(self.config, self.workspace, self._task)

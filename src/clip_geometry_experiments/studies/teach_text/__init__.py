@@ -54,10 +54,8 @@ class TeachText(Experiment):
 
     @cached_property
     def _cell(self) -> Cell:
-        config, left_out = self.config, {"name", "title", "description"}
-        if not config.class_captions or config.training_prompts is None:
-            left_out |= {"training_prompts"}  # cells computed before there was this key keep their names
-        define = config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        config = self.config
+        define = config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
         sets = []
         for data in (config.data, config.measured):  # each in the language of the teacher and in its own
             sets += dict.fromkeys(each for name in config.languages for each in parallel(data, config.languages, name))

@@ -76,12 +76,7 @@ class TrainClip(Experiment):
 
     @cached_property
     def _cell(self) -> Cell:
-        left_out = {"name", "title", "description"}
-        # cells computed before there were these keys keep their names
-        if not self.config.class_captions or self.config.training_prompts is None:
-            left_out |= {"training_prompts"}
-        left_out |= {name for name in ("caption_noise", "measures", "tasks") if not getattr(self.config, name)}
-        define = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        define = self.config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}

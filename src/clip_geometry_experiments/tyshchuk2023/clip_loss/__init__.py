@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
@@ -54,11 +54,6 @@ class ClipLossConfig(MapsConfig):
         if (self.test is None) == (self.split is None):
             raise InputError("clip_loss has either test, a set of its own, or split, which takes it from train")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_split(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """`split` came later and is left out where it is null, so that cells computed before keep their names."""
-        return {key: value for key, value in inner(self).items() if value is not None or key != "split"}
 
 
 class ClipLoss(MapsExperiment):

@@ -15,7 +15,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.base import (
-    FORMER_FIGURES,
     Cell,
     Data,
     Experiment,
@@ -52,7 +51,7 @@ class MultilingualConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
-    figures: tuple[Literal["map", "ratios"], ...] = Field(default=("map", "ratios"), validation_alias=FORMER_FIGURES)
+    figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
 
     @field_validator("languages")
     @classmethod

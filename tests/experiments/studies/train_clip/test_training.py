@@ -166,18 +166,10 @@ def test_prompts_of_the_training_may_be_others_than_those_of_zero_shot(tmp_path)
         assert tokens != names.tokens[label].tolist()
 
 
-def test_a_key_that_came_later_leaves_the_cells_of_before_their_names(tmp_path):
-    """Without class captions no prompt is trained with, whatever is given."""
-    (plain,), (without,) = (planned(tmp_path, class_captions=0.0, **more).cells() for more in ({}, PROMPTED))
-    assert "training_prompts" not in plain.define and plain.key == without.key
-    (one,), (other,) = (planned(tmp_path, class_captions=0.5, **more).cells() for more in ({}, PROMPTED))
-    assert "training_prompts" not in one.define and one.key != other.key
-
-
-@pytest.mark.parametrize("more", [{"caption_noise": 0.1}, {"measures": ["modality_gap"]}])
-def test_noise_and_chosen_measures_are_other_cells(tmp_path, more):
+@pytest.mark.parametrize("more", [{"caption_noise": 0.1}, {"measures": ["modality_gap"]}, PROMPTED])
+def test_noise_chosen_measures_and_prompts_of_the_training_are_other_cells(tmp_path, more):
     (plain,), (other,) = (planned(tmp_path, **each).cells() for each in ({}, more))
-    assert not {"caption_noise", "measures", "tasks"} & plain.define.keys() and plain.key != other.key
+    assert plain.key != other.key
 
 
 def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):
