@@ -10,6 +10,7 @@ import numpy as np
 from clip_geometry.explorer.neighbors import K, Neighbors, best_items, merged, rescored, search_numbers
 from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry import modality_gap, null_value
+from clip_geometry.memory import give_back
 from clip_geometry.planes import PrincipalPlane, principal_plane, umap_plane
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
@@ -100,6 +101,8 @@ def states_of(
                 drawn[name] = umap_plane(np.concatenate(list(each.values())), seed=seed, start=drawn.get(NONE))
             if umap:
                 advance(1)
+            del each
+            give_back()  # the rows of this map, and what UMAP took
     states = []
     for name, repair in fitted.items():
         lists = merged(points, queries, found[name])

@@ -9,8 +9,8 @@ from clip_geometry.config import validate
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry.transforms import Pipeline
-from clip_geometry_experiments.before_after import BeforeAfter, BeforeAfterConfig
 from clip_geometry_experiments.run.runner import RunFolder, plan
+from clip_geometry_experiments.studies.before_after import BeforeAfter, BeforeAfterConfig
 
 CENTERED = ["normalize", "center[each]", "normalize"]
 WAYS = ("image_to_text", "text_to_image")

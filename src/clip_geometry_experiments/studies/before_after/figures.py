@@ -22,7 +22,8 @@ from clip_geometry.display.style import (
     name_lines,
     styled,
 )
-from clip_geometry_experiments.before_after.sentences import (
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.studies.before_after.sentences import (
     COSINE,
     FIRST,
     GAP,
@@ -35,7 +36,6 @@ from clip_geometry_experiments.before_after.sentences import (
     Row,
     Table,
 )
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
 
 SHADE = "#F3F5F7"
 KEYS = {"images": "images, or of an image query", "texts": "texts, or of a text query"}

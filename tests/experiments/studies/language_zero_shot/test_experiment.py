@@ -6,8 +6,8 @@ import pytest
 from clip_geometry import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
-from clip_geometry_experiments.language_zero_shot.figures import language_figure, tell
 from clip_geometry_experiments.run.runner import RunFolder, plan
+from clip_geometry_experiments.studies.language_zero_shot.figures import language_figure, tell
 
 VALUES = {
     "name": "c",

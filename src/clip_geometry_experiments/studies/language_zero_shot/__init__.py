@@ -135,12 +135,12 @@ class LanguageZeroShot(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[LanguageZeroShot]") -> list[str]:
-        from clip_geometry_experiments.language_zero_shot.figures import tell
+        from clip_geometry_experiments.studies.language_zero_shot.figures import tell
 
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry_experiments.language_zero_shot.figures import draw_language_zero_shot
+        from clip_geometry_experiments.studies.language_zero_shot.figures import draw_language_zero_shot
 
         facts = self.facts()
         prompts = ", ".join(f"{language} {prompt}" for language, prompt in facts["prompts"].items())

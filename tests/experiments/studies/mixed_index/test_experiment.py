@@ -10,10 +10,10 @@ from clip_geometry.diagnosis.comparison import Candidate, Cost, RepairComparison
 from clip_geometry.diagnosis.search import Estimate
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Results
-from clip_geometry_experiments.mixed_index import MixedIndex, MixedIndexConfig
-from clip_geometry_experiments.mixed_index.figures import table, tell
-from clip_geometry_experiments.mixed_index.records import comparison_of, records_of
 from clip_geometry_experiments.run.runner import RunFolder, run
+from clip_geometry_experiments.studies.mixed_index import MixedIndex, MixedIndexConfig
+from clip_geometry_experiments.studies.mixed_index.figures import table, tell
+from clip_geometry_experiments.studies.mixed_index.records import comparison_of, records_of
 from support.clip_like import clip_like
 
 REPAIRS = ["zscore", "center", "whiten", "rrf"]  # whiten keeps 64 directions, which 32 dimensions have not

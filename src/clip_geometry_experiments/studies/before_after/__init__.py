@@ -224,13 +224,13 @@ class BeforeAfter(MapsExperiment):
 
     @classmethod
     def sentences(cls, planned: Any) -> list[str]:
-        from clip_geometry_experiments.before_after.sentences import tell
+        from clip_geometry_experiments.studies.before_after.sentences import tell
 
         config = planned[0].config
         return tell(planned[0].finished_rows(), config.maps[0].row, list(config.twins)) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry_experiments.before_after.figures import draw_before_after
+        from clip_geometry_experiments.studies.before_after.figures import draw_before_after
 
         facts, prompt = self.facts(), self.config.prompt
         parts = [

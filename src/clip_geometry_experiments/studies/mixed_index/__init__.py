@@ -79,7 +79,7 @@ class MixedIndex(Experiment):
         from clip_geometry.measuring.provenance import context
         from clip_geometry.progress import progress
         from clip_geometry.repairs import repairs
-        from clip_geometry_experiments.mixed_index.records import records_of
+        from clip_geometry_experiments.studies.mixed_index.records import records_of
 
         config = self.config
         sets = self.workspace.embeddings(config.model, config.rows, limit=config.limit, batch_size=config.batch_size)
@@ -114,7 +114,7 @@ class MixedIndex(Experiment):
     @cached_property
     def compared(self) -> "RepairComparison":
         """The comparison as the finished records have it."""
-        from clip_geometry_experiments.mixed_index.records import comparison_of
+        from clip_geometry_experiments.studies.mixed_index.records import comparison_of
 
         return comparison_of(self.finished_rows())
 
@@ -130,7 +130,7 @@ class MixedIndex(Experiment):
         )
 
     def tables(self) -> "list[Grid]":
-        from clip_geometry_experiments.mixed_index.figures import table
+        from clip_geometry_experiments.studies.mixed_index.figures import table
 
         return [table(self.compared)]
 
@@ -157,7 +157,7 @@ class MixedIndex(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[MixedIndex]") -> list[str]:
-        from clip_geometry_experiments.mixed_index.figures import tell
+        from clip_geometry_experiments.studies.mixed_index.figures import tell
 
         if len(planned) > 1:
             return []
@@ -165,7 +165,7 @@ class MixedIndex(Experiment):
         return tell(planned[0].compared, faults["findings"])
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry_experiments.mixed_index.figures import draw_repairs
+        from clip_geometry_experiments.studies.mixed_index.figures import draw_repairs
 
         facts = self.facts()
         origin = "; ".join(filter(None, (facts["model"], facts["data"], f"seed {facts['seed']}.")))

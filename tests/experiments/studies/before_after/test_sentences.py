@@ -1,7 +1,7 @@
 """Sentences state what the rows of the table state, and the figure draws every row in its place."""
 
-from clip_geometry_experiments.before_after.figures import PANELS, before_after_figure, draw_before_after
-from clip_geometry_experiments.before_after.sentences import Table, tell
+from clip_geometry_experiments.studies.before_after.figures import PANELS, before_after_figure, draw_before_after
+from clip_geometry_experiments.studies.before_after.sentences import Table, tell
 
 OWN, FIRST = "retrieval[mixed].image.same_modality_at_10", "retrieval[mixed].image_to_text.r_at_1"
 FIRST_OF_TEXT = "retrieval[mixed].text_to_image.r_at_1"
