@@ -105,4 +105,5 @@ def test_the_shipped_models_are_the_only_binaries():
     files = [ROOT / name for name in listed.stdout.split("\0") if name]
     binary = {path.relative_to(ROOT).as_posix() for path in files if path.is_file() and b"\0" in path.read_bytes()}
     models = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("src/clip_geometry/assets/*/*.safetensors")}
-    assert binary == models and len(models) == 2
+    golden = {"tests/golden.json.xz"}  # values before the split into two packages, until they are removed again
+    assert binary - golden == models and len(models) == 2
