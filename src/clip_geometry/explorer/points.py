@@ -19,7 +19,7 @@ from clip_geometry.repairs.base import LOGIT_SCALE
 from clip_geometry.transforms import Normalize, Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
-BLOCK = 16_384
+BLOCK = 4096
 ROW = "row of the set"  # a column of the metadata: the number that a shown row had before sampling
 
 
