@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clip_geometry.config import validate
 from clip_geometry_experiments.run.runner import RunFolder
-from clip_geometry_experiments.studies.teach_text import TeachText, TeachTextConfig, save_student
+from clip_geometry_experiments.studies.distillation import Distillation, DistillationConfig, save_student
 
 PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}."], "ru": ["Изображение: {}."]}
 
@@ -25,9 +25,9 @@ def main() -> None:
     measured = {"name": "scenes", "split": "test", "size": 200}
     settings = {"teacher": given.teacher, "data": data, "measured": measured, "steps": given.steps}
     settings |= {"languages": list(PROMPTS), "prompts": PROMPTS, "class_captions": 0.5, "lr": 2e-3}
-    section = {"name": "teach", "experiment": "teach_text", **settings}
+    section = {"name": "distillation", "experiment": "distillation", **settings}
     given.out.mkdir(parents=True, exist_ok=True)
-    experiment = TeachText(validate(TeachTextConfig, section, "the command line"), RunFolder(given.out))
+    experiment = Distillation(validate(DistillationConfig, section, "the command line"), RunFolder(given.out))
 
     # held-out captions and images are measured in every recorded state
     trainer = experiment.trained(experiment.callback())

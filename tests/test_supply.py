@@ -42,7 +42,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "data/cifar100_ru.json",
     "data/scenes/vocabulary.yaml",
     "diagnosis/**/*.j2",
-    "experiments/train_clip/claims.yaml",
+    "experiments/studies/train_clip/claims.yaml",
     "explorer/page.*",
     "shipping/*.j2",
     "experiments/**/numbers.yaml",

@@ -12,7 +12,17 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarForm
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import differ, fixed, plus_minus
-from clip_geometry.display.style import DOTTED, NEUTRAL, error_dots, legend_above, name_lines, new_axes, styled
+from clip_geometry.display.style import (
+    DASHED,
+    DOTTED,
+    NEUTRAL,
+    WIDTH,
+    error_dots,
+    legend_above,
+    name_lines,
+    new_axes,
+    styled,
+)
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
 
@@ -197,7 +207,7 @@ def draw_maps(
     maps = _maps(series)
     title = f"{word[0].upper()}{word[1:]}"
     drawn = {
-        "maps": Drawing(f"{title} after each map", map_dots(series, word), WORDS("dots", word, len(maps), maps[0]))
+        "maps": Drawing(f"{title} after each map", map_dots({word: series}), WORDS("dots", word, len(maps), maps[0]))
     }
     # `whiten(k)[pooled] on scenes/train:pooled` → map → k, of maps that differ in this one number
     families: dict[str, dict[str, int]] = {}
@@ -216,13 +226,16 @@ def draw_maps(
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 
-def map_sentences(rows: Sequence[Row], measures: Mapping[str, str], *, key: str | None, label: str = "") -> list[str]:
+def map_sentences(
+    rows: Sequence[Row], measures: Mapping[str, str], *, key: str | None, of: str = "pairs", label: str = ""
+) -> list[str]:
     """What maps do to a number: a sentence for each measure, or for each value of `at[key]`, the last one first.
 
     Args:
         rows: Result rows; `at.row` names their map, and the first map is the one that others are compared with.
         measures: Measure → what it is called.
         key: The key of `at` whose values are told apart.
+        of: What these are kinds of.
         label: The name of the run among several.
     """
     sentences = []
@@ -236,7 +249,7 @@ def map_sentences(rows: Sequence[Row], measures: Mapping[str, str], *, key: str 
             below = [row for row in others if row["value"] < first["value"] and differ(row, first)]
             said = {
                 "unknown": any(differ(row, first) is None for row in others),
-                "what": f"{what} on {kind} pairs" if kind else what,
+                "what": f"{what} on {kind.replace(' ', '-')} {of}" if kind else what,
                 "highest": _extreme(above, 1),
                 "lowest": _extreme(below, -1),
                 "ends": [fixed(end(row["value"] for row in others), 3) for end in (min, max)] if others else [],
@@ -264,21 +277,34 @@ def _maps(series: Series) -> list[str]:
 
 
 @styled
-def map_dots(series: Series, word: str) -> Figure:
-    """One line per map, one marker per series; dotted: the first map's value of the first series."""
-    maps = _maps(series)
-    figure, axes = new_axes(0.75 + 0.22 * len(maps))
-    first = next(iter(series.values()))
-    if maps[0] in first:
-        axes.axvline(first[maps[0]]["value"], color=NEUTRAL, linewidth=1, linestyle=DOTTED, gid="baseline")
-    for place, ((legend, members), (color, marker)) in enumerate(zip(series.items(), SIGNS, strict=False)):
-        at = [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members]
-        error_dots(axes, members.values(), at, marker=marker, color=color, label=legend, gid=f"maps:{legend}")
-    name_lines(axes, maps)
-    axes.set(xlabel=word)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    legend_above(figure, axes, columns=3)
+def map_dots(panels: Mapping[str, Series], styles: Mapping[str, tuple[str, str]] | None = None) -> Figure:
+    """A panel for each number, a line for each map, a marker for each series; dotted: the first map, dashed: its null.
+
+    Args:
+        panels: Number → series.
+        styles: Legend → color and marker; by default `SIGNS` in the order of the series.
+    """
+    maps = list(dict.fromkeys(name for series in panels.values() for name in _maps(series)))
+    width = WIDTH if len(panels) == 1 else 2.15 * WIDTH
+    figure = Figure(figsize=(width, 0.75 + (0.22 if len(panels) == 1 else 0.27) * len(maps)), layout="constrained")
+    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (word, series) in zip(grid, panels.items(), strict=True):
+        signs = styles or dict(zip(series, SIGNS, strict=False))
+        for place, (legend, members) in enumerate(series.items()):
+            color, marker = signs[legend]
+            at = [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members]
+            error_dots(axes, members.values(), at, marker=marker, color=color, label=legend, gid=f"maps:{legend}")
+            if first := members.get(maps[0]):
+                axes.axvline(first["value"], color=color, linewidth=1, linestyle=DOTTED, zorder=1)
+                if place == 0 and first.get("null_value") is not None:
+                    axes.axvline(first["null_value"], color=NEUTRAL, linewidth=1, linestyle=DASHED, zorder=1)
+        axes.set_xlabel(word, fontsize=None if len(panels) == 1 else 7.5)
+        axes.set_xlim(left=0 if len(panels) == 1 else min(0, axes.get_xlim()[0]))
+        axes.xaxis.set_major_locator(MaxNLocator(5 if len(panels) == 1 else 2))
+        axes.xaxis.set_major_formatter("{x:g}")
+    name_lines(grid[0], maps)
+    keys = {label: line for axes in grid for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=3 if len(panels) == 1 else len(keys))
     return figure
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from clip_geometry.config import Config, validate
@@ -334,6 +335,12 @@ def fit(each: MapConfig, sets: Sets) -> FittedPipeline:
     else:
         pairs = pair_of(sets)
     return Pipeline(steps).fit(rows, pairs, origin=origin)
+
+
+def seen_and_held_out(labels: Any, seen: Any) -> dict[str, np.ndarray]:
+    """Masks of the images of "seen" and of "held out" classes, where there are two or more."""
+    known = np.isin(np.asarray(labels), np.unique(np.asarray(seen)))
+    return {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.sum() > 1}
 
 
 def moved(fitted: FittedPipeline, sets: Sets) -> dict[str, Embeddings]:

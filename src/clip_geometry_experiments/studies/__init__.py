@@ -1,1 +1,1 @@
-"""Our own questions: trainings, distillation, repairs and modality gaps."""
+"""Our own studies: trainings of small models, the repair table, intra-modal retrieval."""

@@ -24,7 +24,7 @@ from clip_geometry_experiments.mickus2024.classify.task import hold_out
 from clip_geometry_experiments.mickus2024.classify.training import StateCallback
 from clip_geometry_experiments.studies.train_clip.config import ARMS
 from clip_geometry_experiments.studies.train_clip.measuring import StateCallback as ClipCallback
-from support import finetune, problems, teach_text, train_clip
+from support import distillation, finetune, problems, train_clip
 
 
 @dataclass
@@ -59,10 +59,10 @@ def clip(folder, arm, **changes):
     )
 
 
-def distillation(folder):
+def distilled(folder):
     return Training(
-        lambda seed=0: teach_text.planned(folder, seed=seed).trainer(),
-        teach_text.planned(folder).callback(),
+        lambda seed=0: distillation.planned(folder, seed=seed).trainer(),
+        distillation.planned(folder).callback(),
         (0, 2, 4, 6),
     )
 
@@ -82,7 +82,7 @@ TRAININGS: dict[str, Callable[..., Training]] = {
     },
     **{f"train_clip, {arm}": lambda folder, arm=arm: clip(folder, arm) for arm in ARMS},
     "train_clip, dropout": lambda folder: clip(folder, "clip", architecture=DROPPING),
-    "teach_text": distillation,
+    "distillation": distilled,
 }
 
 
@@ -91,7 +91,7 @@ def training(request, tmp_path_factory):
     return TRAININGS[request.param](tmp_path_factory.mktemp("training"))
 
 
-@pytest.fixture(scope="module", params=["classify, linear", "finetune, none", "train_clip, clip", "teach_text"])
+@pytest.fixture(scope="module", params=["classify, linear", "finetune, none", "train_clip, clip", "distillation"])
 def one_of_each(request, tmp_path_factory):
     return TRAININGS[request.param](tmp_path_factory.mktemp("training"))
 

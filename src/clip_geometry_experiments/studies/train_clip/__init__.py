@@ -13,9 +13,12 @@ from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.display.table import read_explanations
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
+from clip_geometry.encoders.hub import model_path
 from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.files import sha256_of
 from clip_geometry.progress import detail
-from clip_geometry.results import Row
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row, read_rows
 from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry_experiments.kit.clip_training import data_words, measured_steps
@@ -54,6 +57,8 @@ from clip_geometry_experiments.studies.train_clip.training import (
 if TYPE_CHECKING:
     from clip_geometry_experiments.report.gallery import FigureEntry
 
+CELL = ("cell", "cell_row", "cell_rows")  # keys of the cell that a recorded row is of
+
 
 class TrainClip(Experiment):
     """One cell: the training with all its states. The model is saved to `model_folder`, as `local-dir:` reads it."""
@@ -76,6 +81,8 @@ class TrainClip(Experiment):
 
     @cached_property
     def _cell(self) -> Cell:
+        if self.config.recorded is not None:
+            return Cell({"recorded": sha256_of(self._recorded_file)}, self._recorded_rows, "recorded states")
         define = self.config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
@@ -83,6 +90,20 @@ class TrainClip(Experiment):
         if self._precision != FULL:  # auto depends on the device
             define["precision"] = self._precision
         return Cell(define, self._rows, f"training {self.config.arm}")
+
+    @cached_property
+    def _recorded_file(self) -> Path:
+        path = model_path(self.config.recorded or "")
+        if not path.is_file():
+            raise InputError(f"recorded is {self.config.recorded!r}, but there is no file {path}")
+        return path
+
+    def _recorded_rows(self) -> list[Row]:
+        recorded = read_rows(self._recorded_file)
+        rows: list[Row] = [{key: value for key, value in row.items() if key not in CELL} for row in recorded]
+        if {row["steps"][-1] for row in rows if "trajectory" in row} != {self.config.steps}:
+            raise InputError(f"{self._recorded_file} is not the record of a training with steps = {self.config.steps}")
+        return rows
 
     @cached_property
     def _device(self) -> torch.device:
@@ -236,13 +257,13 @@ class TrainClip(Experiment):
             "batch norm in these": config.batch_norm,
             "seed": config.seed,
             "captions that are cut": cut[0] if cut else None,
-            "model": f"local-dir:{self.model_folder}",
+            "model": self.config.recorded or f"local-dir:{self.model_folder}",
         }
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
         from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
-        from clip_geometry_experiments.studies.train_clip.figures import arms_sentences
+        from clip_geometry_experiments.studies.train_clip.figures import arms_sentences, training_sentences
 
         rows = [each.finished_rows() for each in planned]
         if all(each.config.tasks for each in planned):
@@ -250,32 +271,22 @@ class TrainClip(Experiment):
 
             return summary(row for of in rows for row in of)
         if len(planned) == 1:
-            told = cls.sentences_of(rows[0])
+            told = training_sentences(rows[0])
+            if planned[0].config.recorded is not None:
+                return told
         else:
             told = arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
         claims = train_clip_findings(row for of in rows for row in of)
         undecided = len({each.config.seed for each in planned}) < SEEDS
         return [*told[:2], *claims, *told[2:]] if undecided else [*claims, *told]
 
-    @classmethod
-    def sentences_of(cls, rows: Sequence[Row]) -> list[str]:
-        from clip_geometry_experiments.studies.train_clip.figures import training_sentences
-
-        return training_sentences(rows)
-
-    @classmethod
-    def figures_of(cls, rows: Mapping[str, Sequence[Row]], folder: Path, **words: str) -> "list[FigureEntry]":
-        """Figures of the records of one or several objectives, by label; the main one first."""
-        from clip_geometry_experiments.studies.train_clip.figures import draw_train_clip
-
-        return draw_train_clip({label: curves_of(each) for label, each in rows.items()}, folder=folder, **words)
-
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         """Figures of one training; those of a sweep are side by side in the figures of `together`."""
         remove_finished(self.workspace.folder)
         if group:
             return []
-        return self.figures_of({self.label(): self.finished_rows()}, folder, origin=self._origin, prefix=prefix)
+        drawn = _draw({self.label(): self.finished_rows()}, folder, origin=self._origin, prefix=prefix)
+        return drawn if self.config.recorded is None else drawn[:1]  # the main one
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
@@ -286,11 +297,11 @@ class TrainClip(Experiment):
         if len(set(labels)) < len(labels):
             labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
         rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
-        return cls.figures_of(rows, folder, origin=planned[0]._origin, prefix="arms_")
+        return _draw(rows, folder, origin=planned[0]._origin, prefix="arms_")
 
     @property
     def _origin(self) -> str:
-        config, names = self.config, self._datasets["measured"].class_names or ()
+        config, names = self.config, load_dataset(self.config.measured).class_names or ()
         chance = f"zero-shot among {len(names)} classes, chance {1 / len(names):.4f}; " if names else ""
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "
@@ -304,6 +315,13 @@ class TrainClip(Experiment):
 
     def fresh_models(self) -> list[str]:
         return []
+
+
+def _draw(rows: Mapping[str, Sequence[Row]], folder: Path, **words: str) -> "list[FigureEntry]":
+    """Figures of the records of one or several objectives, by label."""
+    from clip_geometry_experiments.studies.train_clip.figures import draw_train_clip
+
+    return draw_train_clip({label: curves_of(each) for label, each in rows.items()}, folder=folder, **words)
 
 
 experiments.add("train_clip", TrainClip)

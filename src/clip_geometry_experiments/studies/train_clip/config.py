@@ -121,6 +121,8 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         tasks: also score retrieval, a linear probe and zero-shot accuracy on `tested` at the end, as the rows are and
             centered with the means of `measured`, on whose labels the probe is fitted.
         measurements: measure about this many states, the first of them in powers of two, the rest evenly spaced.
+        recorded: the records of a training by these settings, to be shown in place of a new one: a results.jsonl, or
+            `shipped/NAME/training.jsonl` of a shipped model; null to train.
         batch_norm: of measured states. eval: the running statistics, which are the identity at first and lag for some
             steps; batch: those of the measured images. The saved model is always tested with its running ones.
         seed: of first weights, batches and captions.
@@ -138,6 +140,7 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
     tasks: bool = False
     measured_pictures: int | None = Field(default=512, ge=2)
     measurements: int = Field(default=40, ge=2)
+    recorded: str | None = Field(default=None, min_length=1)
     batch_norm: Literal["eval", "batch"] = "eval"
 
     @field_validator("prompts", "training_prompts")

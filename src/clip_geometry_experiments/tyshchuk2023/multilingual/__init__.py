@@ -1,16 +1,19 @@
-"""The same captions in several languages: distances of translations, and whether languages form clusters."""
+"""The same captions in several languages: distances, clusters, and zero-shot accuracy by prompts of each language."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.config import validate
+from clip_geometry.config import Config, validate
+from clip_geometry.data import load_dataset
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.sets import MeasuredSets, named
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
@@ -24,10 +27,38 @@ from clip_geometry_experiments.kit.base import (
     distinct_labels,
     experiments,
 )
+from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.languages import LanguageSets
+from clip_geometry_experiments.kit.maps import seen_and_held_out
 
 if TYPE_CHECKING:
     from clip_geometry_experiments.report.gallery import FigureEntry
+
+
+class PromptsConfig(Config):
+    """Zero-shot classification by prompts in several languages.
+
+    Args:
+        model: Encoder of the images; the prompts go through the text tower.
+        probe: Labeled images whose classes have names in every language.
+        trained: Images whose classes count as seen.
+        prompts: Language → prompt.
+    """
+
+    model: Model
+    probe: Data
+    trained: Data
+    prompts: dict[str, str] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _known_languages(self) -> Self:
+        _ = [self.prompted(language) for language in self.prompts]
+        return self
+
+    def prompted(self, language: str) -> DatasetConfig:
+        """The images with a prompt per class in that language."""
+        values = self.probe.model_dump(mode="json") | {"language": language, "prompt": self.prompts[language]}
+        return validate(type(self.probe), values, f"probe {self.probe.name} in {language!r}")
 
 
 class MultilingualConfig(RunConfig):
@@ -41,6 +72,7 @@ class MultilingualConfig(RunConfig):
         limit: Use only the first N items.
         batch_size: Batch size of the encoder.
         blocks: Blocks of the jackknife over captions, 0 for no standard errors.
+        zero_shot: Images that are also classified by prompts in each language; null for none.
         figures: Maps of every pair of languages by UMAP, and the ratios of distances.
     """
 
@@ -51,6 +83,7 @@ class MultilingualConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
+    zero_shot: PromptsConfig | None = None
     figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
 
     @field_validator("languages")
@@ -81,7 +114,7 @@ class MultilingualConfig(RunConfig):
 
 class Multilingual(Experiment):
     Config = MultilingualConfig
-    summary = "the same captions in several languages: distances of translations, languages as clusters"
+    summary = "the same captions in several languages: distances of translations, clusters, zero-shot accuracy"
 
     @cached_property
     def sets(self) -> LanguageSets:
@@ -92,17 +125,15 @@ class Multilingual(Experiment):
         for language, (source, target) in config.pairs.items():
             if source not in names:
                 names[source] = f"{source.language} beside {language}" if names else source.language
-                embeddings[names[source]] = self._embedded(source)
+                embeddings[names[source]] = self._embedded(source, config.limit)
             sources[language] = names[source]
-            embeddings[language] = self._embedded(target)
+            embeddings[language] = self._embedded(target, config.limit)
         steps = parse_pipeline(config.pipeline)
         return LanguageSets(embeddings, steps, sources, seed=config.seed, blocks=config.blocks)
 
-    def _embedded(self, data: DatasetConfig) -> Embeddings:
+    def _embedded(self, data: DatasetConfig, limit: int | None) -> Embeddings:
         config = self.config
-        found = self.workspace.embeddings(
-            config.model, data, limit=config.limit, batch_size=config.batch_size, only="text"
-        )
+        found = self.workspace.embeddings(config.model, data, limit=limit, batch_size=config.batch_size, only="text")
         if "text" not in found:
             raise InputError(
                 f"{config.model.model} on {data.name} gives no text embeddings; languages are compared on captions, "
@@ -112,7 +143,8 @@ class Multilingual(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "figures"})
+        left_out = {"name", "title", "description", "zero_shot", "figures"}
+        settings = config.model_dump(mode="json", exclude=left_out)
         datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
         shared = settings | {"revisions": [self.workspace.revisions(config.model, data) for data in datasets]}
         together = [None] if len(config.pairs) > 1 else []
@@ -123,6 +155,31 @@ class Multilingual(Experiment):
             define = {"measure": "silhouette", "of": language, **shared}
             rows = lambda language=language: self._rows(self.sets.silhouette_rows(language))  # noqa: E731
             yield Cell(define, rows, f"silhouette of {language or 'all together'}")
+
+        if config.zero_shot is not None:
+            define = {"measure": "zero_shot", "of": config.zero_shot.model_dump(mode="json"), **shared}
+            define["images"] = self.workspace.revisions(config.zero_shot.model, config.zero_shot.probe)
+            for language in config.zero_shot.prompts:
+                rows = partial(self._accuracies, config.zero_shot, language)
+                yield Cell({"language": language, **define}, rows, f"zero-shot accuracy in {language}")
+
+    def _accuracies(self, asked: PromptsConfig, language: str) -> list[Row]:
+        """Accuracy among all classes by the prompts of a language, on images of seen classes and of others."""
+        found = self.workspace.embeddings(asked.model, asked.probe, limit=None, batch_size=self.config.batch_size)
+        trained = load_dataset(asked.trained).image
+        if "image" not in found or found["image"].labels is None or trained is None or trained.labels is None:
+            raise InputError(f"{asked.probe.name} and {asked.trained.name} have to have labeled images for zero_shot")
+        image, prompts = found["image"], self._embedded(asked.prompted(language), limit=None)
+        (measure,), rows = named(["zero_shot.top_1"]), []
+        for classes, chosen in seen_and_held_out(image.labels, trained.labels).items():
+            sets = {"image": image.take(chosen), "text": prompts}
+            measured = MeasuredSets(
+                sets, parse_pipeline(("normalize",)), seed=self.config.seed, blocks=self.config.blocks
+            )
+            row = {**measured.context(), **measured.row(measure, "both")}
+            row |= {"null_value": 1 / len(np.unique(np.asarray(prompts.labels)))}
+            rows.append(row | {"at": {"modality": "both", "language": language, "classes": classes}})
+        return rows
 
     def _distances(self, language: str) -> list[Row]:
         if language not in self._measured:  # the figure needs them again
@@ -147,8 +204,16 @@ class Multilingual(Experiment):
             "truncated captions": {name: count for name, count in truncated.items() if count} or "none",
             "dimension": next(iter(self.sets.rows.values())).shape[1],
             "pipeline": pipeline,
+            **self._prompt_facts(),
             "seed of blocks and UMAP": self.config.seed,
         }
+
+    def _prompt_facts(self) -> Mapping[str, Any]:
+        asked = self.config.zero_shot
+        if asked is None:
+            return {}
+        prompts = {language: f"“{prompt}”" for language, prompt in asked.prompts.items()}
+        return {"classified images": f"{data_words(asked.probe)}, by {asked.model.model}", "prompts": prompts}
 
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:

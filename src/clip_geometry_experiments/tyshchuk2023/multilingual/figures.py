@@ -126,7 +126,24 @@ def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
         said.append(WORDS("distances", source, told, apart, label))
     if silhouettes:
         said.append(WORDS("silhouette", _told(silhouettes[-1]), silhouettes[-1]["value"] > CLUSTERS, label))
-    return said
+    return said + _accuracy_sentences(rows)
+
+
+def _accuracy_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The accuracy by prompts of every language, one sentence for each kind of classes."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["measure"] == "zero_shot.top_1":
+            kinds.setdefault(row["at"]["classes"], []).append(row)
+    return [
+        WORDS(
+            "accuracy",
+            [f"{_told(row)} ({spoken(row['at']['language'])})" for row in found],
+            found[0],
+            kind,
+        )
+        for kind, found in kinds.items()
+    ]
 
 
 def _told(row: Mapping[str, Any]) -> str:

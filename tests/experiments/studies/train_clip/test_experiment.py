@@ -12,9 +12,11 @@ from torch.nn import functional
 
 from clip_geometry.config import validate
 from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders.hub import model_path
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.geometry import average_cosine, isoscore, measures, modality_gap, silhouette
 from clip_geometry.registry import InputError
+from clip_geometry.results import Results, read_rows
 from clip_geometry_experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.studies.train_clip import TrainClip
@@ -370,3 +372,33 @@ def test_architectures_and_data_have_words():
         f"ResNet 1-1-1-1 of width 16{text}", f"test_byobnet{text}", f"ViT/8 of 4 layers of width 128{text}",
     ]  # fmt: skip
     assert data_words(configured().data) == "scenes, train, size 50, classes seen, captions_per_image 3"
+
+
+SHIPPED = {"recorded": "shipped/scenes-trained/training.jsonl", "architecture": "byobnet", "steps": 1000}
+
+
+def test_the_records_of_a_training_are_shown_in_place_of_a_new_one(tmp_path):
+    experiment = planned(tmp_path, **SHIPPED)
+    results = Results(experiment.workspace.folder / "results.jsonl")
+    for cell in experiment.cells():
+        results.append(cell.key, cell.compute())
+    recorded = read_rows(model_path(SHIPPED["recorded"]))
+    own = ("cell", "cell_row", "cell_rows")
+    assert [{key: row[key] for key in row if key not in own} for row in experiment.finished_rows()] == [
+        {key: row[key] for key in row if key not in own} for row in recorded
+    ]
+    assert TrainClip.sentences([experiment])[0].startswith("The gap falls from 0.97")
+    (entry,) = experiment.figures(tmp_path)
+    assert entry.title == "Geometry over training"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"recorded": "nowhere.jsonl"}, "there is no file .*nowhere.jsonl"),
+        ({"steps": 6}, "is not the record of a training with steps = 6"),
+    ],
+)
+def test_records_of_something_else_are_an_error(tmp_path, changes, said):
+    with pytest.raises(InputError, match=said):
+        _ = [cell.compute() for cell in planned(tmp_path, **SHIPPED | changes).cells()]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
+from clip_geometry import zero_shot
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import language_distance
@@ -382,3 +383,50 @@ def test_a_model_or_data_set_without_texts(tmp_path, monkeypatch):
 def test_rows_that_are_no_numbers_are_named():
     with pytest.raises(InputError, match="de"):
         compared(cloud(3, "en"), replace(cloud(3, "de"), vectors=np.full((3, 5), np.nan, np.float32)))
+
+
+PROMPTS = {
+    "model": "scenes-clip/fresh",
+    "probe": {"name": "scenes", "split": "test", "size": 40},
+    "trained": {"name": "scenes", "split": "train", "classes": "seen", "size": 400},
+    "prompts": {"en": "A picture of a {}.", "ru": "Изображение: {}."},
+}
+
+
+def test_each_language_is_scored_by_its_own_prompts(tmp_path):
+    """Images by one model, prompts by another; 16 of the 80 classes of scenes are held out."""
+    planned = experiment(tmp_path, model={"model": "scenes-clip/fresh", "seed": 1}, zero_shot=PROMPTS)
+    config, workspace = planned.config, planned.workspace
+    images = workspace.embeddings(config.zero_shot.model, config.zero_shot.probe, limit=None, batch_size=64)["image"]
+    labels = np.asarray(images.labels)
+    held_out = np.isin(labels, (0, 4, 11, 15, 22, 26, 33, 37, 44, 48, 55, 59, 60, 66, 71, 77))
+    rows = [row for row in rows_of(planned) if row["measure"] == "zero_shot.top_1"]
+    found = {(row["at"]["language"], row["at"]["classes"]): row for row in rows}
+    assert set(found) == {(language, kind) for language in ("en", "ru") for kind in ("seen", "held out")}
+    for language in ("en", "ru"):
+        data = config.zero_shot.prompted(language)
+        texts = workspace.embeddings(config.model, data, limit=None, batch_size=64, only="text")["text"]
+        classes = np.asarray(texts.vectors)[np.argsort(texts.labels)]
+        for kind, chosen in (("seen", ~held_out), ("held out", held_out)):
+            expected = zero_shot(np.asarray(images.vectors)[chosen], labels[chosen], classes)["top_1"]
+            row = found[language, kind]
+            assert row["value"] == pytest.approx(expected) and row["n"] == chosen.sum() and row["null_value"] == 1 / 80
+    assert planned.facts()["prompts"]["ru"] == "“Изображение: {}.”"
+
+
+def test_a_language_without_class_names_is_named(tmp_path):
+    with pytest.raises(InputError, match="'es' is not one of en, de, fr, ru"):
+        experiment(tmp_path, zero_shot=PROMPTS | {"prompts": {"es": "Una imagen: {}."}})
+
+
+def test_accuracy_is_told_for_each_kind_of_classes():
+    rows = [
+        {"measure": "zero_shot.top_1", "value": value, "standard_error": 0.01, "n": 828, "null_value": 0.0125,
+         "at": {"language": language, "classes": "held out"}}
+        for language, value in (("en", 0.98), ("ru", 0.88))
+    ]  # fmt: skip
+    (said,) = figures.tell(rows)
+    assert said == (
+        "Prompts classify 0.980 ± 0.010 (English) and 0.880 ± 0.010 (Russian) of 828 unseen images of held-out classes "
+        "correctly (chance 1.25%)."
+    )

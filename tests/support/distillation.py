@@ -1,18 +1,18 @@
-"""A teaching so small that it takes a second, for the tests of teach_text."""
+"""A distillation so small that it takes a second, for tests."""
 
 import json
 
 from clip_geometry.config import validate
 from clip_geometry.results import Results
 from clip_geometry_experiments.run.runner import RunFolder, run
-from clip_geometry_experiments.studies.teach_text import TeachText
-from clip_geometry_experiments.studies.teach_text.config import TeachTextConfig
+from clip_geometry_experiments.studies.distillation import Distillation
+from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 
 LANGUAGES = ("en", "de", "fr", "ru")
 PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}."], "ru": ["Изображение: {}."]}
 TINY = {
     "name": "tiny",
-    "experiment": "teach_text",
+    "experiment": "distillation",
     "teacher": "scenes-clip/fresh",
     "data": {"name": "scenes", "split": "train", "classes": "seen", "size": 30, "captions_per_image": 2},
     "measured": {"name": "scenes", "split": "test", "size": 25},
@@ -29,13 +29,13 @@ TINY = {
 
 
 def configured(**changes):
-    return validate(TeachTextConfig, TINY | changes, "test")
+    return validate(DistillationConfig, TINY | changes, "test")
 
 
 def planned(folder, **changes):
     """The experiment, in a run folder of its own; the stores lie beside it."""
     (folder / "run").mkdir(exist_ok=True)
-    return TeachText(configured(**changes), RunFolder(folder / "run", "cpu"))
+    return Distillation(configured(**changes), RunFolder(folder / "run", "cpu"))
 
 
 def ran(folder, **changes):

@@ -18,9 +18,9 @@ from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
-from clip_geometry_experiments.studies.teach_text.config import TeachTextConfig, parallel
-from clip_geometry_experiments.studies.teach_text.data import Images, Sources, Texts
-from clip_geometry_experiments.studies.teach_text.measuring import (
+from clip_geometry_experiments.studies.distillation.config import DistillationConfig, parallel
+from clip_geometry_experiments.studies.distillation.data import Images, Sources, Texts
+from clip_geometry_experiments.studies.distillation.measuring import (
     COSINE,
     StateCallback,
     accuracy_rows,
@@ -30,7 +30,7 @@ from clip_geometry_experiments.studies.teach_text.measuring import (
     share_row,
     state_rows,
 )
-from clip_geometry_experiments.studies.teach_text.training import (
+from clip_geometry_experiments.studies.distillation.training import (
     DistillationTrainer,
     Student,
     fresh_student,
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from clip_geometry_experiments.report.gallery import FigureEntry
 
 
-class TeachText(Experiment):
+class Distillation(Experiment):
     """One cell: the training with all its states. The student is saved to `model_folder`, as `mclip:` reads it."""
 
-    Config = TeachTextConfig
+    Config = DistillationConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "a small multilingual text tower distilled from an encoder that knows one language"
 
@@ -191,15 +191,15 @@ class TeachText(Experiment):
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry_experiments.studies.teach_text.figures import draw_teach_text
+        from clip_geometry_experiments.studies.distillation.figures import draw_distillation
 
         remove_finished(self.workspace.folder)
-        return draw_teach_text(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
+        return draw_distillation(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
 
     @classmethod
-    def sentences(cls, planned: "Sequence[TeachText]") -> list[str]:
+    def sentences(cls, planned: "Sequence[Distillation]") -> list[str]:
         """Sentences about one training; for several the report reads their tables."""
-        from clip_geometry_experiments.studies.teach_text.figures import sentences
+        from clip_geometry_experiments.studies.distillation.figures import sentences
 
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
@@ -221,4 +221,4 @@ def model_options(model: EncoderConfig) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
 
 
-experiments.add("teach_text", TeachText)
+experiments.add("distillation", Distillation)

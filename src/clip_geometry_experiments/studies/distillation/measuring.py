@@ -14,11 +14,11 @@ from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import trajectories
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT
 from clip_geometry_experiments.kit.languages import LanguageSets
-from clip_geometry_experiments.studies.teach_text.data import ClassTexts, Images, Texts
-from clip_geometry_experiments.studies.teach_text.training import DistillationTrainer, Place, Student
+from clip_geometry_experiments.studies.distillation.data import ClassTexts, Images, Texts
+from clip_geometry_experiments.studies.distillation.training import DistillationTrainer, Place, Student
 
 LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
-    f"teach_text.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
+    f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
 )
 BATCH = 256
 ROUNDING = 1e-20  # of squares in float64: less is no variance

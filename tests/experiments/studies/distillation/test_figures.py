@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry_experiments.studies.teach_text.figures import draw_teach_text, sentences, teaching_figure
+from clip_geometry_experiments.studies.distillation.figures import distillation_figure, draw_distillation, sentences
 
 STEPS = [0, 1, 4, 9]
 
@@ -22,8 +22,8 @@ def accuracy(tower, language, value, kind="seen"):
 ROWS = [
     curve("zero_shot.top_1", "en", [0.01, 0.3, 0.6, 0.96], classes="seen"),
     curve("zero_shot.top_1", "ru", [0.02, 0.1, 0.5, 0.91], classes="seen"),
-    curve("teach_text.cosine", "en", [-0.1, 0.2, 0.7, 0.9]),
-    curve("teach_text.cosine", "ru", [0.0, None, 0.6, 0.8]),
+    curve("distillation.cosine", "en", [-0.1, 0.2, 0.7, 0.9]),
+    curve("distillation.cosine", "ru", [0.0, None, 0.6, 0.8]),
     accuracy("teacher", "en", 0.97),
     accuracy("student", "en", 0.95),
     accuracy("student", "ru", 0.92),
@@ -35,7 +35,7 @@ ROWS = [
 
 
 def test_lines_are_the_trajectories():
-    figure = teaching_figure([row for row in ROWS if "trajectory" in row], {"seen": 0.97})
+    figure = distillation_figure([row for row in ROWS if "trajectory" in row], {"seen": 0.97})
     lines = {line.get_gid(): line for axes in figure.axes for line in axes.lines if line.get_gid()}
     assert len(lines) == 4
     russian = lines["zero_shot.top_1:seen:ru"]
@@ -48,7 +48,7 @@ def test_lines_are_the_trajectories():
 
 
 def test_the_caption_tells_what_it_came_to(tmp_path):
-    (entry,) = draw_teach_text(ROWS, folder=tmp_path, origin="scenes; seed 0.", prefix="01-")
+    (entry,) = draw_distillation(ROWS, folder=tmp_path, origin="scenes; seed 0.", prefix="01-")
     assert entry.caption.startswith(
         "Zero-shot accuracy of the saved student: en 0.950, ru 0.920, teacher 0.970 (seen cl"
     )
@@ -58,9 +58,9 @@ def test_the_caption_tells_what_it_came_to(tmp_path):
         and entry.caption.endswith("seed 0.")
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"01-teach_text.{kind}" for kind in ("csv", "png", "svg")
+        f"01-distillation.{kind}" for kind in ("csv", "png", "svg")
     ]
-    assert draw_teach_text(ROWS[4:], folder=tmp_path, origin="") == []
+    assert draw_distillation(ROWS[4:], folder=tmp_path, origin="") == []
 
 
 def test_sentences_say_the_rows():
@@ -73,5 +73,5 @@ def test_sentences_say_the_rows():
 
 @pytest.mark.parametrize("kept", [ROWS[2:4], ROWS[:1]])
 def test_panels_without_rows_are_left_out(kept, tmp_path):
-    (entry,) = draw_teach_text(kept, folder=tmp_path, origin="o.")
+    (entry,) = draw_distillation(kept, folder=tmp_path, origin="o.")
     assert entry.caption.startswith("4 states, measured on held-out")

@@ -34,7 +34,7 @@ class StudentConfig(Config):
         return self
 
 
-class TeachTextConfig(RunConfig, OptimizerConfig):
+class DistillationConfig(RunConfig, OptimizerConfig):
     """Keys of the experiment.
 
     Args:

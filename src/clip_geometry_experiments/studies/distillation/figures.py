@@ -17,15 +17,15 @@ ZERO_SHOT = "zero_shot.top_1"
 PANELS = {  # (measure, classes) → label
     (ZERO_SHOT, "seen"): "zero-shot, seen",
     (ZERO_SHOT, "held out"): "zero-shot, held out",
-    ("teach_text.cosine", None): "cosine to the teacher",
-    ("teach_text.unexplained", None): "1 − R²",
+    ("distillation.cosine", None): "cosine to the teacher",
+    ("distillation.unexplained", None): "1 − R²",
 }
 
 Row = Mapping[str, Any]
 words = Words(Path(__file__).with_name("words.j2"))
 
 
-def draw_teach_text(
+def draw_distillation(
     rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
     """Draw the figure of the recorded states, and save it as PNG and SVG. origin: data, teacher and seed."""
@@ -38,7 +38,7 @@ def draw_teach_text(
         for kind, own in teacher.items()
     ]
     caption = words("caption", kinds, sorted({row["n"] for row in curves}), len(curves[0]["steps"]))
-    drawn = {"teach_text": Drawing("What the student has learned", teaching_figure(curves, teacher), caption)}
+    drawn = {"distillation": Drawing("What the student has learned", distillation_figure(curves, teacher), caption)}
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 
@@ -55,7 +55,7 @@ def sentences(rows: Sequence[Row]) -> list[str]:
     return said
 
 
-def teaching_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figure:
+def distillation_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figure:
     """A panel for each number, a line for each language; gray lines are the teacher (dashed) and chance (dotted)."""
     languages = list(dict.fromkeys(row["at"]["language"] for row in curves))
     panels = []

@@ -14,12 +14,12 @@ from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import measured_steps
-from clip_geometry_experiments.studies.teach_text import TeachText
-from clip_geometry_experiments.studies.teach_text.config import StudentConfig
-from clip_geometry_experiments.studies.teach_text.measuring import encode
-from clip_geometry_experiments.studies.teach_text.training import Place, fresh_student, make_folder, save_student
+from clip_geometry_experiments.studies.distillation import Distillation
+from clip_geometry_experiments.studies.distillation.config import StudentConfig
+from clip_geometry_experiments.studies.distillation.measuring import encode
+from clip_geometry_experiments.studies.distillation.training import Place, fresh_student, make_folder, save_student
+from support.distillation import LANGUAGES, PROMPTS, TINY, configured, planned, ran
 from support.killed import kill_after_a_checkpoint
-from support.teach_text import LANGUAGES, PROMPTS, TINY, configured, planned, ran
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_accuracies_are_those_of_the_saved_tower_and_of_the_teacher(whole):
 
 def test_a_share_is_of_the_teachers_accuracy(whole):
     _, rows = whole
-    shares = [row for row in rows if row["measure"] == "teach_text.share"]
+    shares = [row for row in rows if row["measure"] == "distillation.share"]
     assert len(shares) == 2 * len(LANGUAGES)
     for share in shares:
         student = only(rows, "zero_shot.top_1", **share["at"])
@@ -100,12 +100,12 @@ def test_states_and_the_saved_tower_are_measured_on_the_same_captions(whole):
     _, rows = whole
     steps = measured_steps(6, 4)
     for language in LANGUAGES:
-        cosines = [row for row in rows if row["measure"] == "teach_text.cosine" and row["at"]["language"] == language]
+        cosines = [row for row in rows if row["measure"] == "distillation.cosine" and row["at"]["language"] == language]
         watched, saved = sorted(cosines, key=lambda row: "trajectory" not in row)
         assert watched["steps"] == steps and len(watched["trajectory"]) == len(steps)
         assert watched["value"] == watched["trajectory"][-1] == pytest.approx(saved["value"], abs=1e-4)
         assert saved["n"] == 25 and saved["standard_error"] > 0
-        unexplained, loss = (only(rows, f"teach_text.{name}", language=language) for name in ("unexplained", "loss"))
+        unexplained, loss = (only(rows, f"distillation.{name}", language=language) for name in ("unexplained", "loss"))
         ratios = np.array(loss["trajectory"]) / np.array(unexplained["trajectory"])
         assert ratios == pytest.approx(ratios[0])  # the variance of the same captions of the teacher
 
@@ -135,9 +135,9 @@ def test_the_distance_to_the_teacher_falls(tmp_path):
     states = trainer.trajectory
     assert np.mean(trainer.losses[-5:]) < 0.5 * np.mean(trainer.losses[:2])
     for language in LANGUAGES:
-        before, *_, after = states[Place("teach_text.loss", language)]
+        before, *_, after = states[Place("distillation.loss", language)]
         assert after < 0.5 * before
-        before, *_, after = states[Place("teach_text.cosine", language)]
+        before, *_, after = states[Place("distillation.cosine", language)]
         assert after > 0.7 > before
 
 
@@ -200,13 +200,13 @@ def test_the_tokenizer_covers_the_language(tmp_path, language):
 def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
     report, rows = whole
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == [
-        f"teach_text.{kind}" for kind in ("csv", "png", "svg")
+        f"distillation.{kind}" for kind in ("csv", "png", "svg")
     ]
     page = report.read_text()
     for words in ("What the student has learned", "Zero-shot accuracy relative to the teacher", "BERT of 1 layer of"):
         assert words in page
-    own = {row["measure"] for row in rows if row["measure"].startswith("teach_text.")}
-    assert own == set(TeachText.explanations) and not list((report.parent / "checkpoints").glob("*"))
+    own = {row["measure"] for row in rows if row["measure"].startswith("distillation.")}
+    assert own == set(Distillation.explanations) and not list((report.parent / "checkpoints").glob("*"))
 
 
 def test_captions_without_classes_are_taught_too(tmp_path):
@@ -220,7 +220,7 @@ def test_captions_without_classes_are_taught_too(tmp_path):
             for name, file in (("data", "train"), ("measured", "test"))}  # fmt: skip
     _, rows = ran(tmp_path, **changes, **data)
     names = {row["measure"] for row in rows}
-    assert "zero_shot.top_1" not in names and "teach_text.cosine" in names
+    assert "zero_shot.top_1" not in names and "distillation.cosine" in names
     assert only(rows, "language_distance.ratio", language="de")["n"] == 20
 
 

@@ -19,7 +19,7 @@ from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
-from clip_geometry_experiments.studies.teach_text.config import TeachTextConfig, changed, parallel
+from clip_geometry_experiments.studies.distillation.config import DistillationConfig, changed, parallel
 
 CHUNK = 1000  # texts that are tokenized at a time
 BATCH = 256  # texts or images that the teacher embeds at a time
@@ -115,7 +115,7 @@ class Sources:
         tokenizer: of the student.
     """
 
-    def __init__(self, config: TeachTextConfig, workspace: RunFolder, tokenizer: Any):
+    def __init__(self, config: DistillationConfig, workspace: RunFolder, tokenizer: Any):
         self.config, self.workspace, self.tokenizer = config, workspace, tokenizer
         self._rows: dict[DatasetConfig, tuple[list[str], np.ndarray]] = {}
 

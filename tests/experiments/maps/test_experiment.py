@@ -9,25 +9,19 @@ from clip_geometry.config import validate
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry.transforms import Pipeline
+from clip_geometry_experiments.maps import SEARCHES, HeldOutMapsConfig, Maps
 from clip_geometry_experiments.run.runner import RunFolder, plan
-from clip_geometry_experiments.studies.before_after import BeforeAfter, BeforeAfterConfig
 
 CENTERED = ["normalize", "center[each]", "normalize"]
 WAYS = ("image_to_text", "text_to_image")
-SEARCHES = [
-    *(f"retrieval[mixed].{each}.same_modality_at_10" for each in ("image", "text")),
-    *(f"{index}.{way}.r_at_1" for index in ("retrieval", "retrieval[mixed]") for way in WAYS),
-]
 ROLES = ("pairs", "scored")
 VALUES = {
     "name": "c",
-    "experiment": "before_after",
+    "experiment": "maps",
     "model": "scenes-clip/fresh",
     "scored": {"name": "scenes", "split": "test", "size": 40},
     "pairs": {"name": "scenes", "split": "train", "classes": "seen", "size": 24},
     "prompt": "A picture of a {}.",
-    "measures": ["modality_gap", "average_cosine", *SEARCHES],
-    "twins": {"another": {"model": "scenes-clip/fresh", "seed": 1}},
     "maps": [
         {"row": "plain"},
         {"row": "centered", "pipeline": CENTERED, "fit_on": "pairs"},
@@ -66,10 +60,10 @@ def embedded(experiment, role):
     return {name: np.asarray(side.vectors, np.float64) for name, side in sets.items()}
 
 
-def test_every_twin_and_map_is_a_row(experiment):
-    assert isinstance(experiment, BeforeAfter)
+def test_every_map_and_repair_is_a_row(experiment):
+    assert isinstance(experiment, Maps)
     rows = list(dict.fromkeys(row["at"]["row"] for row in experiment.finished_rows()))
-    assert rows == ["another", "plain", "centered", "cosine", "centered cosine", "calibrated"]
+    assert rows == ["plain", "centered", "cosine", "centered cosine", "calibrated"]
 
 
 @pytest.mark.parametrize(("map_", "repair"), [("plain", "cosine"), ("centered", "centered cosine")])
@@ -131,30 +125,20 @@ def test_zero_shot_is_taken_among_all_classes_apart_for_those_that_the_pairs_lac
     }
 
 
-def test_a_twin_is_another_model_as_it_comes(experiment):
-    (model,) = experiment.config.twins.values()
-    rows = experiment.workspace.embeddings(model, experiment.config.scored, limit=None, batch_size=40)
-    moved = (
-        Pipeline(["normalize"]).fit(sets := {name: np.asarray(e.vectors) for name, e in rows.items()}).transform(sets)
-    )
-    expected = float(modality_gap(moved["image"], moved["text"]))
-    assert value(experiment, "another", "modality_gap") == pytest.approx(expected, abs=1e-12)
-    assert abs(expected - value(experiment, "plain", "modality_gap")) > 1e-4
-
-
 def test_a_new_map_leaves_the_others_finished(experiment):
     more = {**VALUES, "maps": [*VALUES["maps"], {"row": "scaled", "pipeline": ["normalize", "scale(2)"]}]}
     ((kind, config),) = plan(more, "c")
     keys = {cell.key for cell in kind(config, experiment.workspace).cells()}
-    assert len(keys - {cell.key for cell in experiment.cells()}) == 1 and len(keys) == 7
+    assert len(keys - {cell.key for cell in experiment.cells()}) == 1 and len(keys) == 6
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"maps": VALUES["maps"][1:]}, "twins go through the first map as they come, but 'centered' learns something"),
-        ({"twins": {"plain": "scenes-clip/fresh"}}, "a twin and a map are called 'plain'"),
-        ({"measures": ["modality_gp"]}, "unknown measure 'modality_gp'; did you mean 'modality_gap'"),
+        (
+            {name: {"embeddings": "a.npy"} for name in ("scored", "pairs")} | {"model": None},
+            "a prompt needs a model and scored as a data set with classes",
+        ),
         ({"maps": [{"row": "x", "pipeline": ["center[each]"]}]}, "say on which data with fit_on"),
         ({"maps": [{"row": "x", "repair": "posterior"}]}, "say on which data with fit_on"),
         ({"maps": [{"row": "x", "repair": "posterio"}]}, "unknown repair 'posterio'; did you mean 'posterior'"),
@@ -162,4 +146,4 @@ def test_a_new_map_leaves_the_others_finished(experiment):
 )
 def test_what_makes_no_sense_is_one_sentence(changes, message):
     with pytest.raises(InputError, match=message):
-        validate(BeforeAfterConfig, {**VALUES, **changes}, "c")
+        validate(HeldOutMapsConfig, {**VALUES, **changes}, "c")

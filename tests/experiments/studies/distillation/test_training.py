@@ -10,9 +10,9 @@ from clip_geometry.data import dataset_from, load_dataset
 from clip_geometry.data.scenes import HELD_OUT, class_names
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.studies.teach_text.data import aligned
-from clip_geometry_experiments.studies.teach_text.measuring import COSINE, LOSS, UNEXPLAINED, nearness
-from support.teach_text import LANGUAGES, PROMPTS, TINY, planned
+from clip_geometry_experiments.studies.distillation.data import aligned
+from clip_geometry_experiments.studies.distillation.measuring import COSINE, LOSS, UNEXPLAINED, nearness
+from support.distillation import LANGUAGES, PROMPTS, TINY, planned
 
 EACH = TINY["batch_size"] // len(LANGUAGES)
 
@@ -20,7 +20,7 @@ EACH = TINY["batch_size"] // len(LANGUAGES)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The teacher's rows are made once."""
-    return tmp_path_factory.mktemp("teaching")
+    return tmp_path_factory.mktemp("distillation")
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
 from clip_geometry_experiments.kit.training import ORDER, Trainer, learning_rate
-from clip_geometry_experiments.studies.teach_text.config import StudentConfig
-from clip_geometry_experiments.studies.teach_text.data import Texts
+from clip_geometry_experiments.studies.distillation.config import StudentConfig
+from clip_geometry_experiments.studies.distillation.data import Texts
 
 PARTS = 4  # forward passes of a batch, each of texts of about equal length
 

@@ -1,0 +1,201 @@
+"""What maps and repairs change on the same pairs: their geometry, retrieval and zero-shot accuracy."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from clip_geometry.config import validate
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.measuring.provenance import origin_of
+from clip_geometry.measuring.sets import named
+from clip_geometry.registry import InputError
+from clip_geometry.results import Record, Row
+from clip_geometry_experiments.kit.base import Source, experiments
+from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved, seen_and_held_out
+from clip_geometry_experiments.kit.stored import StoredConfig
+
+if TYPE_CHECKING:
+    from clip_geometry.repairs import Repair
+    from clip_geometry_experiments.report.gallery import FigureEntry
+
+ZERO_SHOT = "zero_shot.top_1"
+MEASURES = ("modality_gap", "average_cosine", "isoscore[unbiased]", "modality_silhouette", "matching_cosine",
+            "random_cosine")  # fmt: skip
+SEARCHES = {  # measure of the rows → the number of a search by scores
+    "retrieval.image_to_text.r_at_1": "cross_r_at_1.image",
+    "retrieval.text_to_image.r_at_1": "cross_r_at_1.text",
+    "retrieval[mixed].image.same_modality_at_10": "own_share.image",
+    "retrieval[mixed].text.same_modality_at_10": "own_share.text",
+    "retrieval[mixed].image_to_text.r_at_1": "r_at_1.image",
+    "retrieval[mixed].text_to_image.r_at_1": "r_at_1.text",
+}
+
+
+class Line(MapConfig):
+    """A line of the table: a map, or a repair of the scores that rows have after a map.
+
+    Args:
+        repair: One of `list repairs`, fitted on the data of `fit_on`. It changes scores, so that searches and
+            classification are measured, and the rows have no geometry of their own.
+    """
+
+    repair: str | None = None
+
+    @field_validator("repair")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        from clip_geometry.repairs import repairs
+
+        return name and repairs[name].name
+
+    @property
+    def learns(self) -> bool:
+        return self.repair is not None or super().learns
+
+
+class HeldOutMapsConfig(MapsConfig):
+    """Config of the experiment `maps`, beside the keys of `MapsConfig`.
+
+    Args:
+        maps: The lines of the table, which may also be repairs.
+        scored: Pairs that are measured after each map.
+        pairs: Other pairs, which the maps are fitted on; their classes count as seen.
+        prompt: Prompt of a zero-shot classification of the scored images among all classes; null for none.
+    """
+
+    ROLES: ClassVar = ("pairs", "scored")
+    SCORED: ClassVar = ("scored", "pairs")
+
+    maps: tuple[Line, ...] = Field(min_length=1)  # pyright: ignore[reportIncompatibleVariableOverride]
+    scored: Source
+    pairs: Source
+    prompt: str | None = None
+
+    @model_validator(mode="after")
+    def _has_classes(self) -> Self:
+        if self.prompt is not None and isinstance(self.scored, StoredConfig):
+            raise InputError("a prompt needs a model and scored as a data set with classes; set prompt to null")
+        return self
+
+    @property
+    def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
+        return {"scored": self.scored, "pairs": self.pairs}
+
+    @property
+    def prompted(self) -> DatasetConfig:
+        """The scored images with a prompt per class in place of captions."""
+        assert not isinstance(self.scored, StoredConfig)
+        values = self.scored.model_dump(mode="json") | {"prompt": self.prompt}
+        return validate(type(self.scored), values, f"scored {self.scored.name}")
+
+    @classmethod
+    def data_fields(cls) -> set[str]:
+        return {"scored", "pairs"}
+
+
+class Maps(MapsExperiment):
+    """A cell is one line of the table: a map or a repair."""
+
+    Config = HeldOutMapsConfig
+    summary = "the same pairs after maps and repairs: geometry, search in one index of both modalities, zero-shot"
+
+    def rows(self, each: MapConfig) -> list[Row]:
+        assert isinstance(each, Line)
+        with self.naming(each):
+            fitted, repair = self.fitted(each), self._repair(each)
+            sets = moved(fitted, self.sets("scored"))
+            rows = self._of_pairs(sets, repair)
+            if self.config.prompt is not None:
+                prompts = self.embeddings(self.config.model, self.config.prompted, only="text")
+                rows += self._of_classes(sets["image"], moved(fitted, prompts)["text"], repair)
+        shared = self.measured(sets).context()
+        shared |= {"pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
+        if repair is not None:
+            shared |= {"pipeline": [*each.pipeline, repair.name], "fitted_on": origin_of(self.sets("pairs"))}
+        return [{**shared, **row, "at": {"row": each.row, **row["at"]}} for row in rows]
+
+    def _repair(self, each: Line) -> "Repair | None":
+        """The repair of a line, fitted on the pairs after the map of the line."""
+        from clip_geometry.diagnosis.index import MixedIndex
+        from clip_geometry.repairs import make_repair
+
+        if each.repair is None:
+            return None
+        sets = moved(self.fitted(each), self.sets("pairs"))
+        return make_repair(each.repair).fit(MixedIndex.of(sets, "pairs").known())
+
+    def _of_pairs(self, sets: Sets, repair: "Repair | None") -> list[Row]:
+        """Geometry and searches of the rows, or searches by the scores of a repair."""
+        from clip_geometry.diagnosis.index import MixedIndex
+        from clip_geometry.diagnosis.search import search_index
+
+        if repair is None:
+            measured = self.measured(sets)
+            return [
+                {**measured.row(measure, place), "at": {"modality": place}}
+                for measure in named((*MEASURES, *SEARCHES))
+                for place in measured.places(measure)
+            ]
+        found, at = search_index(MixedIndex.of(sets, "pairs"), repair), {"modality": "both"}
+        return [
+            Record(
+                measure,
+                found[number].value,
+                found[number].error if self.config.blocks else None,
+                n=len(sets[number.partition(".")[2]]),
+                at=at,
+            )
+            for measure, number in SEARCHES.items()
+        ]
+
+    def _of_classes(self, image: Any, prompts: Any, repair: "Repair | None") -> list[Row]:
+        """Accuracy among all classes, on images of seen classes and of others."""
+        rows, (measure,), chance = [], named([ZERO_SHOT]), 1 / len(np.unique(np.asarray(prompts.labels)))
+        for classes, chosen in seen_and_held_out(image.labels, self._seen).items():
+            part = {"image": image.take(chosen), "text": prompts}
+            if repair is None:
+                row = self.measured(part).row(measure, "both")
+            else:
+                row = Record(ZERO_SHOT, accuracy(repair, part), n=len(part["image"]))
+            error = row.get("standard_error") or math.sqrt(row["value"] * (1 - row["value"]) / row["n"])
+            at = {"modality": "both", "classes": classes}
+            rows.append({**row, "standard_error": error, "null_value": chance, "at": at})
+        return rows
+
+    @cached_property
+    def _seen(self) -> Any:
+        labels = self.sets("pairs")["image"].labels
+        if labels is None:
+            raise InputError("the labels of pairs say which classes are seen, but pairs has none; set prompt to null")
+        return labels
+
+    # --- the report
+
+    def facts(self) -> Mapping[str, Any]:
+        return {**super().facts(), "prompt": self.config.prompt}
+
+    @classmethod
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
+        from clip_geometry_experiments.maps.figures import sentences
+
+        return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry_experiments.maps.figures import draw
+
+        return draw(self.finished_rows(), folder=folder, origin=self.origin_words(), prefix=prefix, group=group)
+
+
+def accuracy(repair: "Repair", sets: Sets) -> float:
+    """The share of images whose class has the prompt of highest score."""
+    image, text = sets["image"], sets["text"]
+    scores = repair.scores("image", np.asarray(image.vectors, float), "text", np.asarray(text.vectors, float))
+    return float((np.asarray(text.labels)[scores.argmax(1)] == np.asarray(image.labels)).mean())
+
+
+experiments.add("maps", Maps)
