@@ -1,12 +1,18 @@
-"""The index of the third part of configs/mixed_index.yaml: 500 images of CIFAR-10 and 1,203 object names, labeled.
+"""Repairs of three mixed indices, as docs/mixed_index.md has them: their numbers, costs and the one to take.
 
-CLIP_GEOMETRY_DATA=… python scripts/mixed_index.py [--out cifar10-names]
-The rows are those of OpenAI's ViT-B/32 (docs/data.md). A name that is a class, a synonym or a kind of it has its label.
+CLIP_GEOMETRY_DATA=… python scripts/mixed_index.py [--json mixed_index.jsonl]     # a minute and a half on one CPU core
+CLIP_GEOMETRY_DATA=… python scripts/mixed_index.py --out=cifar10-names     # only writes the third, for repairs.yaml
+
+- coco500: 500 COCO pairs through OpenAI's ViT-B/16.
+- scenes: 1,000 drawn scenes and their captions through the CLIP of the package, labeled with their classes.
+- CIFAR-10 and names: 500 images and the names of 1,203 objects through OpenAI's ViT-B/32 (docs/data.md). A name that is
+  a class, a synonym or a kind of it has its label; the others are relevant to nothing.
 """
 
 import argparse
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -28,21 +34,71 @@ NAMES = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("cifar10-names"), help="folder for image and text.parquet")
-    out = parser.parse_args().out
-    data = Path(os.environ["CLIP_GEOMETRY_DATA"]) / "embeddings"
-    images, texts = data / "cifar10-500-clip-vit-b32", data / "class-names-clip-vit-b32"
+def data() -> Path:
+    return Path(os.environ["CLIP_GEOMETRY_DATA"]) / "embeddings"
+
+
+def coco500():
+    return {
+        name: cg.Embeddings(np.load(data() / f"coco500-clip-vit-b16/{name}.npy"), name) for name in ("image", "text")
+    }
+
+
+def scenes():
+    with tempfile.TemporaryDirectory() as folder:
+        model, items = cg.resolve_encoder("local-dir:shipped/scenes-trained"), cg.resolve_dataset("scenes", size=1000)
+        cg.embed(model, cg.load_dataset(items), Path(folder) / "store")
+        found = cg.read_store(Path(folder) / "store")
+        return {
+            name: cg.Embeddings(np.array(each.vectors), name, item_id=each.item_id, labels=each.labels)
+            for name, each in found.items()
+        }
+
+
+def cifar10_names():
+    images, texts = data() / "cifar10-500-clip-vit-b32", data() / "class-names-clip-vit-b32"
     classes = np.array(json.loads((images / "classes.json").read_text()), dtype=object)
     names = [entry["name"] for entry in json.loads((texts / "lvis.json").read_text())]
     class_of = {name: label for label, several in NAMES.items() for name in several.split()}
-    labels = {
-        "image": classes[np.load(images / "labels.npy")],
-        "text": np.array([class_of.get(name) for name in names], dtype=object),  # None: of no class
+    labels = np.array([class_of.get(name) for name in names], dtype=object)  # None: of no class
+    return {
+        "image": cg.Embeddings(np.load(images / "image.npy"), "image", labels=classes[np.load(images / "labels.npy")]),
+        "text": cg.Embeddings(np.load(texts / "lvis.npy").astype(np.float32), "text", labels=labels),
     }
-    rows = {"image": np.load(images / "image.npy"), "text": np.load(texts / "lvis.npy").astype(np.float32)}
-    cg.export_parquet({name: cg.Embeddings(rows[name], name, labels=labels[name]) for name in rows}, out)
+
+
+INDICES = {"coco500": coco500, "scenes": scenes, "CIFAR-10 and names": cifar10_names}
+SHOWN = ("both", "mrr", "r_at_1", "hit_at_10", "own_share", "cross_r_at_1", "neighbors", "kept", "precision", "ndcg")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the index of CIFAR-10 to this folder as Parquet, and stop")
+    parser.add_argument("--json", type=Path, help="write a line for each index, repair and number to this file")
+    given = parser.parse_args()
+    if given.out is not None:
+        cg.export_parquet(cifar10_names(), given.out)
+        return
+    lines = []
+    for dataset, sets in INDICES.items():
+        found = cg.compare_repairs(cg.MixedIndex.of(sets()))
+        print(f"\n{dataset}: take {found.recommended} for both")
+        for name, each in sorted(found.candidates.items(), key=lambda one: -one[1].numbers["both"].value):
+            numbers = [f"{key} {each.numbers[key].value:.3f}" for key in SHOWN if key in each.numbers]
+            costs = ", ".join(sorted({cost.of for cost in each.costs}))
+            print(f"{name:24} {', '.join(numbers)}{f'; costs {costs}' if costs else ''}")
+            lines += [
+                {
+                    "dataset": dataset,
+                    "repair": name,
+                    "number": key,
+                    "value": number.value,
+                    "standard_error": number.error,
+                }
+                for key, number in each.numbers.items()
+            ]
+    if given.json is not None:
+        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 if __name__ == "__main__":

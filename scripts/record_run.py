@@ -6,7 +6,7 @@ repair table there, a line for each set and repair.
 
 python scripts/record_run.py runs/tyshchuk2023-zero_shot-0123456789 [--label vit-b-32]
 python scripts/record_run.py runs/train_scenes_arms-0123456789 --training
-python scripts/record_run.py runs/mixed_index-0123456789 --where '{measure: mixed_index.own_share}'
+python scripts/record_run.py runs/rudman2024-stability-0123456789 --where '{measure: stability.bias}'
 python scripts/record_run.py runs/repairs-0123456789 --table
 """
 

@@ -1,6 +1,6 @@
 """The repair table in a few lines: on how many data sets a repair helps a mixed index, and on how many it costs recall.
 
-CLIP_GEOMETRY_DATA=… python scripts/mixed_index.py     # writes the set of CIFAR-10 and object names
+CLIP_GEOMETRY_DATA=… python scripts/mixed_index.py --out=cifar10-names     # writes the set of CIFAR-10 and object names
 CLIP_GEOMETRY_DATA=… python scripts/repairs.py [--runs runs]     # repairs by measures by sets, resumes
 """
 

@@ -3,10 +3,7 @@
 An article has a template in scripts/site/findings/, a function that computes its numbers, and one that draws its figure
 from the same numbers.
 
-docs/findings/records/ has rows of three runs, written by scripts/record_run.py RUN --where SELECTORS:
-- configs/mixed_index.yaml: {measure: [mixed_index.own_share, mixed_index.cross_r_at_1, mixed_index.r_at_1,
-  mixed_index.neighbors], dataset: [coco500-clip-vit-b16, scenes], at.modality: [image, text],
-  at.repair: [none, center, whiten, procrustes, zscore, posterior]}
+docs/findings/records/ has rows of two runs, written by scripts/record_run.py RUN --where SELECTORS:
 - configs/tyshchuk2023/initialization.yaml with the options that the rows name: {measure: average_cosine,
   model_options.zero_bias: false, at.operation: [embedding, attention residual, mlp residual, projection]}, and with
   --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection},
@@ -15,7 +12,8 @@ docs/findings/records/ has rows of three runs, written by scripts/record_run.py 
   at.estimator: [isoscore, "isoscore[unbiased]"]}, and with --label d16 and the options that the rows name
   {measure: stability.bias, at.estimator: [isoscore, "isoscore[unbiased]"], n: [8, 16, 32, 64, 128]}
 the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py
-and scripts/class_means.py with --json.
+and scripts/class_means.py with --json. mixed_index.jsonl has numbers that scripts/mixed_index.py computes, recorded by an
+experiment that it replaces.
 """
 
 import math

@@ -121,7 +121,7 @@ def completed(*words):
             ("run", "tyshchuk2023/iso"),
             {f"tyshchuk2023/isotropy{each}" for each in ("", "_bert", "_coco500", "_rucoco")},
         ),
-        (("init", ""), {"diagnose", "measure", "train"}),
+        (("init", ""), {"measure", "train"}),
         (("embed", "local"), {"local-dir:shipped/scenes-trained", "local-dir:"}),
         (("embed", "scenes-clip/fresh", "cifar"), {"cifar10", "cifar100"}),
         (("fit", "normalize,whi"), {"normalize,whiten"}),

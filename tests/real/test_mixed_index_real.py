@@ -1,8 +1,8 @@
 """Repairs of three mixed indices of real and drawn images: what has to hold, and the numbers of docs/mixed_index.md."""
 
-import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,30 +13,14 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.diagnosis.search import Search, Sums
-from clip_geometry.embedding.loop import embed
-from clip_geometry.encoders import resolve_encoder
-from clip_geometry.formats import read_sides
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "mixed_index.md", DOCS / "howto" / "broken_index.md")
 NUMBER = re.compile(r"[−+]?\d+(?:\.\d+)?")
-OF_CLASS = {
-    "airplane": "airplane jet_plane fighter_jet seaplane",
-    "automobile": "car_(automobile) convertible_(automobile) jeep limousine minivan race_car cab_(taxi)",
-    "bird": "bird duck duckling eagle goose gull heron hummingbird ostrich owl parrot pigeon seabird cock crow dove "
-    "falcon flamingo parakeet pelican penguin puffin vulture",
-    "cat": "cat kitten",
-    "deer": "deer elk",
-    "dog": "dog puppy bulldog dalmatian pug-dog shepherd_dog",
-    "frog": "frog",
-    "horse": "horse pony foal",
-    "ship": "boat cargo_ship cruise_ship passenger_ship ferry yacht river_boat",
-    "truck": "truck garbage_truck tow_truck trailer_truck",
-}
+SCRIPT = runpy.run_path(str(DOCS.parent / "scripts" / "mixed_index.py"))
 SPLITS = {"seed": 0, "most_fit": 1000, "most_searched": 2500, "most_queries": 500}  # those of compare_repairs
 
 
@@ -100,27 +84,16 @@ def coco(coco500):
 
 
 @pytest.fixture(scope="module")
-def scenes(data, tmp_path_factory):
+def scenes():
     """Drawn scenes through the shipped model; the labels of images and captions are their classes."""
-    store = tmp_path_factory.mktemp("scenes") / "store"
-    items = load_dataset(resolve_dataset("scenes", size=1000))
-    embed(resolve_encoder("local-dir:shipped/scenes-trained"), items, store)
-    index = cg.MixedIndex.of(read_sides(store))
+    index = cg.MixedIndex.of(SCRIPT["scenes"]())
     return index, cg.compare_repairs(index)
 
 
 @pytest.fixture(scope="module")
 def cifar(data):
-    images, texts = data / "embeddings/cifar10-500-clip-vit-b32", data / "embeddings/class-names-clip-vit-b32"
-    classes = np.array(json.loads((images / "classes.json").read_text()), dtype=object)
-    names = [entry["name"] for entry in json.loads((texts / "lvis.json").read_text())]
-    class_of = {name: label for label, some in OF_CLASS.items() for name in some.split()}
-    assert class_of.keys() <= set(names) and set(OF_CLASS) == set(classes)
-    labels = np.array([class_of.get(name) for name in names], dtype=object)
-    sets = {
-        "image": cg.Embeddings(np.load(images / "image.npy"), "image", labels=classes[np.load(images / "labels.npy")]),
-        "text": cg.Embeddings(np.load(texts / "lvis.npy"), "text", labels=labels),
-    }
+    sets = SCRIPT["cifar10_names"]()
+    assert set(SCRIPT["NAMES"]) == set(sets["image"].labels) == {each for each in sets["text"].labels if each}
     index = cg.MixedIndex.of(sets)
     return index, cg.compare_repairs(index)
 

@@ -1,6 +1,5 @@
 """What the figures of experiments share: panels of curves over steps, axes, and tables whose lines are maps."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import differ, fixed, plus_minus
@@ -18,9 +17,7 @@ from clip_geometry.display.style import (
     NEUTRAL,
     WIDTH,
     error_dots,
-    legend_above,
     name_lines,
-    new_axes,
     styled,
 )
 from clip_geometry.display.words import Words
@@ -34,8 +31,6 @@ LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second c
 # of Okabe & Ito 2008, without those of the modalities
 SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))
 DODGE = 0.24  # of a line's height, between the markers of its series
-LEAST_FAMILY = 3  # maps that make a curve
-_NUMBER = re.compile(r"\((\d+)")
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
 Row = Mapping[str, Any]
@@ -209,20 +204,6 @@ def draw_maps(
     drawn = {
         "maps": Drawing(f"{title} after each map", map_dots({word: series}), WORDS("dots", word, len(maps), maps[0]))
     }
-    # `whiten(k)[pooled] on scenes/train:pooled` → map → k, of maps that differ in this one number
-    families: dict[str, dict[str, int]] = {}
-    for name, row in next(iter(series.values())).items():
-        steps = " → ".join(row.get("pipeline") or ())
-        numbers = _NUMBER.findall(steps)
-        if len(numbers) == 1:
-            families.setdefault(f"{_NUMBER.sub('(k', steps)} on {row.get('fitted_on')}", {})[name] = int(numbers[0])
-    curves = [(family, members) for family, members in families.items() if len(members) >= LEAST_FAMILY]
-    for number, (family, members) in enumerate(curves):
-        drawn["maps_curve" + (f"_{number + 1}" if number else "")] = Drawing(
-            f"{title} against k of {family}",
-            map_curve(series, members, word),
-            WORDS("curve", family, len(members), maps[0]),
-        )
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 
@@ -305,22 +286,4 @@ def map_dots(panels: Mapping[str, Series], styles: Mapping[str, tuple[str, str]]
     name_lines(grid[0], maps)
     keys = {label: line for axes in grid for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=3 if len(panels) == 1 else len(keys))
-    return figure
-
-
-@styled
-def map_curve(series: Series, members: Mapping[str, int], word: str) -> Figure:
-    """Value against the number in the map's name, on a log axis; dotted: the first map of each series."""
-    figure, axes = new_axes(2.4)
-    for (legend, rows), (color, marker) in zip(series.items(), SIGNS, strict=False):
-        known = sorted((name for name in members if name in rows), key=lambda name: members[name])
-        style = {"fmt": f"-{marker}", "markersize": 3.5, "color": color, "label": legend, "gid": f"curve:{legend}"}
-        error_dots(axes, [rows[name] for name in known], [members[name] for name in known], upright=True, **style)
-        axes.axhline(next(iter(rows.values()))["value"], color=color, linewidth=1, linestyle=DOTTED)
-    axes.set(xscale="log", xlabel="k", ylabel=word, xticks=sorted(members.values()))
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
-    legend_above(figure, axes, columns=4)
     return figure

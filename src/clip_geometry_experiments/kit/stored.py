@@ -82,7 +82,6 @@ class StoredConfig(Config):
         dataset: The name of the data, for the result rows; null for that of the file or folder.
         part: The split of the data that the files hold, for the result rows.
         rows: [first, end) of every set, null for all.
-        split: A random part of the rows of every set, null for all.
     """
 
     embeddings: Path | None = None
@@ -93,7 +92,6 @@ class StoredConfig(Config):
     dataset: str | None = None
     part: str | None = None
     rows: tuple[int, int] | None = None
-    split: SplitConfig | None = None
 
     @model_validator(mode="after")
     def _some_rows(self) -> Self:
@@ -101,8 +99,6 @@ class StoredConfig(Config):
             raise InputError("stored embeddings are either one file or folder, `embeddings`, or `image` and `text`")
         if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
             raise InputError(f"rows = {list(self.rows)}; expected [first, end] with 0 ≤ first < end")
-        if self.rows is not None and self.split is not None:
-            raise InputError("stored embeddings have rows and split; expected one of them")
         return self
 
     @property
@@ -146,8 +142,8 @@ def class_prompts(sets: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
 def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, Embeddings]:
     """The sets by modality. Raises InputError where there are fewer rows than the config asks for."""
     first, end = config.rows or (0, None)
-    chosen = config.split or (None if config.rows is None else f"rows {first} to {end}")
-    said = ", ".join(str(each) for each in (config.part, chosen) if each is not None)
+    chosen = None if config.rows is None else f"rows {first} to {end}"
+    said = ", ".join(each for each in (config.part, chosen) if each is not None)
     split = {"split": said} if said else {}
     encoder = {} if config.encoder is None else {"model": config.encoder}
     sets = {}
@@ -165,9 +161,7 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
     for modality, each in found.items():
         if end is not None and len(each) < end:
             raise InputError(f"{config.name} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
-        rows = each.take(
-            slice(first, end) if config.split is None else config.split.items(len(each), config.split.part)
-        )
+        rows = each.take(slice(first, end))
         known = {key: value for key, value in each.provenance.items() if key != "source"}
         provenance = {"dataset": config.name, **known, **split, **encoder}
         sets[modality] = replace(rows if limit is None else rows.take(slice(limit)), provenance=provenance)

@@ -55,9 +55,9 @@ def init(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="diagnose|measure|train",
+            metavar="measure|train",
             help="what the config is for",
-            autocompletion=completion.one_of("diagnose", "measure", "train"),
+            autocompletion=completion.one_of("measure", "train"),
         ),
     ],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="the new file", show_default="WHAT.yaml")] = None,

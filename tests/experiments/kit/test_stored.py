@@ -11,7 +11,7 @@ from clip_geometry.geometry import average_cosine
 from clip_geometry.geometry.partition import partition_over
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.geometry import Geometry
-from clip_geometry_experiments.kit.stored import StoredConfig, read_stored, stored_revision
+from clip_geometry_experiments.kit.stored import RandomSplit, StoredConfig, read_stored, stored_revision
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig
 
@@ -72,26 +72,25 @@ def test_labels_of_a_file_of_their_own(folder, tmp_path):
         read_stored(stored)
 
 
-def test_a_file_for_each_modality_and_a_random_split(folder):
-    """The split is torch's: manual_seed(seed), randperm(n), ⌊share · n⌋ rows first; pairs stay pairs."""
+def test_a_file_for_each_modality(folder):
     files = {name: f"$MY_DATA/mine/{name}.npy" for name in ("image", "text")}
-    parts = {
-        part: read_stored(config(pairs={**files, "split": {"share": 0.8, "part": part, "seed": 0}}).pairs)
-        for part in ("first", "rest")
-    }
-    torch.manual_seed(0)
-    order = torch.randperm(30).numpy()
-    for name in ("image", "text"):
-        rows = np.load(folder / f"{name}.npy")
-        assert np.array_equal(parts["first"][name].vectors, rows[order[:24]])
-        assert np.array_equal(parts["rest"][name].vectors, rows[order[24:]])
-    assert parts["rest"]["image"].provenance["split"] == "last part of a random 0.8 split, seed 0"
-    named = config(pairs={**files, "dataset": "coco", "part": "val2014", "encoder": "mine"}).pairs
-    assert {key: read_stored(named)["image"].provenance[key] for key in ("dataset", "split", "model")} == {
+    found = read_stored(config(pairs={**files, "dataset": "coco", "part": "val2014", "encoder": "mine"}).pairs)
+    for name, each in found.items():
+        assert np.array_equal(each.vectors, np.load(folder / f"{name}.npy"))
+    assert {key: found["image"].provenance[key] for key in ("dataset", "split", "model")} == {
         "dataset": "coco",
         "split": "val2014",
         "model": "mine",
     }
+
+
+def test_a_random_split_is_that_of_torch():
+    """manual_seed(seed), randperm(n), ⌊share · n⌋ items first."""
+    split = RandomSplit(share=0.8)
+    torch.manual_seed(0)
+    order = torch.randperm(30).numpy()
+    assert np.array_equal(split.items(30, "first"), order[:24]) and np.array_equal(split.items(30, "rest"), order[24:])
+    assert split.named("rest") == "last part of a random 0.8 split, seed 0"
 
 
 @pytest.mark.parametrize(
@@ -108,11 +107,6 @@ def test_a_file_for_each_modality_and_a_random_split(folder):
             {"pairs": {"embeddings": "x", "image": "y"}},
             "either one file or folder, `embeddings`, or",
         ),
-        (
-            {"pairs": {"text": "x", "rows": [0, 3], "split": {"share": 0.5, "part": "first"}}},
-            "have rows and split; expected one of them",
-        ),
-        ({"pairs": {"text": "x", "split": {"share": 1.5, "part": "first"}}}, "split.share"),
         ({"pairs": {"embeddings": "$NOWHERE/x"}}, "needs the environment variable NOWHERE, which is not set"),
     ],
 )

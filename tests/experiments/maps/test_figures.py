@@ -1,5 +1,7 @@
 """Sentences state what the rows of the table state, and the figure draws every row in its place."""
 
+from typing import Any
+
 from clip_geometry_experiments.kit.figures import map_dots
 from clip_geometry_experiments.maps.figures import PANELS, STYLES, draw, rows_at, sentences
 
@@ -64,7 +66,8 @@ def test_every_number_is_drawn_beside_its_line(tmp_path):
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == names
     for axes, (title, series) in zip(figure.axes, panels.items(), strict=True):
         assert axes.get_xlabel() == title
-        for container, found in zip(axes.containers, series.values(), strict=True):
+        drawn: Any = axes.containers
+        for container, found in zip(drawn, series.values(), strict=True):
             x, y = container.lines[0].get_data()
             assert list(x) == [row["value"] for row in found.values()]
             assert [names[round(place)] for place in y] == list(found)

@@ -17,7 +17,7 @@ NEAR_TIES = 0.002  # of shares of 250 queries in ten halves: rounding that flips
 @pytest.fixture(scope="module")
 def part():
     parts = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["parts"]
-    (found,) = (each for each in parts if each["experiment"] == "before_after")
+    (found,) = (each for each in parts if each["experiment"] == "maps")
     return found
 
 

@@ -23,7 +23,7 @@ SEEN = ["quickstart", "tyshchuk2023/isotropy"]
 # one of each paper, sweeps, and those whose reports are unlike the others
 UNLIKE = [
     "cai2021/contextual", "mickus2024/init_scale", "rudman2024/finetune", "rudman2024/stability",
-    "tyshchuk2023/initialization", "tyshchuk2023/joint_distribution", "tyshchuk2023/semantic_map", "mixed_index",
+    "tyshchuk2023/initialization", "tyshchuk2023/joint_distribution", "tyshchuk2023/semantic_map",
     "train_cifar100", "train_multilingual", "train_scenes_arms",
 ]  # fmt: skip
 HEAVIEST = 1.6  # MB of the quickstart's page

@@ -12,7 +12,7 @@ from clip_geometry_experiments.run.runner import plan, resolve
 
 
 def test_there_is_one_for_each_question():
-    assert list(TEMPLATES) == ["diagnose", "measure", "train"]
+    assert list(TEMPLATES) == ["measure", "train"]
 
 
 @pytest.mark.parametrize("what", TEMPLATES)
@@ -35,7 +35,7 @@ def test_what_exists_is_left_alone(refused, cli, tmp_path):
 
 def test_an_unknown_one_is_a_sentence(refused, tmp_path):
     assert "for 'mesure'; did you mean 'measure'?" in refused("init", "mesure")
-    assert refused("init", "x").endswith("for 'x'; known are diagnose, measure, train")
+    assert refused("init", "x").endswith("for 'x'; known are measure, train")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,9 +79,7 @@ def own(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("what", "key"), [("diagnose", "rows"), ("measure", "pairs"), ("train", "data"), ("train", "measured")]
-)
+@pytest.mark.parametrize(("what", "key"), [("measure", "pairs"), ("train", "data"), ("train", "measured")])
 def test_every_line_that_is_offered_is_valid(what, key, own):
     values = alternatives(what, key)
     assert values
@@ -96,11 +94,10 @@ def test_every_line_that_is_offered_is_valid(what, key, own):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "key"), [("diagnose", "rows"), ("measure", "pairs")])
-def test_it_runs_on_stored_embeddings(cli, own, what, key):
-    value = next(each for each in alternatives(what, key) if "image.npy" in each)
-    assert cli("init", what).status == 0
-    outcome = cli("run", f"{what}.yaml", "--smoke", "--device", "cpu", "model=null", f"{key}={value}", "limit=null")
+def test_it_runs_on_stored_embeddings(cli, own):
+    value = next(each for each in alternatives("measure", "pairs") if "image.npy" in each)
+    assert cli("init", "measure").status == 0
+    outcome = cli("run", "measure.yaml", "--smoke", "--device", "cpu", "model=null", f"pairs={value}", "limit=null")
     assert outcome.status == 0, outcome.err
 
 

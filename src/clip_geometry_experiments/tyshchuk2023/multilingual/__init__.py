@@ -196,6 +196,7 @@ class Multilingual(Experiment):
     def facts(self) -> Mapping[str, Any]:
         truncated = {name: each.provenance.get("truncated", 0) for name, each in self.sets.embeddings.items()}
         model, data, pipeline = self._words()
+        asked = self.config.zero_shot
         return {
             "model": model,
             "data": data,
@@ -204,16 +205,10 @@ class Multilingual(Experiment):
             "truncated captions": {name: count for name, count in truncated.items() if count} or "none",
             "dimension": next(iter(self.sets.rows.values())).shape[1],
             "pipeline": pipeline,
-            **self._prompt_facts(),
+            "classified images": asked and f"{data_words(asked.probe)}, by {asked.model.model}",
+            "prompts": asked and {language: f"“{prompt}”" for language, prompt in asked.prompts.items()},
             "seed of blocks and UMAP": self.config.seed,
         }
-
-    def _prompt_facts(self) -> Mapping[str, Any]:
-        asked = self.config.zero_shot
-        if asked is None:
-            return {}
-        prompts = {language: f"“{prompt}”" for language, prompt in asked.prompts.items()}
-        return {"classified images": f"{data_words(asked.probe)}, by {asked.model.model}", "prompts": prompts}
 
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
