@@ -44,11 +44,11 @@ def test_the_archive_of_sources_has_the_configs(built):
 
 
 def test_the_wheel_has_the_configs_and_every_file_of_the_package(installed):
-    files = {path.relative_to(installed / "clip_geometry").as_posix() for path in installed.rglob("*.*")
-             if path.is_file() and "dist-info" not in path.as_posix()}  # fmt: skip
-    package = ROOT / "src" / "clip_geometry"
-    mine = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
-    assert files == CONFIGS | {name for name in mine if "__pycache__" not in name}
+    files = {path.relative_to(installed).as_posix() for path in installed.rglob("*.*") if path.is_file()}
+    mine = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.*") if path.is_file()}
+    configs = {f"clip_geometry_experiments/{name}" for name in CONFIGS}
+    expected = configs | {name for name in mine if "__pycache__" not in name}
+    assert {name for name in files if "dist-info" not in name} == expected
 
 
 @pytest.mark.slow

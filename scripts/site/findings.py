@@ -12,8 +12,8 @@ docs/findings/records/ has rows of two runs, written by scripts/record_run.py RU
   at.estimator: [isoscore, "isoscore[unbiased]"]}, and with --label d16 and the options that the rows name
   {measure: stability.bias, at.estimator: [isoscore, "isoscore[unbiased]"], n: [8, 16, 32, 64, 128]}
 the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py
-and scripts/class_means.py with --json. mixed_index.jsonl has numbers that scripts/mixed_index.py computes, recorded by an
-experiment that it replaces.
+and scripts/class_means.py with --json. mixed_index.jsonl has numbers that scripts/mixed_index.py computes, recorded by
+an experiment that it replaces.
 """
 
 import math

@@ -12,9 +12,10 @@ from PIL import Image
 from typer.main import get_command
 
 from clip_geometry.cli import app, completion
-from clip_geometry.cli.commands import examples
+from clip_geometry.cli.commands import discovered, examples
+from clip_geometry_experiments.run.commands import _configs
 
-COMMANDS = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+COMMANDS = {**get_command(app).commands, **discovered()}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def commands_of(lines):
@@ -154,12 +155,10 @@ def test_files_are_completed_beside_names(tmp_path, monkeypatch):
     (tmp_path / "quick.yaml").touch()
     (tmp_path / "quick.txt").touch()
     (tmp_path / "quicker").mkdir()
-    assert {"quickstart", "quick.yaml", "quicker/"} <= {*completion.config("qui")}
-    assert "quick.txt" not in completion.config("qui") and "quick.txt" in completion.dataset("qui")
+    assert {"quickstart", "quick.yaml", "quicker/"} <= {*_configs("qui")}
+    assert "quick.txt" not in _configs("qui") and "quick.txt" in completion.dataset("qui")
     (tmp_path / "quicker" / "a.yml").touch()
-    assert "quicker/a.yml" in completion.config("quicker/") and completion.config("none/") == [
-        *completion.config("none/")
-    ]
+    assert "quicker/a.yml" in _configs("quicker/") and _configs("none/") == [*_configs("none/")]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

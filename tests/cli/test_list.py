@@ -5,12 +5,12 @@ import sys
 import numpy as np
 import pytest
 
-from clip_geometry.cli import lists
 from clip_geometry.cli.early import FILE
 from clip_geometry.cli.lists import LISTS, shipped_lists
 from clip_geometry.geometry import by_group, measures
 from clip_geometry.repairs import Known, repairs
 from clip_geometry.transforms import Pipeline, transforms
+from clip_geometry_experiments.run import lists as experiment_lists
 
 
 def test_list_measures_has_a_line_for_each_with_its_variants(cli, monkeypatch):
@@ -176,9 +176,9 @@ def test_a_config_without_a_time_or_a_title_is_listed(head, tmp_path, monkeypatc
     """As a new one is, before its comment is written."""
     path = tmp_path / "new.yaml"
     path.write_text(f"{head}name: new\nexperiment: geometry\n", encoding="utf-8")
-    monkeypatch.setattr("clip_geometry.config.shipped_configs", lambda: {"new": path})
-    ((_, name, title, about),) = lists.index_of("configs")
+    monkeypatch.setattr("clip_geometry_experiments.run.lists.shipped_configs", lambda: {"new": path})
+    ((_, name, title, about),) = experiment_lists.index_of("configs")
     assert (name, title) == ("new", "new")
     assert about == ("a minute" if "Time" in head else "")
-    ((first, *paragraphs),) = lists.blocks_of("configs")
+    ((first, *paragraphs),) = experiment_lists.blocks_of("configs")
     assert first == "new: new" and paragraphs == [head.removeprefix("# ").strip()] * bool(head)

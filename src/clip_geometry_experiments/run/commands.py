@@ -11,7 +11,6 @@ import typer
 from clip_geometry.cli import completion
 from clip_geometry.cli.commands.options import Device, Overrides
 from clip_geometry.cli.early import require
-from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError, did_you_mean, listed, printable, shown
 from clip_geometry_experiments.run.config import find_config
 from clip_geometry_experiments.run.lists import shipped
@@ -83,6 +82,8 @@ def init(
 def check_config(config: Path, overrides: Sequence[str]) -> None:
     """Checks that the config exists, and the names of its experiments, unless an override, smoke or sweep may replace
     them. Imports neither torch nor the experiments."""
+    from clip_geometry.config import read_yaml
+
     values: Any = read_yaml(find_config(config))
     if any("experiment" in str(key) for key in (*overrides, values.get("smoke"), values.get("sweep"))):
         return

@@ -8,7 +8,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.config import read_yaml
 from clip_geometry_experiments.run.config import shipped_configs
 
 FILE = Path(__file__).with_name("lists.json")
@@ -30,6 +29,8 @@ def shipped() -> dict[str, Any]:
 
 def _configs() -> Iterator[tuple[str, list[str], str, dict[str, Any]]]:
     """Name, paragraphs of the comment at its head, title and values of each config; those of no paper first."""
+    from clip_geometry.config import read_yaml
+
     for name, path in sorted(shipped_configs().items(), key=lambda each: ("/" in each[0], each[0])):
         comment = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
         assert comment is not None
