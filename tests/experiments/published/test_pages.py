@@ -94,9 +94,10 @@ def test_every_number_of_a_paper_with_a_ledger_is_on_its_page(recorded):
 @pytest.mark.parametrize("name", PAGES)
 def test_lines_are_short_and_links_lead_somewhere(name):
     page, folder = PAGES[name], ROOT / "docs/papers"
-    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith("|"))
+    assert all(len(line) <= 120 or " " not in line for line in page.splitlines() if not line.startswith("|"))
     for target in re.findall(r"\]\(([^)#]+)\)", page):
-        assert (folder / target).exists(), target
+        article = ROOT / "scripts/site/findings" / f"{Path(target).name}.j2"  # rendered when the site is built
+        assert (folder / target).exists() or (target.startswith("../findings/") and article.exists()), target
 
 
 def test_claims_come_first_with_their_rule_and_findings_have_anchors():
