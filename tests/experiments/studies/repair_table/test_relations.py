@@ -11,6 +11,7 @@ from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
 from clip_geometry_experiments.studies.repair_table.relations import examined, registered
 from clip_geometry_experiments.studies.repair_table.table import RepairTable, Value, from_compact
+from support.generated import generated
 
 DOCS = Path(__file__).parents[4] / "docs"
 RECORDS = DOCS / "findings" / "records" / "repairs.jsonl"
@@ -64,7 +65,7 @@ def test_the_registered_rule_finds_the_first_result_in_the_records_and_it_comes_
     # ranks are halves, so that their sums are exact in any order
     assert (found.rho, found.p) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-12)
     said = f"rank correlation of {found.rho:.2f}".replace("-", "−")
-    title, claim = (DOCS / "findings" / "repair-table.md").read_text(encoding="utf-8").split("\n\n")[:2]
+    title, claim = generated("findings/")["findings/repair-table.md"].split("\n\n")[:2]
     assert (
         title.startswith("# The registered test leaves open whether")
         and said in " ".join(claim.split())
