@@ -55,9 +55,9 @@ def test_reach_is_that_of_the_table_or_of_the_row():
 
 
 def test_the_file_is_inside_the_package():
-    import clip_geometry
+    import clip_geometry_experiments
 
-    assert Path(clip_geometry.__file__).parent in FILE.parents
+    assert Path(clip_geometry_experiments.__file__).parent in FILE.parents
 
 
 def test_unknown_paper():

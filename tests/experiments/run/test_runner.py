@@ -137,7 +137,7 @@ def test_experiments_without_the_section_have_no_smoke_version(config):
 CHILD = """
 import sys, time
 from pathlib import Path
-from clip_geometry import runner
+from clip_geometry_experiments.run import runner
 from clip_geometry_experiments.kit import base
 embed, append = base.embed, runner.Results.append
 def announced(*args, **kwargs):
