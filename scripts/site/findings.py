@@ -11,9 +11,9 @@ docs/findings/records/ has rows of two runs, written by scripts/record_run.py RU
 - configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
   at.estimator: [isoscore, "isoscore[unbiased]"]}, and with --label d16 and the options that the rows name
   {measure: stability.bias, at.estimator: [isoscore, "isoscore[unbiased]"], n: [8, 16, 32, 64, 128]}
-the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py
-and scripts/class_means.py with --json. mixed_index.jsonl has numbers that scripts/mixed_index.py computes, recorded by
-an experiment that it replaces.
+the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py,
+scripts/class_means.py and scripts/centered_gap.py with --json. mixed_index.jsonl has numbers that
+scripts/mixed_index.py computes, recorded by an experiment that it replaces.
 """
 
 import math
@@ -241,7 +241,8 @@ def centering_numbers() -> Numbers:
     sets = {"coco": "coco500-clip-vit-b16", "scenes": "scenes"}
     table = {row["repair"]: row["values"] for row in found("findings/records", "repairs", set="COCO")}
     gap = Numbers(before=Number(*table["none"]["gap"][:2]), after=Number(*table["center[each]"]["gap"][:2]))
-    return Numbers(gap=gap, **{
+    halves = {row["number"]: Number(row["mean"], row["deviation"]) for row in found("findings/records", "centered_gap")}
+    return Numbers(gap=gap, chance=halves["null"], **{
         key: {side: {repair: {name: of(repair, name, side, data) for name in names} for repair in REPAIRS}
               for side in COLORS}
         for key, data in sets.items()

@@ -121,8 +121,10 @@ def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tupl
             pooled = "seed_values" in row  # its null value is of the mean of these, another statistic
             known = _scaled(entry, row.get("standard_error"))
             error = statistics.stdev(values) if len(values) > 1 else known
-            share = error == 0 and entry.rule.unit == "percent"
-            limit = _limit(value, row["n"]) if share else None
+            held_out = not row["measure"].endswith(".train")  # a share of the rows of the fit bounds no other share
+            unit = entry.rule.unit  # of a "share" every row counts alike, so that its limit needs no error
+            share = held_out and unit is not None and (error == 0 or (error is None and unit == "share"))
+            limit = _limit(value, entry.factor, row["n"]) if share else None
             if limit is not None:
                 error = abs(limit - value) / ERRORS
             null = row.get("null_pooled") if pooled or row.get("null_value") is None else row["null_value"]
@@ -135,10 +137,10 @@ def _scaled(entry: Entry, value: float | None) -> float | None:
     return None if value is None else entry.factor * float(value)
 
 
-def _limit(percent: float, n: int) -> float | None:
-    """The one-sided 95% limit of a percentage of n, if it is 0 or 100: what gives none of n with a chance of 5%."""
-    most = 100 * (1 - 0.05 ** (1 / n))
-    return most if percent == 0 else 100 - most if percent == 100 else None
+def _limit(share: float, whole: float, n: int) -> float | None:
+    """The one-sided 95% limit of a share of n rows, if it is 0 or `whole`: what gives none of n with a chance of 5%."""
+    most = whole * (1 - 0.05 ** (1 / n))
+    return most if share == 0 else whole - most if share == whole else None
 
 
 def _key(fields: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from clip_geometry.config import Config, read_yaml, validate
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.published.published import Published, papers, published
 
-FACTORS = {"": 1.0, "percent": 100.0}
+FACTORS = {"": 1.0, "share": 1.0, "percent": 100.0}
 FOLDER = Path(__file__).parent
 
 Scalar = bool | int | float | str | None
@@ -50,7 +50,7 @@ class Rule(Config):
         note: The long explanation, below the table.
         needs: What the paper's own setup needs.
         arguments: Arguments of `clip-geometry run` for the paper's own setup, null if nothing here can run it.
-        unit: The printed unit.
+        unit: The printed unit. A "share" of rows that is 0 or 1 has a limit, a "percent" if its error is 0.
         depends_on_n: The number depends on the number of rows, so that numbers of other `n` have no order.
         variants: Several rows of ours beside the number.
     """
@@ -66,7 +66,7 @@ class Rule(Config):
     note: str = ""
     needs: str = ""
     arguments: str | None = ""
-    unit: Literal["", "percent"] | None = None
+    unit: Literal["", "share", "percent"] | None = None
     depends_on_n: bool = False
     variants: tuple[Variant, ...] = ()
 

@@ -96,7 +96,8 @@ def beside(rows: Sequence[Row], run: str) -> list[Table]:
 def value_text(ours: Ours) -> str:
     """A value of ours with its error, a share of 0 or 1 with its limit; counts as they are."""
     if ours.limit is not None:
-        return f"{ours.value:.0f} (95% limit {fixed(ours.limit, 1)})"
+        value = f"{ours.value:.0f}" if ours.value == 100 else f"{ours.value:g}"
+        return f"{value} (95% limit {fixed(ours.limit, 3 if ours.value == 1 else 1)})"
     counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
     return f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
 

@@ -125,6 +125,11 @@ def test_an_error_of_0_is_none_and_a_share_of_0_or_1_has_a_limit():
     assert (ours.error, ours.limit, ours.interval) == (None, None, None)
     (ours,) = line([row(value=0.0, standard_error=None)]).ours  # not known, not 0
     assert (ours.error, ours.limit) == (None, None)
+    separable = {"n": 800, "at": {}, "split": "first part of a random 0.8 split, seed 0"}
+    fits = ("train", "cross_validated")
+    rows = [row(f"modality_separability.linear_svc.{fit}", 1.0, standard_error=None, **separable) for fit in fits]
+    found = line(rows, "modality_linear_separability.linear_svc", "tyshchuk2023-joint_distribution_coco500").ours
+    assert [ours.limit for ours in found] == [None, pytest.approx(0.05 ** (1 / 800))]  # none of the rows of the fit
     (ours,) = line([row(value=0.6, model_options={"seed": k}) for k in range(3)]).ours
     assert (ours.seeds, ours.error) == (3, None)
 
