@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from math import inf
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
@@ -185,6 +187,13 @@ class Registry(Mapping[str, T], Generic[T]):
 
         places = {name: max(place(name, word) for word in text.casefold().split()) for name in self if text.strip()}
         return [self[name] for name in sorted(places, key=places.__getitem__) if places[name] < inf]
+
+
+def of_packages(group: str) -> Iterator[tuple[str, Any]]:
+    """Name and object of the entry points of a group, of packages that are there: a checkout may lack one of its own."""
+    for entry in entry_points(group=group):
+        if find_spec(entry.module.partition(".")[0]) is not None:
+            yield entry.name, entry.load()
 
 
 def import_all(package: str) -> None:

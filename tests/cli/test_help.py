@@ -13,7 +13,6 @@ from typer.main import get_command
 
 from clip_geometry.cli import app, completion
 from clip_geometry.cli.commands import discovered, examples
-from clip_geometry_experiments.run.commands import _configs
 
 COMMANDS = {**get_command(app).commands, **discovered()}  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -152,6 +151,8 @@ def test_more_names_are_completed(words, name):
 
 def test_files_are_completed_beside_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    from clip_geometry_experiments.run.commands import _configs
+
     (tmp_path / "quick.yaml").touch()
     (tmp_path / "quick.txt").touch()
     (tmp_path / "quicker").mkdir()

@@ -10,7 +10,6 @@ from clip_geometry.cli.lists import LISTS, shipped_lists
 from clip_geometry.geometry import by_group, measures
 from clip_geometry.repairs import Known, repairs
 from clip_geometry.transforms import Pipeline, transforms
-from clip_geometry_experiments.run import lists as experiment_lists
 
 
 def test_list_measures_has_a_line_for_each_with_its_variants(cli, monkeypatch):
@@ -171,9 +170,12 @@ def test_lists_fit_the_terminal_and_keep_their_words(cli, monkeypatch, what, wid
     assert all(line == line.rstrip() for line in narrow.splitlines())
 
 
+@pytest.mark.experiments
 @pytest.mark.parametrize("head", ["", "# What it shows: a cone.\n", "# Time: a minute, without a download.\n"])
 def test_a_config_without_a_time_or_a_title_is_listed(head, tmp_path, monkeypatch):
     """As a new one is, before its comment is written."""
+    from clip_geometry_experiments.run import lists as experiment_lists
+
     path = tmp_path / "new.yaml"
     path.write_text(f"{head}name: new\nexperiment: geometry\n", encoding="utf-8")
     monkeypatch.setattr("clip_geometry_experiments.run.lists.shipped_configs", lambda: {"new": path})

@@ -9,7 +9,8 @@ from PIL import Image
 
 from clip_geometry.display import style
 from clip_geometry.display.style import error_dots, name_lines, new_axes, save_figure, styled
-from clip_geometry_experiments.report.figures import singular_directions
+
+singular_directions = pytest.importorskip("clip_geometry_experiments.report.figures").singular_directions
 
 
 def rows(n, d=6, seed=0):

@@ -8,12 +8,11 @@ import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from clip_geometry.paths import existing, existing_file, expanded
-from clip_geometry.registry import InputError, shown, unknown
+from clip_geometry.registry import InputError, of_packages, shown, unknown
 
 FILE = Path(__file__).with_name("lists.json")
 EMBEDDINGS = "a file of embeddings"
@@ -34,8 +33,8 @@ def all_lists() -> dict[str, Any]:
     The entry points of the group `clip_geometry.lists` are functions that return such a mapping; none imports torch.
     """
     found = {part: dict(lists) for part, lists in shipped().items()}
-    for entry in entry_points(group="clip_geometry.lists"):
-        for part, lists in entry.load()().items():
+    for _, lists_of_package in of_packages("clip_geometry.lists"):
+        for part, lists in lists_of_package().items():
             found[part].update(lists)
     return found
 

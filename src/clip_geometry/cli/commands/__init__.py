@@ -1,7 +1,6 @@
 """The commands of `clip-geometry`: their names, options and help, by subject."""
 
 import functools
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from clip_geometry.cli.commands import index, listing, maps, measuring, stores
+from clip_geometry.registry import of_packages
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 # in the order of the help
@@ -38,10 +38,10 @@ def discovered() -> dict[str, Any]:
     """The commands of other packages: the entry points of the group `clip_geometry.commands` are functions as those of
     `COMMANDS`."""
     found = {}
-    for entry in entry_points(group="clip_geometry.commands"):
+    for name, command in of_packages("clip_geometry.commands"):
         one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        one.command(entry.name, context_settings=HELP_OPTIONS)(entry.load())
-        found[entry.name] = _with_examples(entry.name, typer.main.get_command(one))
+        one.command(name, context_settings=HELP_OPTIONS)(command)
+        found[name] = _with_examples(name, typer.main.get_command(one))
     return found
 
 

@@ -54,11 +54,13 @@ COMMANDS = {
 
 
 def pytest_collection_modifyitems(config, items):
-    """Half an hour to hours: by `pytest -m endurance tests/faults` only."""
+    """Half an hour to hours: by `pytest -m endurance tests/experiments/faults` only."""
     if "endurance" not in config.option.markexpr:
         for item in items:
             if Path(__file__).parent in item.path.parents and item.get_closest_marker("endurance"):
-                item.add_marker(pytest.mark.skip(reason="takes half an hour or more: pytest -m endurance tests/faults"))
+                item.add_marker(
+                    pytest.mark.skip(reason="takes half an hour or more: pytest -m endurance tests/experiments/faults")
+                )
 
 
 @dataclass(frozen=True)
