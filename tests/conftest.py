@@ -16,12 +16,15 @@ from jaxtyping import install_import_hook
 install_import_hook("clip_geometry.geometry", "beartype.beartype")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
     """The library has to work, and to pass its tests, without the experiments, which .ci/run deletes to show it."""
-    if find_spec("clip_geometry_experiments") is None:
-        for item in items:
-            if item.get_closest_marker("experiments"):
-                item.add_marker(pytest.mark.skip(reason="clip_geometry_experiments is not installed"))
+    here, installed = Path(__file__).parent, find_spec("clip_geometry_experiments") is not None
+    for item in items:
+        if item.path.relative_to(here).parts[0] in ("experiments", "site"):
+            item.add_marker(pytest.mark.experiments)
+        if item.get_closest_marker("experiments") and not installed:
+            item.add_marker(pytest.mark.skip(reason="clip_geometry_experiments is not installed"))
 
 
 @pytest.fixture(scope="session")

@@ -175,6 +175,7 @@ def test_a_folder_without_images(refused, tmp_path):
 CONFIG = "name: t\nexperiment: geometry\nmodel: scenes-clip/fresh\npairs: {name: scenes, size: 4}\n"
 
 
+@pytest.mark.experiments
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -200,6 +201,7 @@ def test_wrong_configs(refused, tmp_path, text, message):
     assert message in refused("run", tmp_path / "c.yaml")
 
 
+@pytest.mark.experiments
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

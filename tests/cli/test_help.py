@@ -47,12 +47,14 @@ def test_every_help_ends_with_its_examples_line_by_line(cli, name, monkeypatch):
     assert all(len(line) <= 78 for line in lines)  # click puts two more before them
 
 
+@pytest.mark.experiments
 def test_a_command_is_said_whole_in_one_line(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out = cli("--help").out
     assert "..." not in out.partition("Commands:")[2] and examples().keys() == {"clip-geometry", *COMMANDS}
 
 
+@pytest.mark.experiments
 @pytest.mark.parametrize("line", EVERY)
 def test_an_example_is_read(line):
     _, name, *arguments = shlex.split(line)
@@ -91,6 +93,7 @@ def test_every_example_runs(cli, tmp_path):
     assert len(done) > 25
 
 
+@pytest.mark.experiments
 def test_the_help_needs_no_torch():
     out = fresh("from clip_geometry.cli import main; sys.argv = ['clip-geometry', 'run', '--help']; main()")
     assert "Examples:" in out and out.endswith("[]\n")
@@ -112,6 +115,7 @@ def completed(*words):
     return offered
 
 
+@pytest.mark.experiments
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -149,6 +153,7 @@ def test_more_names_are_completed(words, name):
     assert name in completed(*words)
 
 
+@pytest.mark.experiments
 def test_files_are_completed_beside_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     from clip_geometry_experiments.run.commands import _configs

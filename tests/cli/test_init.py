@@ -8,6 +8,7 @@ from PIL import Image
 
 from clip_geometry.config import read_yaml
 
+pytestmark = pytest.mark.experiments
 TEMPLATES = pytest.importorskip("clip_geometry_experiments.run.commands").TEMPLATES
 runner = pytest.importorskip("clip_geometry_experiments.run.runner")
 

@@ -70,8 +70,12 @@ def test_an_unknown_name_has_three_near_ones(refused):
         ("repairs", ["posterior[centered]", "rrf"]),
         ("checks", ["shifted_pairs"]),
         ("datasets", ["cifar100", "folder", "captions", "coco", "scenes"]),
-        ("experiments", ["geometry"]),
-        ("configs", ["quickstart", "tyshchuk2023/isotropy", "On Isotropy of Multimodal Embeddings"]),
+        pytest.param("experiments", ["geometry"], marks=pytest.mark.experiments),
+        pytest.param(
+            "configs",
+            ["quickstart", "tyshchuk2023/isotropy", "On Isotropy of Multimodal Embeddings"],
+            marks=pytest.mark.experiments,
+        ),
         ("models", ["open_clip:", "hf-clip:", "scenes-clip/fresh", "ViT-B-32"]),
     ],
 )
@@ -82,6 +86,7 @@ def test_the_other_lists(cli, what, names):
         assert name in outcome.out
 
 
+@pytest.mark.experiments
 def test_a_config_is_listed_with_what_it_takes(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     lines = cli("list", "configs").out.splitlines()

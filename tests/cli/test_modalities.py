@@ -158,6 +158,7 @@ def test_compare_takes_every_couple(cli, write):
     assert sorted(row["set"] for row in lines) == ["audio+image", "audio+text", "image+text"]
 
 
+@pytest.mark.experiments
 @pytest.mark.parametrize("names", [NAMES, ("audio", "en", "text_de")])
 def test_the_report_has_a_matrix_and_a_map_of_every_couple(cli, write, names):
     sets = read_any(write("all"))

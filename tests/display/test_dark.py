@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from clip_geometry.display.dark import AS_DRAWN, CONTRAST, INK, PAPER, contrast, dark_color, with_dark_mode
 from clip_geometry.display.style import COLOR, COLORS, save_figure
 
+pytestmark = pytest.mark.experiments
 figures = pytest.importorskip("clip_geometry_experiments.kit.figures")
 ALL = sorted({*COLOR.values(), *COLORS, *figures.SERIES, *(color for color, _ in figures.SIGNS)})
 

@@ -10,6 +10,7 @@ from PIL import Image
 from clip_geometry.display import style
 from clip_geometry.display.style import error_dots, name_lines, new_axes, save_figure, styled
 
+pytestmark = pytest.mark.experiments
 singular_directions = pytest.importorskip("clip_geometry_experiments.report.figures").singular_directions
 
 
