@@ -33,16 +33,4 @@ def isoscore_package(x: Rows) -> Float[Tensor, ""]:
     return tensor(float(IsoScore.IsoScore(rows))).double()
 
 
-add_measure(
-    variant(
-        measures["isoscore"],
-        "package",
-        title="IsoScore, the authors' package",
-        function=isoscore_package,
-        options={},
-        by_default=False,
-        caveat="Works in float32, and takes rows (n, d) since version 2 of the package, columns (d, n) before. Biased "
-        "low where n is not far above d.",
-        reference="Rudman et al. 2022, arXiv:2108.07344; package IsoScore",
-    ),
-)
+add_measure(variant(measures["isoscore"], "package", function=isoscore_package, options={}))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from clip_geometry.catalog import LABELS
 from clip_geometry.geometry import measures
-from clip_geometry.geometry.measure import LABELS
 
 # those of geometry/; what evaluators and reference implementations register is tested with them
 MEASURES = {

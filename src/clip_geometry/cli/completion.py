@@ -1,4 +1,4 @@
-"""Completion of names in a shell, from lists.json: nothing is imported that is slow.
+"""Completion of names in a shell, from lists.json and the catalog: nothing is imported that is slow.
 
 Each function takes what is typed so far, whose parameter typer knows by its name, and gives what it may become.
 """
@@ -10,13 +10,15 @@ from pathlib import Path
 import typer
 
 from clip_geometry.cli.early import all_lists, shipped
+from clip_geometry.cli.lists import CATALOG, index_of
 
 Complete = Callable[[str], list[str]]
 
 
 def names_of(what: str) -> list[str]:
     """The names in one of the lists, without what a pipeline step takes in parentheses."""
-    return [name.partition("(")[0] for _, name, _, _ in all_lists()["index"].get(what, ())]
+    lines = index_of(what) if what in CATALOG else all_lists()["index"].get(what, ())
+    return [name.partition("(")[0] for _, name, _, _ in lines]
 
 
 def several(kind: str) -> Complete:

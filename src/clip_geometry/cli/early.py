@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clip_geometry import catalog
 from clip_geometry.paths import existing, existing_file, expanded
 from clip_geometry.registry import InputError, of_packages, shown, unknown
 
@@ -22,8 +23,11 @@ LISTS = ("measures", "evaluators", "models", "datasets", "formats", "transforms"
 @functools.cache
 def shipped() -> dict[str, Any]:
     """`blocks`: list → its blocks (a head and the paragraphs below it). `index`: list → its lines (group, name, what it
-    is, variants). `names`: kind of thing → its names."""
-    return json.loads(FILE.read_text(encoding="utf-8"))
+    is, variants). `names`: kind of thing → its names, those of measures from their catalog."""
+    found = json.loads(FILE.read_text(encoding="utf-8"))
+    measures = [*catalog.names(), *(name.evaluator or "" for name in map(catalog.describe, catalog.names()))]
+    found["names"]["measure"] = [*dict.fromkeys(filter(None, measures))]
+    return found
 
 
 @functools.cache

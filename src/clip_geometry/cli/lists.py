@@ -3,17 +3,16 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from clip_geometry import catalog
+from clip_geometry.catalog import GROUPS, Description, describe
 from clip_geometry.cli.early import LISTS, all_lists
 from clip_geometry.cli.tables import console, say
 from clip_geometry.registry import InputError, did_you_mean, listed, shown, unknown
 
-if TYPE_CHECKING:
-    from clip_geometry.geometry import Measure
-
 WIDEST = 100  # of text that is easy to read
+CATALOG = ("measures", "evaluators")  # the lists that the catalog of measures answers
 Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 Line = tuple[str, str, str, str]  # group, name, what it is, its variants
 
@@ -37,7 +36,7 @@ def print_list(what: str, name: str | None) -> None:
     out = console()
     out.width = min(out.width, WIDEST)
     if name is None and what != "models":
-        lines: list[Line] = found["index"][what]
+        lines: list[Line] = index_of(what) if what in CATALOG else found["index"][what]
         width, above = max(4, min(4 + max(len(name) for _, name, _, _ in lines), out.width - 28)), None
         for group, entry, says, variants in lines:
             if group and group != above:
@@ -48,10 +47,10 @@ def print_list(what: str, name: str | None) -> None:
                 say(out, " " * width + variants, style="dim", indent=" " * width)
         say(out, f"clip-geometry list {what} NAME shows the whole entry", style="dim")
         return
-    # the models are those of open_clip; measures and evaluators have one registry
-    parts = ("measures", "evaluators") if what in ("measures", "evaluators") else (what,)
-    shipped_blocks = [block for part in parts if part != "models" for block in found["blocks"][part]]
-    blocks = list(blocks_of(what)) if what == "models" else shipped_blocks
+    # the models are those of open_clip; measures and evaluators have one catalog
+    blocks = list(blocks_of(what)) if what in ("models", *CATALOG) else found["blocks"][what]
+    if name is not None and what in CATALOG:
+        blocks = [block for part in CATALOG for block in blocks_of(part)]
     if name is not None:
         by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks if head}
         begins = re.compile(re.escape(name) + r"(?!\w)")
@@ -69,9 +68,9 @@ def print_list(what: str, name: str | None) -> None:
 
 def index_of(what: str) -> list[Line]:
     """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
-    if what not in ("measures", "evaluators"):
+    if what not in CATALOG:
         return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
-    found: dict[str, list[Measure]] = {}
+    found: dict[str, list[Description]] = {}
     for each in _members(what):
         found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
     lines = []
@@ -81,15 +80,12 @@ def index_of(what: str) -> list[Line]:
     return lines
 
 
-def _members(what: str) -> "list[Measure]":
-    from clip_geometry.geometry import GROUPS, by_group, measures
-
-    if what == "measures":
-        return by_group(all=True)
-    return sorted(filter(attrgetter("evaluator"), measures.values()), key=lambda each: GROUPS.index(each.group))
+def _members(what: str) -> list[Description]:
+    members = [each for each in map(describe, catalog.names()) if bool(each.evaluator) == (what == "evaluators")]
+    return sorted(members, key=lambda each: GROUPS.index(each.group))
 
 
-def _described(members: "Iterable[Measure]") -> Iterator[Block]:
+def _described(members: Iterable[Description]) -> Iterator[Block]:
     from clip_geometry.display.explained import facts
 
     for m in members:
@@ -158,19 +154,17 @@ def shipped_lists() -> str:
     """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
     from clip_geometry.encoders import encoders
     from clip_geometry.encoders.hub import MODELS
-    from clip_geometry.geometry import measures
     from clip_geometry.repairs import repairs
     from clip_geometry.shipping import targets
     from clip_geometry.transforms import transforms
 
     names = {
-        "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),
         "pipeline step": list(transforms),
         "repair": list(repairs),
         "target": list(targets),
         "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
     }
-    shipped_ones = [what for what in LISTS if what != "models"]
+    shipped_ones = [what for what in LISTS if what not in ("models", *CATALOG)]
     index = {what: index_of(what) for what in shipped_ones}
     blocks = {what: list(blocks_of(what)) for what in shipped_ones}
     return json.dumps({"names": names, "index": index, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
+from clip_geometry.catalog import descriptions
 from clip_geometry.display.dark import AS_DRAWN
 from clip_geometry.display.numbers import number, plus_minus, to_error
 from clip_geometry.display.origin import Row
 from clip_geometry.display.style import INK, WIDTH, styled
 from clip_geometry.display.table import explain
-from clip_geometry.geometry import measures
 
 COLUMNS = 3
 CELL, TITLE = 0.42, 0.14  # inches of a cell of a map, and of the second line of a title
@@ -87,7 +87,7 @@ def draw_maps(part: Figure | SubFigure, maps: Mapping[str, Sequence[Row]], names
         for row in rows:
             one, other = (names.index(name) for name in row["at"]["modality"].split("+"))
             values[one, other] = row["value"]
-            if "swap" in getattr(explain(measure, measures), "invariances", ()):
+            if "swap" in getattr(explain(measure, descriptions), "invariances", ()):
                 values[other, one] = row["value"]
         image = axes.imshow(values, cmap="cividis", aspect="equal")
         for (k, m), value in np.ndenumerate(values):
@@ -109,7 +109,7 @@ def draw_maps(part: Figure | SubFigure, maps: Mapping[str, Sequence[Row]], names
 
 def panel_title(measure: str) -> str:
     """The name and its unit, in two lines where they would reach into the next panel."""
-    unit = getattr(explain(measure, measures), "unit", "")
+    unit = getattr(explain(measure, descriptions), "unit", "")
     title = f"{measure} ({unit})" if unit else measure
     evaluator, dot, number = title.rpartition(".")
     return f"{evaluator}.\n{number}" if dot and len(title) > TITLE_LENGTH else title

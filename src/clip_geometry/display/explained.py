@@ -1,16 +1,15 @@
 """The facts of a measure in a sentence, for the terminal and the report."""
 
 from clip_geometry.display.numbers import bound
-from clip_geometry.display.table import Explanation
-from clip_geometry.geometry import Measure
+from clip_geometry.display.table import Explained, Explanation
 
 
 def facts(measure: Explanation) -> str:
-    """Range and direction; of a registered Measure also its limit, invariances, needs and cost."""
+    """Range and direction; of a measure also its limit, invariances, needs and cost."""
     low, high = measure.range
     unit = f" {measure.unit}" if measure.unit else ""
     parts = [f"range {bound(low)} … {bound(high)}{unit}", measure.direction]
-    if isinstance(measure, Measure):
+    if not isinstance(measure, Explained):
         limit = "its null value on a Gaussian depends on n and d"
         if measure.at_gaussian is not None:
             limit = f"{bound(measure.at_gaussian)} on an isotropic Gaussian as n grows"

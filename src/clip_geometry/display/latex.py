@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 
+from clip_geometry.catalog import descriptions
 from clip_geometry.display.table import explain
 from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
@@ -38,7 +39,7 @@ def in_math(text: str) -> str:
 
 def measure_title(name: str) -> str:
     """The title of a measure with its unit, or the name of a number that is not registered."""
-    known = explain(name, measures)
+    known = explain(name, descriptions)
     if known is None:
         return name
     variant = "" if known.name == name else f" [{name.partition('[')[2]}"
@@ -109,7 +110,7 @@ def bibtex(names: Iterable[str]) -> str:
 
 def references(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Key → BibTeX's fields of each source of the measures, in their order; a source has one key in all tables."""
-    known = (explain(name, measures) for name in names)
+    known = (explain(name, descriptions) for name in names)
     people = [found[:2] for each in known if each for found in _CITED.findall(each.reference)]
     return {_key(*each): _sources()[each] for each in people}
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clip_geometry.catalog import GROUPS, Description
 from clip_geometry.config import read_yaml
 from clip_geometry.display.numbers import as_number, bound, number, to_error, with_error
 from clip_geometry.display.origin import Row, places, runs, words
-from clip_geometry.geometry import GROUPS, Measure
 
 SETS = ("image", "text", "both")
 SIZE_FIELDS = ("n", "d")
@@ -37,7 +37,7 @@ class Explained:
     unit: str = ""
 
 
-Explanation = Measure | Explained
+Explanation = Description | Explained
 
 
 def read_explanations(file: Path) -> dict[str, Explained]:

@@ -8,19 +8,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from clip_geometry import catalog
 from clip_geometry.geometry import Measure, add_measure
 
 
-def add_evaluator(shared: Measure, numbers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register each number that the function of `shared` returns as the measure `shared.name.number`.
+def add_evaluator(shared: Measure, own: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """Register each number that the function of `shared` returns, of those that the catalog describes.
 
     Args:
-        shared: The function and what its numbers have in common.
-        numbers: Name of the number → fields of its own: title, summary, reading, range, direction, ….
+        shared: The function and what its numbers have in common; its name is that of the evaluator.
+        own: Number → fields of `Measure` in which it differs.
     """
-    for number, own in numbers.items():
-        fields = {"name": f"{shared.name}.{number}", "evaluator": shared.name, "attribute": number, "by_default": False}
-        add_measure(replace(shared, **fields, **own))
+    prefix = f"{shared.name}."
+    for name in catalog.names():
+        if name.startswith(prefix):
+            number = name.removeprefix(prefix)
+            add_measure(replace(shared, name=name, attribute=number, **(own or {}).get(number, {})))
 
 
 def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:

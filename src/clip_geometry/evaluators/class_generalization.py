@@ -164,32 +164,4 @@ def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:
     return torch.zeros(k, dtype=torch.bool).index_fill(0, chosen, True)
 
 
-add_evaluator(
-    Measure(
-        name="class_generalization",
-        better="higher",
-        title="Zero-shot accuracy, map fitted on known classes",
-        brief="zero-shot accuracy after a map fitted on some classes",
-        group="classification",
-        function=class_generalization,
-        takes="train, test and classes",
-        summary="Zero-shot accuracy after a map that was fitted on some of the classes only.",
-        reading="A map that generalizes improves new classes as much as known ones; one that memorizes improves known "
-        "classes and ruins new ones.",
-        caveat="All classes are candidates for every image, so known and new are two parts of one accuracy. With few "
-        "known classes the map is not determined, and its completion decides on the new ones.",
-        formula="share of images with argmax_k ⟨u_i, v_k⟩ = label, rows after the map",
-        range=(0, 1),
-        direction="higher classifies better",
-        at_gaussian=None,
-        smooth=False,
-        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, Table 4",
-    ),
-    {
-        "known": {"title": "Zero-shot accuracy, images of known classes"},
-        "new": {"title": "Zero-shot accuracy, images of new classes"},
-        "all": {"title": "Zero-shot accuracy, all images"},
-        "known_among_known": {"title": "Zero-shot accuracy, known classes the only candidates"},
-        "new_among_new": {"title": "Zero-shot accuracy, new classes the only candidates"},
-    },
-)
+add_evaluator(Measure("class_generalization", class_generalization))

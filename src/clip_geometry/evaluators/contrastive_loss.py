@@ -98,32 +98,4 @@ def _joined(sum_so_far: Tensor | None, block: Tensor) -> Tensor:
     return block if sum_so_far is None else torch.logaddexp(sum_so_far, block)
 
 
-add_evaluator(
-    Measure(
-        name="contrastive_loss",
-        depends_on_n=True,
-        better="lower",
-        title="CLIP's loss",
-        brief="CLIP's training loss on these pairs",
-        group="contrastive loss",
-        function=contrastive_loss,
-        takes="distinct pairs",
-        summary="The cross-entropy of finding the pair among all others, in both directions, as in CLIP's training.",
-        reading="At 0 every pair is far ahead of all others; at log n pairs cannot be distinguished from others.",
-        caveat="It grows with the number of negatives, so only equal n (one batch of all pairs) compare. The logit "
-        "scale is 100, whatever the model's own.",
-        formula="mean of −log softmax(100 ⟨u_i, v_j⟩)_ii over rows and over columns",
-        range=(0, float("inf")),
-        direction="lower finds more pairs",
-        at_gaussian=None,
-        invariances=("rotation", "scale", "row scale"),
-        quadratic=True,
-        smooth=False,  # at scale 100 the largest logits decide: the jackknife covers 82% on narrow cones
-        reference="Radford et al. 2021, arXiv:2103.00020",
-    ),
-    {
-        "loss": {"title": "CLIP's loss", "invariances": ("rotation", "scale", "row scale", "swap")},
-        "image_to_text": {"title": "CLIP's loss, texts for an image"},
-        "text_to_image": {"title": "CLIP's loss, images for a text"},
-    },
-)
+add_evaluator(Measure("contrastive_loss", contrastive_loss))

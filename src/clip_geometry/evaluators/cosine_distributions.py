@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -175,39 +175,4 @@ def _name(q: float) -> str:
     return f"q{round(100 * q):02d}"
 
 
-_NUMBERS: dict[str, dict[str, Any]] = {}
-for _pairs in ("matching", "random"):
-    _own: dict[str, Any] = {"group": "matching", "range": (-1, 1), "direction": f"of {_pairs} pairs"}
-    _NUMBERS[f"{_pairs}.mean"] = _own | {"title": f"Cosine of {_pairs} pairs, mean"}
-    _NUMBERS[f"{_pairs}.std"] = _own | {"title": f"Cosine of {_pairs} pairs, standard deviation", "range": (0, 1)}
-    for _q in QUANTILES:
-        _quantile_of = {"title": f"Cosine of {_pairs} pairs, {_q:.0%} quantile"}
-        # a quantile of n values is decided by the few next to it; that of n² cosines is smooth
-        _NUMBERS[f"{_pairs}.{_name(_q)}"] = _own | _quantile_of | {"smooth": _pairs == "random"}
-_NUMBERS["auc"] = {
-    "title": "Matching above random pairs (AUC)",
-    "range": (0, 1),
-    "direction": "higher separates better",
-    "better": "higher",
-}
-add_evaluator(
-    Measure(
-        name="cosine_distributions",
-        title="Cosines of matching and random pairs",
-        brief="cosines of matching and random pairs: quantiles, AUC",
-        group="matching",
-        function=cosine_distributions,
-        takes="distinct pairs",
-        summary="The distributions of the cosines of matching and of random pairs.",
-        reading="The AUC is the chance that a matching pair has the higher cosine: 1 separates them, 0.5 does not.",
-        caveat="After a map that was fitted on the same pairs, matching pairs are near by construction.",
-        formula="quantiles of ⟨u_i, v_i⟩ and of ⟨u_i, v_j⟩, i ≠ j",
-        range=(-1, 1),
-        direction="",
-        at_gaussian=None,
-        invariances=("rotation", "scale", "row scale", "swap"),
-        quadratic=True,
-        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, figures 9-11",
-    ),
-    _NUMBERS,
-)
+add_evaluator(Measure("cosine_distributions", cosine_distributions))

@@ -165,29 +165,4 @@ def held_out_rows(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, "
     return torch.zeros(len(codes), dtype=torch.bool, device=codes.device).index_put((order,), chosen)
 
 
-add_evaluator(
-    Measure(
-        name="linear_probe",
-        better="higher",
-        title="Linear probe",
-        brief="test accuracy of logistic regression on frozen rows",
-        group="classification",
-        function=linear_probe,
-        takes="train and test",
-        summary="The test accuracy of logistic regression on frozen rows.",
-        reading="1 is right on every test row, 1/K is chance level. It shows what is linearly decodable, not what the "
-        "texts find.",
-        caveat="It depends on C and on the length of the rows: unit rows need a larger C than the default of 1.",
-        formula="multinomial logistic regression, L-BFGS, C = 1",
-        range=(0, 1),
-        direction="higher classifies better",
-        at_gaussian=None,
-        smooth=False,
-        reference="Radford et al. 2021, arXiv:2103.00020; Tyshchuk et al. 2023, Table 5",
-    ),
-    {
-        "top_1": {"title": "Linear probe, accuracy"},
-        "top_5": {"title": "Linear probe, top 5"},
-        "mean_per_class": {"title": "Linear probe, mean over classes"},
-    },
-)
+add_evaluator(Measure("linear_probe", linear_probe))

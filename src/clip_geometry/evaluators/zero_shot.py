@@ -132,63 +132,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
     return unit_rows(means, name="the mean prompts")
 
 
-_COSINE = Measure(
-    name="zero_shot",
-    better="higher",
-    title="Zero-shot accuracy",
-    brief="accuracy of images classified by class prompts",
-    group="classification",
-    function=zero_shot,
-    takes="classes",
-    summary="The share of images whose own class has the text of highest cosine.",
-    reading="1 is right on every image, 1/K is chance level.",
-    caveat="It depends on the prompt, and published prompts were often chosen by this same accuracy. One prompt per "
-    "class and an ensemble of prompts (one unit-length row per class, before the pipeline) do not compare.",
-    formula="share of images with argmax_k ⟨u_i, v_k⟩ = label",
-    range=(0, 1),
-    direction="higher classifies better",
-    shares=_shares,
-    at_gaussian=None,
-    invariances=("rotation", "scale", "row scale"),
-    reference="Radford et al. 2021, arXiv:2103.00020",
-)
-
-
-def _numbers(logit: str, superlative: str, title: str = "", as_given: str = "") -> dict[str, dict[str, Any]]:
-    return {
-        "top_1": {
-            "title": f"Zero-shot accuracy{title}",
-            "summary": f"The share of images whose own class has the text of {superlative}.",
-            "formula": f"share of images with argmax_k {logit} = label{as_given}",
-        },
-        "top_5": {
-            "title": f"Zero-shot accuracy, top 5{title}",
-            "summary": f"The share of images whose own class is among the five of {superlative}.",
-            "formula": f"share of images with label among the five largest {logit}{as_given}",
-            "reading": "1 is right on every image, 5/K is chance level.",
-        },
-        "mean_per_class": {
-            "title": f"Zero-shot accuracy, mean over classes{title}",
-            "summary": f"The mean of the accuracies of the classes, by {superlative}; frequent classes weigh no more.",
-            "smooth": False,  # near 1 its jackknife is 0
-            "formula": f"mean over classes c of the share of images of label c with argmax_k {logit} = c{as_given}",
-        },
-    }
-
-
-_AS_GIVEN = {
-    "dot": ("⟨w_i, t_k⟩", "largest inner product", ("rotation", "scale")),
-    "neg_distance": ("−‖w_i − t_k‖", "smallest distance", ("rotation", "translation", "scale")),
-}
-add_evaluator(_COSINE, _numbers("⟨u_i, v_k⟩", "highest cosine"))
-for _logits, (_logit, _superlative, _invariances) in _AS_GIVEN.items():
-    add_evaluator(
-        replace(
-            _COSINE,
-            name=f"zero_shot[{_logits}]",
-            options={"logits": _logits},
-            invariances=_invariances,
-            reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, Table 3",
-        ),
-        _numbers(_logit, _superlative, f", {_superlative}", ", rows as given"),
-    )
+_COSINE = Measure("zero_shot", zero_shot, shares=_shares)
+add_evaluator(_COSINE)
+for _logits in ("dot", "neg_distance"):
+    add_evaluator(replace(_COSINE, name=f"zero_shot[{_logits}]", options={"logits": _logits}))

@@ -4,6 +4,7 @@ What comes out has the kind of what went in: rows that are tensors give differen
 rows; numpy arrays, lists and tables give floats, and arrays where there is a number for each row or direction.
 """
 
+from clip_geometry.catalog import GROUPS, INVARIANCES
 from clip_geometry.geometry import objectives
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry.agreement.calibration import NullCalibrated, null_calibrated
@@ -35,7 +36,7 @@ from clip_geometry.geometry.distributions.sliced_wasserstein import gap_shift_sh
 from clip_geometry.geometry.distributions.spectral import spectral_discrepancy
 from clip_geometry.geometry.gap import modality_gap, modality_silhouette, relative_modality_gap
 from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
-from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_measure, by_group, measures, variant
+from clip_geometry.geometry.measure import Measure, add_measure, by_group, measures, variant
 from clip_geometry.geometry.neighborhoods.hubness import hubness
 from clip_geometry.geometry.neighborhoods.hubs import Hubs, cross_hubs, hubs
 from clip_geometry.geometry.neighborhoods.lisi import clisi, ilisi, lisi

@@ -80,54 +80,8 @@ def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
     return largest[-1] + (position - low) * (largest[max(len(largest) - 2, 0)] - largest[-1])
 
 
-_MEAN = Measure(
-    name="cone_mean_cosine",
-    streams=True,
-    title="Mean cosine to the cone's axis",
-    brief="how closely the rows gather around their mean direction",
-    group="cone",
-    function=cone,
-    attribute="mean_cosine",
-    takes="rows",
-    summary="The mean cosine of the rows to their mean direction.",
-    reading="Near 1, the rows crowd around one direction; near 0, they have no common direction.",
-    caveat="Two opposite poles give 0 as well; and n rows of pure noise give about 1/√n, not 0.",
-    formula="mean_i ⟨u_i, a⟩ = ‖Σu‖/n, a = Σu/‖Σu‖",
-    range=(0, 1),
-    direction="lower is more isotropic",
-    at_gaussian=0,
-    invariances=("rotation", "scale", "row scale"),
-    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
-)
-_MIN = replace(
-    _MEAN,
-    name="cone_min_cosine",
-    depends_on_n=True,
-    title="Smallest cosine to the cone's axis",
-    brief="how far the farthest row is from the mean direction",
-    attribute="min_cosine",
-    summary="The cosine to the mean direction of the row that lies farthest from it.",
-    reading="Above 0, every row lies in one half space around the mean direction.",
-    caveat="An extreme: one odd row decides it and it falls as n grows, so compare equal n only.",
-    formula="min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
-    range=(-1, 1),
-    at_gaussian=-1,
-    smooth=False,
-)
-_ANGLE = replace(
-    _MIN,
-    name="cone_half_angle",
-    title="Half angle of the cone",
-    brief="angle between the axis of the cone and its edge",
-    attribute="half_angle",
-    summary="The angle between the mean direction and the row farthest from it.",
-    reading="A true cone stays well below 90°; an isotropic cloud has rows on the far side of its mean direction.",
-    caveat="An extreme: one odd row decides it and it grows with n; in high dimensions noise stays near 90°, not 180°.",
-    formula="arccos min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
-    range=(0, 180),
-    direction="higher is more isotropic",
-    at_gaussian=180,
-    unit="degrees",
-)
+_MEAN = Measure(name="cone_mean_cosine", streams=True, function=cone, attribute="mean_cosine")
+_MIN = replace(_MEAN, name="cone_min_cosine", attribute="min_cosine")
+_ANGLE = replace(_MIN, name="cone_half_angle", attribute="half_angle")
 for _measure in (_MEAN, _MIN, _ANGLE):
     add_measure(_measure)

@@ -69,29 +69,4 @@ def _squares_from_mean(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
     return in_one_piece(((block - mean).square().sum(1) for block in blocks(u)), len(u))
 
 
-add_measure(
-    Measure(
-        name="conformity_std",
-        streams=True,
-        title="Spread of conformity",
-        brief="how unequally typical the rows are of their set",
-        group="cone",
-        function=conformity_std,
-        takes="rows",
-        summary="How unequal the rows are in conformity, the mean cosine of a row to all the others.",
-        reading="0 means that all rows are equally common; large values that some crowd around the common direction "
-        "and others stand apart.",
-        caveat="Without a common direction every conformity is near 0, and so is the spread, however unusual single "
-        "rows are: after centering it says next to nothing. It has no standard error: a few rows far from the others "
-        "decide it, and on a narrow cone with such rows the intervals of the jackknife held in 87% of draws of 100 "
-        "and of 300.",
-        smooth=False,
-        least_n=3,
-        formula="std_i of ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), u_i = w_i/‖w_i‖",
-        range=(0, 1),
-        direction="lower is more even",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale"),
-        reference="Levi & Gilboa 2025, arXiv:2411.14517",
-    )
-)
+add_measure(Measure(name="conformity_std", streams=True, function=conformity_std))

@@ -179,87 +179,17 @@ add_measure(
         name="average_cosine",
         streams=True,
         aggregated=True,
-        title="Average cosine",
-        brief="how alike two random rows of a set are",
-        group="cone",
         function=average_cosine,
         from_sums=lambda x: 1 - distances_from_sums(x),
-        takes="rows",
-        summary="The mean cosine similarity of all pairs of different rows.",
-        reading="0 means no common direction, 1 a single direction; for large n its square root is the mean cosine to "
-        "the cone's axis.",
-        caveat="It sees the mean direction only: two opposite poles, or all rows in one plane, give 0 as well.",
-        formula="(‖Σu‖² − n)/(n(n − 1)), u_i = w_i/‖w_i‖",
-        range=(-1, 1),
-        direction="lower is more isotropic",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale"),
-        reference="Ethayarajh 2019, arXiv:1909.00512",
     )
 )
-add_measure(
-    Measure(
-        name="min_pairwise_cosine",
-        depends_on_n=True,
-        streams=True,
-        title="Smallest pairwise cosine",
-        brief="the least alike two rows of a set",
-        group="cone",
-        function=min_pairwise_cosine,
-        takes="rows",
-        summary="The smallest cosine similarity of any two rows.",
-        reading="Above 0, all rows lie within 90° of each other, the plainest sign of a cone.",
-        caveat="An extreme: one odd pair decides it and it falls as n grows, so compare equal n only.",
-        formula="min_{i<j} ⟨u_i, u_j⟩, u_i = w_i/‖w_i‖",
-        range=(-1, 1),
-        direction="lower is more isotropic",
-        at_gaussian=-1,
-        quadratic=True,
-        smooth=False,
-        invariances=("rotation", "scale", "row scale"),
-        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
-    )
-)
+add_measure(Measure(name="min_pairwise_cosine", streams=True, function=min_pairwise_cosine))
 add_measure(
     Measure(
         name="matching_cosine",
         streams=True,
-        title="Cosine of matching pairs",
-        brief="how alike an image and its own text are",
-        group="matching",
         function=matching_cosine,
         from_sums=lambda x, y: (1 - x.differences(y) / (2 * x.counts)).clamp(-1, 1),
-        takes="pairs",
-        summary="The mean cosine of an image and its own text.",
-        reading="What contrastive training raises; CLIP ViT-B/16 has 0.31 on 500 COCO pairs.",
-        caveat="High alone says little, since in a shared cone random pairs are high too: subtract random_cosine.",
-        formula="mean_i ⟨u_i, v_i⟩, u, v the unit rows of image and text",
-        least_n=1,
-        range=(-1, 1),
-        direction="higher is better aligned",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale", "swap"),
-        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
     )
 )
-add_measure(
-    Measure(
-        name="random_cosine",
-        streams=True,
-        title="Cosine of random pairs",
-        brief="how alike an image and another image's text are",
-        group="matching",
-        function=random_cosine,
-        from_sums=_random_from_sums,
-        takes="distinct pairs",
-        summary="The mean cosine of an image and the text of another image.",
-        reading="The baseline for matching pairs: retrieval lives on the distance between the two, not on their level.",
-        caveat="Items that show the same thing count as random; with many near-duplicates the baseline is too high.",
-        formula="mean_{i≠j} ⟨u_i, v_j⟩, u, v the unit rows of image and text",
-        range=(-1, 1),
-        direction="lower separates better",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale", "swap"),
-        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
-    )
-)
+add_measure(Measure(name="random_cosine", streams=True, function=random_cosine, from_sums=_random_from_sums))

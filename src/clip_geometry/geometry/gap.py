@@ -180,110 +180,18 @@ _GAP = Measure(
     name="modality_gap",
     streams=True,
     aggregated=True,
-    title="Modality gap",
-    brief="distance between the mean image and the mean text",
-    group="modality gap",
     function=modality_gap,
     from_sums=lambda image, text: (image.means - text.means).norm(dim=1),
-    takes="two sets",
-    summary="The distance between the mean image and the mean text.",
-    reading="On unit rows at most 2; CLIP ViT-B/16 has 0.85 on 500 COCO pairs. In one index of 250 of them, "
-    "the ten rows nearest to an image are images, and nine in ten still are after centering.",
-    caveat="It scales with the rows and is blind to the spread around the means: the same distance may separate "
-    "two modalities fully or not at all. Noise of n rows gives about √(2/n), not 0.",
-    formula="‖mean(image) − mean(text)‖",
-    range=(0, float("inf")),
-    direction="lower is closer",
-    at_gaussian=0,
-    invariances=("rotation", "translation", "swap"),
-    reference="Liang et al. 2022, arXiv:2203.02053",
 )
-add_measure(
-    _GAP,
-    variant(
-        _GAP,
-        "cosine",
-        streams=True,
-        aggregated=False,
-        by_default=False,
-        title="Modality gap, cosine",
-        brief="angle between the mean image and the mean text, as 1 − cos",
-        summary="1 − cos of the mean image and the mean text.",
-        reading="0 means that the means have one direction, 1 that they are orthogonal; of unit rows it is the gap "
-        "relative to how long the means are.",
-        caveat="It is blind to the spread around the means and to how long they are. After centering the means have no "
-        "direction, and noise gives 1 ± 1/√d whatever n, not 0.",
-        formula="1 − cos(mean(image), mean(text))",
-        options={"metric": "cosine"},
-        range=(0, 2),
-        at_gaussian=None,  # 1 ± 1/√d: two means of noise have directions of their own, whatever n
-        invariances=("rotation", "scale", "swap"),
-        reference="mteb's modality_gap.py, github.com/embeddings-benchmark/mteb/issues/5359",
-    ),
-)
-_SILHOUETTE = Measure(
-    name="modality_silhouette",
-    title="Silhouette of the modalities",
-    brief="how separate the clusters of the modalities are",
-    group="modality gap",
-    function=modality_silhouette,
-    left_out=_left_out,
-    takes="two sets",
-    summary="The silhouette of all rows with the modality as their label.",
-    reading="0 means that images and texts are mixed, values towards 1 that each modality is a cluster of its own.",
-    caveat="In high dimensions all distances are alike, so that fully separable modalities can score as low as .2.",
-    quadratic=True,
-    formula="silhouette of [image; text], label = modality, Euclidean",
-    range=(-1, 1),
-    direction="lower is more mixed",
-    at_gaussian=0,
-    invariances=("rotation", "translation", "scale", "swap"),
-    reference="Rousseeuw 1987, doi:10.1016/0377-0427(87)90125-7; modality as label",
-)
+add_measure(_GAP, variant(_GAP, "cosine", streams=True, aggregated=False, options={"metric": "cosine"}))
+_SILHOUETTE = Measure(name="modality_silhouette", function=modality_silhouette, left_out=_left_out)
 add_measure(
     _SILHOUETTE,
+    variant(_SILHOUETTE, "sqeuclidean", streams=True, options={"metric": "sqeuclidean"}, left_out=None),
     variant(
-        _SILHOUETTE,
-        "sqeuclidean",
-        streams=True,
-        title="Silhouette of the modalities, squared distances",
-        formula="silhouette of [image; text], label = modality, squared Euclidean",
-        options={"metric": "sqeuclidean"},
-        left_out=None,
-        quadratic=False,
-    ),
-    variant(
-        _SILHOUETTE,
-        "cosine",
-        streams=True,
-        title="Silhouette of the modalities, cosine",
-        formula="silhouette of [image; text], label = modality, 1 − cos",
-        options={"metric": "cosine"},
-        left_out=None,
-        from_sums=_cosine_from_sums,
-        quadratic=False,
-        invariances=("rotation", "scale", "row scale", "swap"),
+        _SILHOUETTE, "cosine", streams=True, options={"metric": "cosine"}, left_out=None, from_sums=_cosine_from_sums
     ),
 )
 add_measure(
-    Measure(
-        name="relative_modality_gap",
-        streams=True,
-        title="Relative modality gap",
-        brief="distance of pairs beside distances within modalities",
-        group="modality gap",
-        function=relative_modality_gap,
-        from_sums=_relative_from_sums,
-        takes="distinct pairs",
-        summary="The distance of matching pairs as a share of it and the distances within the modalities.",
-        reading="0 means that pairs coincide, 0.5 that a pair is as far apart as two random rows of one modality, "
-        "more that the gap exceeds the modality's own spread.",
-        caveat="It cannot tell a gap from bad pairing: without any gap, shuffled pairs give 0.5.",
-        formula="m/(m + (i + t)/2), D = (1 − cos)/2, m over pairs, i and t within",
-        range=(0, 1),
-        direction="lower is closer",
-        at_gaussian=0.5,
-        invariances=("rotation", "scale", "row scale", "swap"),
-        reference="Schrodi et al. 2025, arXiv:2404.07983",
-    )
+    Measure(name="relative_modality_gap", streams=True, function=relative_modality_gap, from_sums=_relative_from_sums)
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from clip_geometry.catalog import LABELS
 from clip_geometry.geometry._core.arguments import (
     DRAWS,
     Integer,
@@ -14,7 +15,7 @@ from clip_geometry.geometry._core.arguments import (
     whole_number,
 )
 from clip_geometry.geometry._core.rows import Labels, as_codes, unit_rows
-from clip_geometry.geometry.measure import LABELS, Measure, as_registered
+from clip_geometry.geometry.measure import Measure, as_registered
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, shown
 

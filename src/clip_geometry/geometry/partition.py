@@ -166,47 +166,9 @@ def _left_out(rows: LeftOut) -> Iterator[SignConventions]:
 
 
 _I1 = Measure(
-    name="isotropy_i1",
-    streams=True,
-    title="Isotropy I1",
-    brief="evenness of the partition function, least over largest",
-    group="isotropy",
-    function=partition_by_sign,
-    left_out=_left_out,
-    attribute="invariant.i1",
-    takes="rows",
-    summary="The smallest over the largest value of the partition function Z(v) along the principal directions "
-    "and their negatives.",
-    reading="Near 1, Z hardly depends on the direction; on unit rows a common offset (a cone) lowers it most, down to "
-    "0.135, while a long axis alone leaves 0.65.",
-    caveat="It depends on the length of the rows: short rows look isotropic, and values of rows with and without unit "
-    "length do not compare. Published values follow several sign conventions. It has no standard error: it is a ratio "
-    "of extremes, and on 100 clustered rows the intervals of the jackknife held in 87%.",
-    smooth=False,
-    formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
-    range=(0, 1),
-    direction="higher is more isotropic",
-    at_gaussian=1,
-    invariances=("rotation",),
-    reference="Mu & Viswanath 2018, arXiv:1702.01417",
+    name="isotropy_i1", streams=True, function=partition_by_sign, left_out=_left_out, attribute="invariant.i1"
 )
-_I2 = replace(
-    _I1,
-    name="isotropy_i2",
-    title="Isotropy I2",
-    brief="unevenness of the partition function, relative std",
-    attribute="invariant.i2",
-    summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
-    "negatives.",
-    reading="Near 0, all principal directions look alike; large values mean that few directions dominate.",
-    caveat="It shrinks as d grows, since most directions see nothing, and depends on the length of the rows.",
-    smooth=True,
-    formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
-    range=(0, float("inf")),
-    direction="lower is more isotropic",
-    at_gaussian=0,
-    reference="Wang et al. 2020, ICLR, Improving Neural Language Generation with Spectrum Control",
-)
+_I2 = replace(_I1, name="isotropy_i2", attribute="invariant.i2")
 
 
 def _arbitrary(x: Rows) -> str | None:
@@ -214,60 +176,6 @@ def _arbitrary(x: Rows) -> str | None:
     return f"{n} rows in {d} dimensions leave the basis arbitrary: other machines and threads differ" if n < d else None
 
 
-_ROWS = {
-    "reading": "The published convention of Tyshchuk et al. (2023): rows of the eigenvector matrix in place of its "
-    "columns. Any basis unrelated to the data gives these values; for reproduction only.",
-    "caveat": "The basis has nothing to do with the data: of rows far from the origin it shows ‖mean‖/√d and little "
-    "else. Of fewer rows than dimensions it is arbitrary.",
-    "function": partition_by_rows,
-    "streams": True,
-    "remark": _arbitrary,
-    "smooth": False,
-    "invariances": (),
-}
-add_measure(
-    _I1,
-    variant(
-        _I1,
-        "canonical",
-        title="Isotropy I1, canonical signs",
-        summary="The smallest over the largest value of the partition function Z(v) over the principal directions, "
-        "each on the side of the mean.",
-        reading="Near 1, Z hardly depends on the direction; on unit rows a common offset (a cone) lowers it most, down "
-        "to 0.368, while a long axis alone leaves 0.65.",
-        formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = eigenvectors v of xᵀx, ⟨v, μ⟩ ≥ 0",
-        attribute="canonical.i1",
-    ),
-    variant(
-        _I1,
-        "rows",
-        title="Isotropy I1, as published",
-        summary="The smallest over the largest value of the partition function Z(v) over the rows of the eigenvector "
-        "matrix.",
-        formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = rows of the matrix of eigenvectors of xᵀx",
-        attribute="i1",
-        **_ROWS,
-    ),
-)
-add_measure(
-    _I2,
-    variant(
-        _I2,
-        "canonical",
-        title="Isotropy I2, canonical signs",
-        summary="The relative standard deviation of the partition function Z(v) over the principal directions, each on "
-        "the side of the mean.",
-        formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = eigenvectors v of xᵀx, ⟨v, μ⟩ ≥ 0",
-        attribute="canonical.i2",
-    ),
-    variant(
-        _I2,
-        "rows",
-        title="Isotropy I2, as published",
-        summary="The relative standard deviation of the partition function Z(v) over the rows of the eigenvector "
-        "matrix.",
-        formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = rows of the matrix of eigenvectors of xᵀx",
-        attribute="i2",
-        **_ROWS,
-    ),
-)
+_ROWS: Any = {"function": partition_by_rows, "streams": True, "remark": _arbitrary}
+add_measure(_I1, variant(_I1, "canonical", attribute="canonical.i1"), variant(_I1, "rows", attribute="i1", **_ROWS))
+add_measure(_I2, variant(_I2, "canonical", attribute="canonical.i2"), variant(_I2, "rows", attribute="i2", **_ROWS))

@@ -95,50 +95,11 @@ def _left_out(of: Callable[[Tensor], Tensor]) -> Callable[[LeftOut], Iterator[Te
 add_measure(
     Measure(
         name="alpha_req",
-        depends_on_n=True,
         streams=True,
-        title="Eigenspectrum decay (α-ReQ)",
-        brief="how fast the variances along directions fall",
-        group="isotropy",
         function=alpha_req,
         left_out=_left_out(lambda values: _slope(values.sqrt().flip(0))),
-        takes="rows",
-        summary="The exponent of the power law by which the variances along the principal directions fall.",
-        reading="0 means equal variances, 1 that the j-th direction has 1/j of the first; the larger, the fewer "
-        "directions carry the rows. Trained encoders of good transfer were found near 1.",
-        caveat="A power law is fitted whether or not there is one. All ranks count here; published values take a "
-        "middle range. The smallest of n − 1 eigenvalues are far too small where n is near d: compare equal n only.",
-        formula="−slope of log λ_j on log j with weights 1/j, λ the eigenvalues of the covariance",
-        range=(0, float("inf")),
-        direction="lower is more isotropic",
-        at_gaussian=0,
-        invariances=("rotation", "translation", "scale"),
-        least_n=3,
-        least_d=2,
-        reference="Agrawal et al. 2022, NeurIPS, α-ReQ; weights of Stringer et al. 2019, doi:10.1038/s41586-019-1346-5",
     )
 )
 add_measure(
-    Measure(
-        name="nesum",
-        depends_on_n=True,
-        streams=True,
-        title="Normalized eigenvalue sum (NESum)",
-        brief="total variance in units of the largest direction's",
-        group="isotropy",
-        function=nesum,
-        left_out=_left_out(lambda values: values.sum() / values[-1]),
-        takes="rows",
-        summary="The total variance over that of the direction of largest variance.",
-        reading="At d all directions carry the same variance, at 1 one carries all.",
-        caveat="The largest direction alone decides, so that one outlier among directions, or among rows, lowers it "
-        "although all others are even. Noise of n rows stays well below d unless n is much larger.",
-        formula="Σ_j λ_j/λ_1, λ the eigenvalues of the covariance",
-        range=(1, "d"),
-        direction="higher is more isotropic",
-        at_gaussian=None,  # tends to d, but by as little as 1/√n
-        unit="dimensions",
-        invariances=("rotation", "translation", "scale"),
-        reference="He & Ozay 2022, ICML, PMLR 162:8602",
-    )
+    Measure(name="nesum", streams=True, function=nesum, left_out=_left_out(lambda values: values.sum() / values[-1]))
 )

@@ -155,64 +155,6 @@ def _left_out(rows: LeftOut, *, center: bool = True) -> Iterator[Tensor]:
         yield _effective_rank(rows.squared_singular_values(block, center=center).sqrt())
 
 
-add_measure(
-    Measure(
-        name="coordinate_spread",
-        streams=True,
-        from_moments=True,
-        title="Coordinate spread",
-        brief="how unequal the spreads of the coordinates are",
-        group="spread",
-        function=coordinate_spread,
-        takes="rows",
-        summary="How unequally the coordinates vary: standard deviation over mean of their standard deviations.",
-        reading="0 means that all coordinates contribute alike, large values that a few rogue dimensions dominate.",
-        caveat="It depends on the basis: a rotation, which changes no distance, changes it and can hide rogue ones.",
-        least_d=2,
-        formula="std_j(s) / mean_j(s), s_j = std_i(w_ij)",
-        range=(0, float("inf")),
-        direction="lower is more even",
-        at_gaussian=0,
-        invariances=("translation", "scale"),
-        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
-    )
-)
-_RANK = Measure(
-    name="effective_rank",
-    depends_on_n=True,
-    streams=True,
-    title="Effective rank",
-    brief="number of directions in use, by singular values",
-    group="isotropy",
-    function=effective_rank,
-    left_out=_left_out,
-    takes="rows",
-    summary="How many directions the rows use, by the entropy of the singular values of the centered rows.",
-    reading="At d all directions carry the same variance, at 1 one carries all. Weak directions count more than in the "
-    "participation ratio, which squares the variances.",
-    caveat="Never above n − 1; a long tail of noise raises it although it carries hardly any variance.",
-    formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centered rows",
-    range=(1, "d"),
-    direction="higher is more isotropic",
-    at_gaussian="d",
-    unit="dimensions",
-    invariances=("rotation", "translation", "scale"),
-    reference="Roy & Vetterli 2007, EUSIPCO, The effective rank",
-)
-add_measure(
-    _RANK,
-    variant(
-        _RANK,
-        "uncentred",
-        title="Effective rank, uncentred",
-        summary="How many directions the rows use, by the entropy of the singular values of the rows as they are.",
-        reading="At d all directions carry as much, at 1 one carries all; known as RankMe, where it predicts how well "
-        "a representation serves other tasks.",
-        caveat="A common offset is one large singular value and lowers it, so a cone and a line are not told apart. "
-        "Never above n, and it rises with n: compare equal n only.",
-        formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the rows",
-        invariances=("rotation", "scale"),
-        options={"center": False},
-        reference="Garrido et al. 2023, arXiv:2210.02885",
-    ),
-)
+add_measure(Measure(name="coordinate_spread", streams=True, from_moments=True, function=coordinate_spread))
+_RANK = Measure(name="effective_rank", streams=True, function=effective_rank, left_out=_left_out)
+add_measure(_RANK, variant(_RANK, "uncentred", options={"center": False}))

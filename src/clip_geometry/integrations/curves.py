@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from clip_geometry.catalog import descriptions
 from clip_geometry.display.style import COLOR, COLORS, INK, LINE, WIDTH, styled
 from clip_geometry.display.table import explain
-from clip_geometry.geometry import measures as all_measures
 from clip_geometry.integrations.collapse import PREFIX
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown, unknown
@@ -95,7 +95,7 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, float]]]:
 def _logged_name(key: Any) -> str:
     """modality_gap of train/geometry/modality_gap, and of a column of that name; "" for what no monitor logs."""
     _, prefix, name = str(key).rpartition(PREFIX)
-    known = name.partition("/")[0] in all_measures
+    known = name.partition("/")[0] in descriptions
     return name if known or (prefix and name not in ("step", "invalid_rows")) else ""
 
 
@@ -158,7 +158,7 @@ def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
         for first, last in _on(alarm):
             axes.axvspan(first, last, color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
             axes.axvline(first, color=COLORS[3], linewidth=1, gid="alarm goes on")  # the shade of one step has no width
-        known = explain(measure, all_measures)
+        known = explain(measure, descriptions)
         axes.set_title(known.title if known else measure, loc="left", color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(4))

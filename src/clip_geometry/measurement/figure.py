@@ -8,10 +8,10 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from clip_geometry.catalog import descriptions
 from clip_geometry.display.couples import TITLE, couples, draw_maps, height_of, names_of, panel_title
 from clip_geometry.display.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.table import SETS, explain, group_order
-from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record
 
@@ -59,7 +59,7 @@ def _by_measure(records: Sequence[Record]) -> dict[str, list[Record]]:
         found.setdefault(record.measure, []).append(record)
 
     def place(name: str) -> int:
-        return group_order(getattr(explain(name, measures), "group", ""))
+        return group_order(getattr(explain(name, descriptions), "group", ""))
 
     order = dict.fromkeys(record.measure for record in records)
     return {name: found[name] for name in sorted(order, key=place)}

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clip_geometry.catalog import descriptions
 from clip_geometry.display.latex import bibtex
 from clip_geometry.display.table import explain
 from clip_geometry.display.verdict import verdict
 from clip_geometry.files import write_atomically
-from clip_geometry.geometry import measures
 from clip_geometry.measurement.written import as_html, as_latex, as_text
 from clip_geometry.measuring.records import as_lines
 from clip_geometry.paths import expanded
@@ -111,7 +111,7 @@ class Measurement:
         for record in self:
             sizes = [size["value"] for size in record.scaling or ()]
             expected = record.expected or {}
-            about = explain(record.measure, measures)  # None for numbers that an experiment has and does not register
+            about = explain(record.measure, descriptions)  # None for numbers that only an experiment has
             rows.append(
                 {
                     "measure": record.measure,
@@ -234,7 +234,7 @@ class Measurement:
         table = pd.DataFrame(float("nan"), index=names, columns=names)
         for (one, other), value in found.items():
             table.loc[one, other] = value
-            if "swap" in getattr(explain(measure, measures), "invariances", ()):
+            if "swap" in getattr(explain(measure, descriptions), "invariances", ()):
                 table.loc[other, one] = value
         return table
 
@@ -332,7 +332,7 @@ def _is_at(record: Record, places: Sequence[Any]) -> bool:
     """Whether each place is a value of `by` or the set, of which the key may leave out what needs no saying."""
     groups = [value for key, value in record.at.items() if key != "modality"]
     names = [name for place in places if place not in groups for name in str(place).split("+")]
-    swaps = "swap" in getattr(explain(record.measure, measures), "invariances", ())
+    swaps = "swap" in getattr(explain(record.measure, descriptions), "invariances", ())
     return names in ([], _couple(record)) or (swaps and names == _couple(record)[::-1])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clip_geometry import display
+from clip_geometry.catalog import descriptions
 from clip_geometry.display import latex
 from clip_geometry.display.couples import couples, matrices
 from clip_geometry.display.explained import facts
@@ -12,7 +13,6 @@ from clip_geometry.display.origin import data_words, model_words, pipeline_words
 from clip_geometry.display.table import SIZE_FIELDS, Block, Table, build_table, explain
 from clip_geometry.display.verdict import verdict
 from clip_geometry.display.words import html_templates
-from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
 from clip_geometry.results import Record
 
@@ -114,7 +114,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
 
 def about(name: str) -> str:
     """How a measure is read, in one paragraph."""
-    found = explain(name, measures)
+    found = explain(name, descriptions)
     return "" if found is None else f"{found.title}: {found.summary} {found.reading} ({facts(found)})"
 
 
@@ -123,7 +123,7 @@ def _computed(records: Sequence[Record]) -> list[Record]:
 
 
 def _table(records: Sequence[Record]) -> Table:
-    return build_table(records, measures)
+    return build_table(records, descriptions)
 
 
 def _lines(table: Table, name_of: Callable[[Block], str]) -> tuple[list[str], list[list[list[str]]]]:

@@ -78,7 +78,7 @@ def render_report(
         title: Its heading.
         intro: A paragraph below the heading.
         sections: Its parts.
-        explanations: Measure → measure, such as `geometry.measures`.
+        explanations: Measure → its explanation, such as `catalog.descriptions`.
         command: How to reproduce it, like the two that follow.
         config: YAML text.
         versions: Package → version.

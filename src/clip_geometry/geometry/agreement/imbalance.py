@@ -56,27 +56,4 @@ def information_imbalance(x: Rows, y: Rows, *, k: Integer = 1) -> Float[Tensor, 
     return 2 * ranks / (len(y) ** 2 * k)
 
 
-add_measure(
-    Measure(
-        name="information_imbalance",
-        title="Information imbalance",
-        brief="how well near images tell which texts are near",
-        group="matching",
-        function=information_imbalance,
-        takes="distinct pairs",
-        summary="The rank, among the texts, of the text whose image is nearest, over its value by chance.",
-        reading="Near 0, images that are near have texts that are near; 1 means that the images say nothing about the "
-        "texts. Take the pair the other way round and the smaller of both values is that of the richer space.",
-        caveat="It looks at the single nearest neighbor, where noise and near-copies live, and it tells which space is "
-        "richer, not what of.",
-        formula="2/n² Σ_i r_i, r_i the rank by distance from y_i of the y whose x is nearest to x_i",
-        range=(0, 2),
-        direction="lower says more",
-        at_gaussian=1,
-        invariances=("rotation", "translation", "scale"),
-        one_space=False,
-        quadratic=True,
-        smooth=False,
-        reference="Glielmo et al. 2022, doi:10.1093/pnasnexus/pgac039",
-    )
-)
+add_measure(Measure(name="information_imbalance", function=information_imbalance))

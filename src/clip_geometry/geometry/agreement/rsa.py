@@ -90,29 +90,4 @@ def _left_out(x: LeftOut, y: LeftOut) -> Iterator[Tensor]:
         yield _correlation(*(order.ranks(kept) for order in orders))
 
 
-add_measure(
-    Measure(
-        name="rsa",
-        title="Representational similarity",
-        brief="whether images and texts rank their pairs alike",
-        group="matching",
-        function=rsa,
-        left_out=_left_out,
-        takes="distinct pairs",
-        summary="The rank correlation of the cosines of all pairs of images with those of the pairs of their texts.",
-        reading="1 means that both sets order all pairs of items by similarity alike, 0 that they are unrelated.",
-        caveat="Most pairs are of items that have nothing to do with each other, and they decide it: see mutual_knn "
-        "for the near ones. Pairs share rows, so that a test that takes them for independent is wrong; permute rows.",
-        formula="Spearman's ρ over i < j of cos(x_i, x_j) and cos(y_i, y_j)",
-        range=(-1, 1),
-        direction="higher agrees better",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale", "swap"),
-        least_n=3,
-        least_d=2,
-        one_space=False,
-        quadratic=True,
-        by_default=False,  # its standard error sorts and ranks all pairs
-        reference="Kriegeskorte et al. 2008, doi:10.3389/neuro.06.004.2008",
-    )
-)
+add_measure(Measure(name="rsa", function=rsa, left_out=_left_out))

@@ -173,57 +173,5 @@ def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tens
     return common.double() / a.numel()
 
 
-add_measure(
-    Measure(
-        name="cka",
-        streams=True,
-        title="Linear CKA, unbiased",
-        brief="whether images and texts have the same similarities",
-        group="matching",
-        function=linear_cka,
-        left_out=_cka_left_out,
-        takes="distinct pairs",
-        summary="How far the inner products among the images are those among their texts, each about its mean.",
-        reading="1 means that one set is the other, rotated, shifted and scaled; 0 that they are unrelated. The two "
-        "may come from different models and dimensions.",
-        caveat="The directions of largest variance decide it, so that a few dominant ones hide agreement or "
-        "disagreement in all others.",
-        formula="HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), unbiased HSIC, linear kernels",
-        range=(-1, 1),
-        direction="higher agrees better",
-        at_gaussian=0,
-        invariances=("rotation", "translation", "scale", "swap"),
-        least_n=4,
-        one_space=False,
-        reference="Kornblith et al. 2019, arXiv:1905.00414; Song et al. 2012, JMLR 13:1393",
-    )
-)
-add_measure(
-    Measure(
-        name="mutual_knn",
-        depends_on_n=True,
-        streams=True,
-        title="Mutual nearest neighbors",
-        brief="whether images and texts have the same neighbors",
-        group="matching",
-        function=mutual_knn,
-        takes="distinct pairs",
-        summary="The share of an image's ten nearest images whose texts are among the ten nearest of its text.",
-        reading="1 means that both sets have the same neighborhoods, k/(n − 1) that they are unrelated. The two may "
-        "come from different models and dimensions.",
-        caveat="It depends on k/n: compare equal n and k only. Copies of a row are ranked by their place in the file, "
-        "in both sets alike, which looks like agreement. It has no standard error: that of the jackknife is 1.3 to 1.5 "
-        "times too large, because an item and its neighbor both count what they share.",
-        smooth=False,
-        formula="mean_i |kNN_x(i) ∩ kNN_y(i)|/k, cosine, k = 10",
-        range=(0, 1),
-        direction="higher agrees better",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale", "swap"),
-        least_n=11,
-        least_d=2,
-        one_space=False,
-        quadratic=True,
-        reference="Huh et al. 2024, arXiv:2405.07987",
-    )
-)
+add_measure(Measure(name="cka", streams=True, function=linear_cka, left_out=_cka_left_out))
+add_measure(Measure(name="mutual_knn", streams=True, function=mutual_knn))

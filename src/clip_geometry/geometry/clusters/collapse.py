@@ -1,6 +1,6 @@
 """Neural collapse: do rows fall onto their class means, and these onto a simplex (Papyan et al. 2020)?"""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -124,90 +124,4 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
     )
 
 
-_SHARED: Any = {
-    "group": "clusters",
-    "takes": "labeled rows",
-    "function": neural_collapse,
-    "direction": "lower is more collapsed",
-    "at_gaussian": None,  # depends on n, d and the number of classes
-    "depends_on_n": True,
-    "invariances": ("rotation", "translation", "scale"),
-    "least_n": 3,
-    "by_default": False,
-    "reference": "Papyan et al. 2020, doi:10.1073/pnas.2015509117",
-}
-add_measure(
-    Measure(
-        name="nc1",
-        attribute="nc1",
-        title="Neural collapse NC1",
-        brief="spread within classes over that between them",
-        summary="The spread of rows about their class means, relative to that of the class means, in their directions.",
-        reading="0 means that every row is its class mean; noise has about n/d, of many dimensions.",
-        caveat="The direction in which class means differ least weighs most, so that two classes that are close raise "
-        "it as much as all others being wide; it grows with n until class means are sure.",
-        formula="tr(Σ_W Σ_B⁺)/C, Σ_W within and Σ_B between classes, C classes",
-        range=(0, float("inf")),
-        **_SHARED,
-    ),
-    Measure(
-        name="nc2_norm",
-        attribute="nc2_norm",
-        title="Neural collapse NC2, norms",
-        brief="how unequal the distances of class means are",
-        summary="How unequally far the class means lie from their center: standard deviation over mean.",
-        reading="0 means that all class means are equally far, as the corners of a simplex are.",
-        caveat="Class means of noise in many dimensions are about equally far, too, and those of two classes always "
-        "are: read it beside nc1, at equal n.",
-        formula="std_c ‖μ_c − μ‖/mean_c ‖μ_c − μ‖, μ the mean of the class means",
-        range=(0, float("inf")),
-        **_SHARED,
-    ),
-    Measure(
-        name="nc2_angle",
-        attribute="nc2_angle",
-        title="Neural collapse NC2, angles",
-        brief="how far class means are from a simplex",
-        summary="How far the cosines between class means, seen from their center, are from those of a simplex.",
-        reading="0 means that all pairs of classes are as far apart as C classes can be, −1/(C − 1).",
-        caveat="Class means of noise in many dimensions form a simplex as well, and those of two classes always do: "
-        "read it beside nc1, at equal n. Classes that resemble each other should not be equally far.",
-        formula="mean_{c<c'} |cos(μ_c − μ, μ_c' − μ) + 1/(C − 1)|",
-        range=(0, 2),
-        **_SHARED,
-    ),
-)
-_WITH_TEXTS: Any = {**_SHARED, "takes": "classes"}
-add_measure(
-    Measure(
-        name="nc3",
-        attribute="nc3",
-        title="Neural collapse NC3",
-        brief="how far class means are from the class texts",
-        summary="The distance of the class means of images and the class texts as two figures, each about its center "
-        "and of one size.",
-        reading="0 means that both are the same figure, so that a class text is the direction of its images; texts "
-        "that know nothing of the classes have about √2.",
-        caveat="It compares directions from two centers, so that the modality gap plays no part and a rotation of one "
-        "modality does: good classifiers may have more than 1. It depends on the prompt, and on n through the class "
-        "means. The paper does not center the classifier, and its figures show the square.",
-        formula="‖M/‖M‖_F − T/‖T‖_F‖_F, M the class means and T the class texts, each less the mean of its rows",
-        range=(0, 2),
-        **_WITH_TEXTS,
-    ),
-    Measure(
-        name="nc4",
-        attribute="nc4",
-        title="Neural collapse NC4",
-        brief="images whose class text is not their nearest mean",
-        summary="The share of images that zero-shot classification and the nearest class mean put into different "
-        "classes.",
-        reading="0 means that texts decide as class means do; 1 − 1/C is chance level for C classes.",
-        caveat="It asks for agreement, not for accuracy: both may err alike. Images belong to the class means they are "
-        "compared with, which makes them too near at small n: compare equal n only.",
-        formula="share of images with argmin_c ‖x_i − μ_c‖ ≠ argmax_c cos(x_i, t_c)",
-        range=(0, 1),
-        smooth=False,  # a share, whose jackknife is 0 near 0
-        **(_WITH_TEXTS | {"invariances": ("rotation", "scale")}),
-    ),
-)
+add_measure(*(Measure(name, neural_collapse, attribute=name) for name in NeuralCollapse._fields))

@@ -87,46 +87,5 @@ def _effective_rank(classes: ClassMeans, delta: float) -> Float[Tensor, ""]:
     return torch.special.entr(shares / shares.sum()).sum().exp()
 
 
-_LIDAR = Measure(
-    name="lidar",
-    title="LiDAR",
-    brief="directions that tell classes apart, effective number",
-    group="clusters",
-    function=lidar,
-    takes="labeled rows",
-    summary="How many directions tell the classes apart beyond their spread within, by the entropy of the eigenvalues "
-    "of linear discriminant analysis.",
-    reading="C − 1 means that every class has a direction of its own, 1 that all lie along a line. Among encoders it "
-    "was found to predict the accuracy of linear probes.",
-    caveat="It counts directions and not how well they separate: noise has many. Classes of few rows in many "
-    "dimensions have spreads within that are not seen, and δ decides there: compare equal n only.",
-    formula="exp(−Σ p log p), p the normalized eigenvalues of (Σ_W + δ tr(Σ_W)/d)^{−1/2} Σ_B (…)^{−1/2}, δ = 1e-4",
-    range=(1, "d"),
-    direction="higher uses more directions",
-    at_gaussian=None,  # depends on n, d and the number of classes
-    depends_on_n=True,
-    unit="dimensions",
-    invariances=("rotation", "translation", "scale"),
-    least_n=3,
-    smooth=False,  # on clusters, cones and hubs the jackknife is 1.3 to 2 times too large
-    by_default=False,
-    reference="Thilak et al. 2023, arXiv:2312.04000",
-)
-add_measure(
-    _LIDAR,
-    variant(
-        _LIDAR,
-        "pairs",
-        title="LiDAR of pairs",
-        brief="directions that tell pairs apart, effective number",
-        group="matching",
-        function=pair_lidar,
-        takes="distinct pairs",
-        summary="How many directions tell the items apart beyond what separates an image from its own text.",
-        reading="One direction that an image shares with its text, and that tells items apart, counts one.",
-        caveat="It counts directions and not how well they separate: 500 pairs of an untrained CLIP have 117, of a "
-        "trained one 34. The gap lies within the pairs and is divided out, as one direction. It depends on n.",
-        invariances=("rotation", "translation", "scale", "swap"),
-        least_n=2,
-    ),
-)
+_LIDAR = Measure(name="lidar", function=lidar)
+add_measure(_LIDAR, variant(_LIDAR, "pairs", function=pair_lidar))

@@ -183,19 +183,7 @@ def _said(x: Rows, labels: Labels, **_) -> str | None:
 
 add_measure(
     variant(
-        measures["silhouette"],
-        "sampled",
-        title="Silhouette of the labels, sampled",
-        function=sampled_silhouette,
-        attribute="value",
-        summary=f"The silhouette of up to {ROWS} rows drawn from all classes, each compared with all rows.",
-        reading="As the silhouette, whose unbiased estimate it is; up to that many rows it is the silhouette.",
-        caveat="A sample of one seed: the note says of how many rows, and its standard error.",
-        quadratic=False,
-        streams=True,
-        smooth=False,  # a block fewer draws another sample
-        by_default=False,
-        remark=_said,
+        measures["silhouette"], "sampled", function=sampled_silhouette, attribute="value", streams=True, remark=_said
     )
 )
 

@@ -237,49 +237,11 @@ def _cosine_from_sums(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
         yield from_means(own.clamp(min=0), nearest, alone=sizes == 1).mean()
 
 
-_SILHOUETTE = Measure(
-    name="silhouette",
-    title="Silhouette of the labels",
-    brief="how separate the clusters of the labels are",
-    group="clusters",
-    function=silhouette,
-    left_out=silhouette_left_out,
-    takes="labeled rows",
-    summary="How much closer rows lie to their own class than to the nearest other class.",
-    reading="1 is tight and separate, 0 overlapping, negative mixed up.",
-    caveat="In high dimensions distances concentrate and separable classes still score near 0; metrics do not compare. "
-    "Classes of a few rows make the value low and its error rough.",
-    least_n=3,
-    quadratic=True,
-    formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, Euclidean",
-    range=(-1, 1),
-    direction="higher is more clustered",
-    at_gaussian=0,
-    invariances=("rotation", "translation", "scale"),
-    reference="Rousseeuw 1987, doi:10.1016/0377-0427(87)90125-7",
-)
+_SILHOUETTE = Measure(name="silhouette", function=silhouette, left_out=silhouette_left_out)
 add_measure(
     _SILHOUETTE,
+    variant(_SILHOUETTE, "sqeuclidean", streams=True, options={"metric": "sqeuclidean"}, left_out=None),
     variant(
-        _SILHOUETTE,
-        "sqeuclidean",
-        streams=True,
-        title="Silhouette of the labels, squared distances",
-        formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, squared Euclidean",
-        options={"metric": "sqeuclidean"},
-        left_out=None,
-        quadratic=False,
-    ),
-    variant(
-        _SILHOUETTE,
-        "cosine",
-        streams=True,
-        title="Silhouette of the labels, cosine",
-        formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, 1 − cos",
-        options={"metric": "cosine"},
-        left_out=None,
-        from_sums=_cosine_from_sums,
-        quadratic=False,
-        invariances=("rotation", "scale", "row scale"),
+        _SILHOUETTE, "cosine", streams=True, options={"metric": "cosine"}, left_out=None, from_sums=_cosine_from_sums
     ),
 )

@@ -84,49 +84,7 @@ def _unit_sums(x: Rows, types: Labels, *, least: int) -> ClassSums:
     return class_sums(unit_rows(x), codes, count)
 
 
+add_measure(Measure(name="inter_type_cosine", streams=True, aggregated=True, function=inter_type_cosine))
 add_measure(
-    Measure(
-        name="inter_type_cosine",
-        streams=True,
-        aggregated=True,
-        title="Cosine between types",
-        brief="how alike two rows of different types are",
-        group="clusters",
-        function=inter_type_cosine,
-        takes="labeled rows",
-        summary="The mean cosine of two rows of different types, all pairs of types counted alike.",
-        reading="0 means that types share no direction; contextual language models have high values in every layer.",
-        caveat="A common offset or a few large clusters raise it although the types lie well apart inside them: "
-        "subtract the mean, or each cluster's mean, before calling the space anisotropic.",
-        formula="(‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)), m_t the mean unit row of type t, T types",
-        range=(-1, 1),
-        direction="lower is more isotropic",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale"),
-        reference="Cai et al. 2021, openreview:xYGNO86OWDH",
-    )
-)
-add_measure(
-    Measure(
-        name="intra_type_cosine",
-        streams=True,
-        aggregated=True,
-        title="Cosine within types",
-        brief="how alike two rows of one type are",
-        group="clusters",
-        function=intra_type_cosine,
-        takes="labeled rows",
-        summary="The mean cosine of two different rows of one type, averaged over the types.",
-        reading="1 means that all rows of a type point the same way, so that context changes nothing.",
-        caveat="In a cone it is high for any labels: only its distance to inter_type_cosine speaks of the types. A "
-        "type of two rows counts as much as a type of thousands, one of a single row not at all.",
-        least_n=3,
-        formula="mean over types with n_t ≥ 2 of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), u = w/‖w‖",
-        range=(-1, 1),
-        direction="higher is more clustered",
-        at_gaussian=0,
-        invariances=("rotation", "scale", "row scale"),
-        remark=skipped_types,
-        reference="Cai et al. 2021, openreview:xYGNO86OWDH",
-    )
+    Measure(name="intra_type_cosine", streams=True, aggregated=True, function=intra_type_cosine, remark=skipped_types)
 )

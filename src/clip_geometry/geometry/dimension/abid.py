@@ -54,31 +54,4 @@ def abid(x: Rows, *, k: Integer = 50) -> Float[Tensor, ""]:
     return torch.cat(parts).mean()
 
 
-add_measure(
-    Measure(
-        name="abid",
-        depends_on_n=True,
-        title="Intrinsic dimension by angles (ABID)",
-        brief="intrinsic dimension, by angles between 50 neighbors",
-        group="neighbors",
-        function=abid,
-        takes="rows",
-        summary="The dimension of the neighborhoods of 50 rows, from the angles at which a row sees its neighbors.",
-        reading="Directions to neighbors that are spread over δ dimensions give δ, at most k.",
-        caveat="Neighbors have to lie all around a row. In many dimensions, of few rows, they lie on the inner side of "
-        "it, and the angles of noise are those of about four dimensions, whatever d: compare with the null "
-        "value of equal n.",
-        formula="mean_i 1/mean_{j,l} cos²(x_j − x_i, x_l − x_i) over the k = 50 nearest rows of i",
-        range=(1, 50),
-        direction="higher uses more dimensions",
-        at_gaussian=None,
-        unit="dimensions",
-        invariances=("rotation", "translation", "scale"),
-        least_n=51,
-        remark=duplicates("euclidean"),
-        quadratic=True,
-        smooth=False,
-        by_default=False,
-        reference="Thordsen & Schubert 2022, arXiv:2006.12880",
-    )
-)
+add_measure(Measure(name="abid", function=abid, remark=duplicates("euclidean")))

@@ -110,47 +110,11 @@ def _dimension(logs: Float[Tensor, " n"], k: int) -> Float[Tensor, ""]:
     return d
 
 
-_GRIDE = Measure(
-    name="gride",
-    depends_on_n=True,
-    streams=True,
-    title="Intrinsic dimension (GRIDE)",
-    brief="intrinsic dimension, by the 8th and 16th neighbors",
-    group="neighbors",
-    function=gride,
-    takes="rows",
-    summary="The dimension of the data, from the distances of each row to its 8th and 16th nearest rows.",
-    reading="Far below d, the rows lie near a surface of few dimensions. Equal values over the scales (gride[2], "
-    "gride[32]) say that it is the data's own, falling ones that noise fills the smallest.",
-    caveat="Biased low by boundaries and in high dimensions: 4000 rows of noise in 512 dimensions give 108, so compare "
-    "with the null value of equal n.",
-    formula="argmax_d Σ_i log[d (μ_i^d − 1)^{k − 1}/μ_i^{(2k − 1)d + 1}], μ_i = r_2k/r_k, k = 8",
-    range=(0, float("inf")),
-    direction="higher uses more dimensions",
-    at_gaussian=None,  # as two_nn
-    unit="dimensions",
-    invariances=("rotation", "translation", "scale"),
-    least_n=17,
-    remark=duplicates("euclidean"),
-    quadratic=True,
-    smooth=False,
-    reference="Denti et al. 2022, doi:10.1038/s41598-022-20991-1",
-)
+_GRIDE = Measure(name="gride", streams=True, function=gride, remark=duplicates("euclidean"))
 
 
 def _at(k: int) -> Measure:
-    ends = f"{k}th and {2 * k}th" if k > 3 else "2nd and 4th"
-    return variant(
-        _GRIDE,
-        str(k),
-        title=f"Intrinsic dimension (GRIDE, k = {k})",
-        brief=f"intrinsic dimension, by the {ends} neighbors",
-        summary=f"The dimension of the data, from the distances of each row to its {ends} nearest rows.",
-        formula=_GRIDE.formula.replace("k = 8", f"k = {k}"),
-        options={"k": k},
-        least_n=2 * k + 1,
-        by_default=False,
-    )
+    return variant(_GRIDE, str(k), options={"k": k})
 
 
 add_measure(_GRIDE, _at(2), _at(32))

@@ -161,95 +161,13 @@ def duplicates(metric: Metric) -> Callable[..., str | None]:
     return remark
 
 
-_TWO_NN = Measure(
-    name="two_nn",
-    depends_on_n=True,
-    streams=True,
-    title="Intrinsic dimension (TwoNN)",
-    brief="intrinsic dimension, by the two nearest neighbors",
-    group="neighbors",
-    function=two_nn,
-    takes="rows",
-    summary="The dimension of the data, from the distances of each row to its two nearest rows.",
-    reading="Far below d, the rows lie near a surface of few dimensions; noise fills as many as the rows can show.",
-    caveat="Biased low by boundaries and in high dimensions: 4000 rows of a 10-dimensional cube give 8.6, of noise in "
-    "512 dimensions 132, so compare with the null value. It sees the smallest scale, where noise and near-copies live, "
-    "and which is smaller in a set of larger n: compare equal n only.",
-    formula="slope of −log(1 − F) on log(r2/r1) through the origin, without the largest tenth of the ratios",
-    range=(0, float("inf")),
-    direction="higher uses more dimensions",
-    at_gaussian=None,  # tends to d − 1 of unit rows, but no sample in high dimensions is near the limit
-    unit="dimensions",
-    invariances=("rotation", "translation", "scale"),
-    least_n=3,
-    remark=duplicates("euclidean"),
-    quadratic=True,
-    smooth=False,
-    reference="Facco et al. 2017, doi:10.1038/s41598-017-11873-y",
-)
-_LID = Measure(
-    name="lid",
-    depends_on_n=True,
-    streams=True,
-    title="Local intrinsic dimension",
-    brief="intrinsic dimension, by the 100 nearest neighbors",
-    group="neighbors",
-    function=local_intrinsic_dimension,
-    takes="rows",
-    summary="The dimension of the neighborhoods of k rows (100 by default), averaged over the data.",
-    reading="Far below d, the rows around a row differ in few directions; compare with the null value of equal n.",
-    caveat="Biased low by boundaries and in high dimensions, the more the larger k: 4000 rows of a 10-dimensional cube "
-    "give 7.9, of noise in 512 dimensions 93. Values of different k, n or conventions do not compare.",
-    formula="1/mean_i mean_{j<k} log(r_k/r_j), k = 100",
-    range=(0, float("inf")),
-    direction="higher uses more dimensions",
-    at_gaussian=None,  # as two_nn
-    unit="dimensions",
-    invariances=("rotation", "translation", "scale"),
-    least_n=101,
-    remark=duplicates("euclidean"),
-    quadratic=True,
-    smooth=False,
-    reference="Levina & Bickel 2004; MacKay & Ghahramani 2005",
-)
-_DIRECTIONS = {
-    "least_d": 2,
-    "invariances": ("rotation", "scale", "row scale"),
-    "remark": duplicates("cosine"),
-    "by_default": False,
-}
-_CAI = {
-    "formula": "mean_i 1/mean_{j≤k} log(r_k²/r_j²), k = 100",
-    "caveat": "Half of the Levina-Bickel estimate of a row, since distances are squared; but the arithmetic mean over "
-    "rows follows the largest, so that a set has 0.6 to 1.2 of its standard estimate: for comparison with published "
-    "tables of this convention only, of equal n.",
-    "reference": "Cai et al. 2021, ICLR (Isotropy in the contextual embedding space)",
-}
+_TWO_NN = Measure(name="two_nn", streams=True, function=two_nn, remark=duplicates("euclidean"))
+_LID = Measure(name="lid", streams=True, function=local_intrinsic_dimension, remark=duplicates("euclidean"))
+_DROPPED = duplicates("cosine")
 add_measure(_TWO_NN)
 add_measure(
     _LID,
-    variant(
-        _LID,
-        "cosine",
-        title="Local intrinsic dimension, cosine",
-        formula="1/mean_i mean_{j<k} log(r_k/r_j), r = √(2 − 2 cos), k = 100",
-        options={"metric": "cosine"},
-        **_DIRECTIONS,
-    ),
-    variant(
-        _LID,
-        "cai2021",
-        title="Local intrinsic dimension, squared distances",
-        options={"estimator": "cai2021"},
-        by_default=False,
-        **_CAI,
-    ),
-    variant(
-        _LID,
-        "cai2021-cosine",
-        title="Local intrinsic dimension, 1 − cos",
-        options={"metric": "cosine", "estimator": "cai2021"},
-        **_DIRECTIONS,
-        **(_CAI | {"formula": "mean_i 1/mean_{j≤k} log(r_k/r_j), r = 1 − cos, k = 100"}),
-    ),
+    variant(_LID, "cosine", options={"metric": "cosine"}, remark=_DROPPED),
+    variant(_LID, "cai2021", options={"estimator": "cai2021"}),
+    variant(_LID, "cai2021-cosine", options={"metric": "cosine", "estimator": "cai2021"}, remark=_DROPPED),
 )

@@ -78,27 +78,4 @@ def _bessel_ratio(kappa: float, d: int) -> tuple[float, float, float]:
     return ratio, rest, slope
 
 
-add_measure(
-    Measure(
-        name="vmf_concentration",
-        depends_on_n=True,
-        streams=True,
-        title="Concentration (von Mises-Fisher κ)",
-        brief="how concentrated directions are about their mean",
-        group="cone",
-        function=vmf_concentration,
-        takes="rows",
-        summary="The concentration κ of the von Mises-Fisher distribution that fits the directions best.",
-        reading="0 means no preferred direction; κ = d means that the mean unit row is about 0.6 long, much larger "
-        "values a narrow cone.",
-        caveat="Directions with several modes, or spread unequally about their mean, have a κ but no such "
-        "distribution. Noise has about d/√n: compare with the null value, and sets of equal d only.",
-        formula="κ with I_{d/2}(κ)/I_{d/2−1}(κ) = ‖mean unit row‖",
-        range=(0, float("inf")),
-        direction="lower is more isotropic",
-        at_gaussian=None,  # tends to 0 as d/√n
-        invariances=("rotation", "scale", "row scale"),
-        least_d=2,
-        reference="Banerjee et al. 2005, JMLR 6:1345; Sra 2012, doi:10.1007/s00180-011-0232-x",
-    )
-)
+add_measure(Measure(name="vmf_concentration", streams=True, function=vmf_concentration))

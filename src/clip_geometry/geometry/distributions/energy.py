@@ -76,46 +76,13 @@ def _left_out(image: LeftOut, text: LeftOut, **_) -> Iterator[Tensor]:
     return iter(apart.clamp(min=0))
 
 
-_ENERGY = Measure(
-    name="energy_distance",
-    depends_on_n=True,
-    streams=True,
-    title="Energy distance",
-    brief="how far the modalities are from one distribution",
-    group="modality gap",
-    function=energy_distance,
-    left_out=_left_out,
-    takes="two sets",
-    summary="How much farther an image lies from a text than two rows of one modality from each other.",
-    reading="0 only where both modalities have one distribution. It sees every difference of the two, in their means, "
-    "their spreads and their shapes; take `energy_distance[centered]` off it for the part of the means.",
-    caveat="It scales with the rows: compare unit rows only. Two samples of one distribution have about their mean "
-    "distance times (1/n + 1/m), not 0. Time grows with n².",
-    formula="2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖, over all pairs",
-    range=(0, float("inf")),
-    direction="lower is closer",
-    at_gaussian=0,
-    invariances=("rotation", "translation", "swap"),
-    quadratic=True,
-    by_default=False,
-    reference="Székely & Rizzo 2013, doi:10.1016/j.jspi.2013.03.018",
-)
+_ENERGY = Measure(name="energy_distance", streams=True, function=energy_distance, left_out=_left_out)
 add_measure(
     _ENERGY,
     variant(
         _ENERGY,
         "centered",
-        title="Energy distance, centered",
-        brief="how the modalities differ beside their means",
-        summary="The energy distance of the two modalities, each about its own mean.",
-        reading="0 means that one shift makes the modalities one distribution; what is left is what centering cannot "
-        "repair: another spread, other directions, another shape.",
-        caveat="Pairs play no part: the texts may be dealt anew among the images and it stays. It scales with the "
-        "rows, and two samples of one distribution have more than 0: read it beside the null value. Time grows with "
-        "n².",
-        formula="2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖ over all pairs, x and y less their means",
         options={"center": True},
         left_out=None,  # every block left out moves the means
-        reference="Székely & Rizzo 2013, doi:10.1016/j.jspi.2013.03.018; centering after arXiv:2604.00279 (abstract)",
     ),
 )

@@ -3,7 +3,7 @@
 Each statistic has its exact mean and variance under isotropy and a χ² shape, so that none needs n > d.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -140,65 +140,8 @@ def _test(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyT
     return IsotropyTest(z, torch.special.gammaincc(quantile.new_tensor(degrees / 2), quantile.detach() / 2))
 
 
-_SHARED: Any = {
-    "group": "isotropy",
-    "takes": "rows",
-    "attribute": "z",
-    "range": (-float("inf"), float("inf")),
-    "unit": "standard deviations",
-    "direction": "lower is more isotropic",
-    "at_gaussian": None,  # any number of a distribution with mean 0 and variance 1
-    "depends_on_n": True,
-    "least_n": 3,
-    "least_d": 2,
-    "by_default": False,
-}
-_READING = "Isotropic rows give 0 ± 1, 95 % of them less than about 1.7; {}() has the p-value."
-_CAVEAT = "It says whether there is an effect, not how large it is: it grows with n, in proportion to "
 add_measure(
-    Measure(
-        name="rayleigh",
-        streams=True,
-        title="Rayleigh test (z)",
-        brief="whether directions have a mean beyond chance",
-        function=rayleigh_test,
-        summary="By how many standard deviations the mean direction is longer than that of uniform directions.",
-        reading=_READING.format("rayleigh_test"),
-        caveat=_CAVEAT + "n. Directions whose mean is 0, such as an axis with both signs, look uniform to it.",
-        formula="(n‖ū‖² − 1)/√(2(n − 1)/(nd)), ū the mean of the unit rows",
-        invariances=("rotation", "scale", "row scale"),
-        reference="Mardia & Jupp 2000, Directional Statistics, 10.4.1",
-        **_SHARED,
-    )
-)
-add_measure(
-    Measure(
-        name="bingham",
-        title="Bingham test (z)",
-        brief="whether some axes are preferred beyond chance",
-        function=bingham_test,
-        summary="By how many standard deviations the unit rows' second moments are more unequal than by chance.",
-        reading=_READING.format("bingham_test"),
-        caveat=_CAVEAT + "n. A common mean direction is a preferred axis, too: center first to see the others.",
-        formula="(n tr T² − 1 − (n − 1)/d)/√(4(n − 1)(d − 1)/(nd²(d + 2))), T the mean of uuᵀ over unit rows u",
-        invariances=("rotation", "scale", "row scale"),
-        reference="Bingham 1974, doi:10.1214/aos/1176342874; Mardia & Jupp 2000, 10.7.1",
-        **_SHARED,
-    )
-)
-add_measure(
-    Measure(
-        name="sphericity",
-        title="Sphericity test (z)",
-        brief="whether variances differ beyond chance",
-        function=sphericity_test,
-        summary="By how many standard deviations the eigenvalues of the covariance are more unequal than by chance.",
-        reading=_READING.format("sphericity_test"),
-        caveat=_CAVEAT + "n. It takes the rows for Gaussian: heavy tails look like unequal variances to it, and unit "
-        "rows are a little too even: of 500 in 512 dimensions −1 on average. Compare with the null value.",
-        formula="(R − E R)/√Var R, R = tr S²/(tr S)², S the covariance",
-        invariances=("rotation", "translation", "scale"),
-        reference="John 1972, doi:10.1093/biomet/59.1.169; Ledoit & Wolf 2002, doi:10.1214/aos/1031689018",
-        **_SHARED,
-    )
+    Measure("rayleigh", rayleigh_test, attribute="z", streams=True),
+    Measure("bingham", bingham_test, attribute="z"),
+    Measure("sphericity", sphericity_test, attribute="z"),
 )

@@ -70,27 +70,4 @@ def epps_pulley(values: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
     return len(values) * statistic
 
 
-add_measure(
-    Measure(
-        name="sliced_normality",
-        depends_on_n=True,
-        title="Sliced normality (SIGReg)",
-        brief="whether projections look like equal Gaussians",
-        group="isotropy",
-        function=sliced_normality,
-        takes="rows",
-        summary="How far the projections of the rows on random directions are from one Gaussian, by the Epps-Pulley "
-        "statistic.",
-        reading="About 1 or less for isotropic Gaussian rows, whatever n; more the more unequal the variances of the "
-        "directions, or the less Gaussian their shape.",
-        caveat="Random directions in many dimensions average over many coordinates and look Gaussian whatever the "
-        "rows: it sees a few wide directions, not clusters. It grows with n where rows are not Gaussian.",
-        formula="mean over directions of n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2} dt, φ of centered rows of unit variance",
-        range=(0, float("inf")),
-        direction="lower is more like an isotropic Gaussian",
-        at_gaussian=None,  # a random number of mean 1.06 or less
-        invariances=("translation", "scale"),
-        by_default=False,
-        reference="Balestriero & LeCun 2025, arXiv:2511.08544; Epps & Pulley 1983, doi:10.1093/biomet/70.3.723",
-    )
-)
+add_measure(Measure(name="sliced_normality", function=sliced_normality))

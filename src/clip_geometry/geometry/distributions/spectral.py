@@ -42,29 +42,4 @@ def spectral_discrepancy(image: Rows, text: Rows) -> Float[Tensor, ""]:
     return (x - y).abs().sum() / 2
 
 
-add_measure(
-    Measure(
-        name="spectral_discrepancy",
-        depends_on_n=True,
-        streams=True,
-        title="Spectral discrepancy",
-        brief="whether the modalities have the same spectrum",
-        group="modality gap",
-        function=spectral_discrepancy,
-        smooth=False,  # the jackknife is twice too large: each |λ_k − κ_k| has a kink near equal spectra
-        takes="two sets",
-        summary="How differently images and texts share their variance among their principal directions, in order.",
-        reading="0 means equal spectra, as of two sets that differ by a shift, a rotation and a scale; 1 that one set "
-        "has all of its variance where the other has none.",
-        caveat="It is blind to directions: two modalities of equal spectra may lie in orthogonal subspaces. The "
-        "spectrum of few rows is steeper than the true one: compare equal n only, with as many images as texts.",
-        formula="½ Σ_k |λ_k/Σλ − κ_k/Σκ|, λ, κ the eigenvalues of both covariances in descending order",
-        range=(0, 1),
-        direction="lower is more alike",
-        at_gaussian=0,
-        invariances=("rotation", "translation", "scale", "swap"),
-        one_space=False,
-        by_default=False,
-        reference="this page; spectra of the modalities after the abstract of Role et al. 2025, arXiv:2505.03703",
-    )
-)
+add_measure(Measure(name="spectral_discrepancy", streams=True, function=spectral_discrepancy))

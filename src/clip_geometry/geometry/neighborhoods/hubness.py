@@ -44,32 +44,4 @@ def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     return torch.where(variance > 0, excess.pow(3).mean() / variance.clamp(min=1 / len(rows)).pow(1.5), 0)
 
 
-add_measure(
-    Measure(
-        name="hubness",
-        depends_on_n=True,
-        better="lower",
-        streams=True,
-        title="Hubness",
-        brief="whether few rows are the neighbors of very many",
-        group="neighbors",
-        function=hubness,
-        takes="rows",
-        summary="The skewness of how often each row is among the ten nearest, by cosine, of another row.",
-        reading="Near 0 all rows are found about equally often; above 1 or 2 a few hubs crowd the results of most "
-        "queries while many rows are never found.",
-        caveat="A common direction makes hubs of the rows nearest to it: 4000 rows of noise in 128 dimensions have "
-        "0.2, off centre 5. Copies of a row fill each other's lists and are ranked by their place in the file. It "
-        "rises with n: compare equal n only.",
-        formula="mean_i (N_i − k)³/(mean_i (N_i − k)²)^{3/2}, N_i how often row i is among the k = 10 nearest",
-        range=(-float("inf"), float("inf")),
-        direction="lower serves retrieval better",
-        at_gaussian=None,
-        invariances=("rotation", "scale", "row scale"),
-        least_n=11,
-        least_d=2,
-        quadratic=True,
-        smooth=False,
-        reference="Radovanović et al. 2010, JMLR 11:2487",
-    )
-)
+add_measure(Measure(name="hubness", streams=True, function=hubness))

@@ -1,6 +1,5 @@
 """Hubs and anti-hubs: what share of the places among the nearest a few rows take, and how many rows take none."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -115,86 +114,9 @@ def _of_counts(found: Int[Tensor, "n k"], rows: int) -> Hubs:
     return Hubs((counts - counts.mean()).abs().sum() / (2 * counts.sum()), (counts == 0).double().mean())
 
 
-_ROBIN_HOOD = Measure(
-    name="robin_hood",
-    depends_on_n=True,
-    better="lower",
-    streams=True,
-    title="Robin Hood index",
-    brief="share of the results that hubs take from other rows",
-    group="neighbors",
-    function=hubs,
-    attribute="robin_hood",
-    takes="rows",
-    summary="The share of the places among the ten nearest that had to pass to other rows for all to be found equally "
-    "often.",
-    reading="0 means that all rows are found equally often; 0.5 that half of all results would have to go to other "
-    "rows. Unlike the skewness of `hubness` it is bounded, and one extreme hub does not decide it.",
-    caveat="Noise has more than 0, about 0.12, and the more the higher the dimension and n: compare equal n and k "
-    "only, beside the null value. Copies of a row fill each other's lists.",
-    formula="½ Σ_i |N_i − k|/Σ_i N_i, N_i how often row i is among the k = 10 nearest, by cosine",
-    range=(0, 1),
-    direction="lower serves retrieval better",
-    at_gaussian=None,
-    invariances=("rotation", "scale", "row scale"),
-    least_n=11,
-    least_d=2,
-    quadratic=True,
-    smooth=False,
-    reference="Feldbauer et al. 2018, doi:10.1109/ICBK.2018.00055; Hoover 1936",
-)
-_ANTIHUBS = replace(
-    _ROBIN_HOOD,
-    name="antihub_share",
-    title="Share of anti-hubs",
-    brief="share of the rows that no other row finds",
-    attribute="antihub_share",
-    summary="The share of the rows that are among the ten nearest of no other row.",
-    reading="0 means that every row can be found by its neighbors; anti-hubs are in the index and in no result.",
-    caveat="It falls with k: an anti-hub of ten neighbors may be found among fifty. It rises with n and with the "
-    "dimension, of noise too: compare equal n and k only, and read it beside the null value.",
-    formula="share of the rows i with N_i = 0, N_i how often row i is among the k = 10 nearest, by cosine",
-    reference="Radovanović et al. 2010, JMLR 11:2487",
-)
-add_measure(_ROBIN_HOOD)
-add_measure(_ANTIHUBS)
-for _queries, _found in (("image", "text"), ("text", "image")):
-    _across = {
-        "function": cross_hubs,
-        "options": {"queries": _queries},
-        "takes": "two sets",
-        "streams": True,
-        "least_n": 10,
-        "by_default": False,
-    }
-    _counts = f"N_j how often {_found} j is among the k = 10 nearest of {_queries}s, by cosine"
-    _caveat = (
-        "It says how evenly rows are found, not whether by the right queries: random results are the most even. It "
-        "rises with n: compare equal n and k only."
-    )
-    add_measure(
-        variant(
-            _ROBIN_HOOD,
-            f"{_queries}_to_{_found}",
-            title=f"Robin Hood index, {_queries} to {_found}",
-            brief=f"share of {_queries}-to-{_found} results that hubs take",
-            summary=f"The share of the places among the ten nearest {_found}s of {_queries}s that had to pass to other "
-            f"{_found}s for all to be found equally often.",
-            reading=f"0 means that all {_found}s are found equally often; 0.5 that half of all results would have to "
-            f"go to other {_found}s.",
-            caveat=_caveat,
-            formula=f"½ Σ_j |N_j − mean N|/Σ_j N_j, {_counts}",
-            **_across,
-        ),
-        variant(
-            _ANTIHUBS,
-            f"{_queries}_to_{_found}",
-            title=f"Share of anti-hubs, {_queries} to {_found}",
-            brief=f"share of the {_found}s that no {_queries} finds",
-            summary=f"The share of the {_found}s that are among the ten nearest of no {_queries}.",
-            reading=f"0 means that every {_found} can be found by some {_queries}; an anti-hub is in no result.",
-            caveat=_caveat,
-            formula=f"share of the {_found}s j with N_j = 0, {_counts}",
-            **_across,
-        ),
-    )
+for _name in ("robin_hood", "antihub_share"):
+    _of_one = Measure(_name, hubs, attribute=_name, streams=True)
+    add_measure(_of_one)
+    for _queries, _found in (("image", "text"), ("text", "image")):
+        _options = {"queries": _queries}
+        add_measure(variant(_of_one, f"{_queries}_to_{_found}", function=cross_hubs, options=_options, streams=True))

@@ -1,0 +1,236 @@
+"""What a reader needs to know about each measure: geometry/catalog.yaml, read without importing torch or the measure.
+
+A variant or a number of an evaluator has the fields of its family unless it has its own:
+`retrieval[mixed].image.r_at_1` those of `retrieval`, then of `retrieval[mixed]`.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import yaml
+
+from clip_geometry.registry import InputError
+
+FILE = Path(__file__).parent / "geometry" / "catalog.yaml"
+
+INVARIANCES = {
+    "rotation": "one orthogonal map applied to all rows",
+    "translation": "one vector added to all rows",
+    "scale": "all rows multiplied by one positive number",
+    "row scale": "each row multiplied by a positive number of its own",
+    "swap": "the two sets exchanged",
+}
+# as they are read; the last ones are those of evaluators
+GROUPS = (
+    *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors", "objectives"),
+    *("retrieval", "classification", "contrastive loss", "languages"),
+)
+LABELS = ("labels", "languages")  # arguments with one value per row; all others are rows
+Bound: TypeAlias = int | float | str
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the function of a measure takes.
+
+    Args:
+        arguments: Their names.
+        needs: What rows must come with, besides rows.
+        across: Whether they are the image and the text rows of one collection.
+        whole: Arguments whose rows are no sample of items: the jackknife leaves none of them out.
+        permuted: How `permutation_test` breaks the relation of the two arguments: "rows" permutes rows across both
+            sets, "order" shuffles the second. None where there is none to break.
+    """
+
+    arguments: tuple[str, ...]
+    needs: str | None = None
+    across: bool = False
+    whole: tuple[str, ...] = ()
+    permuted: Literal["rows", "order"] | None = None
+
+
+Takes: TypeAlias = Literal[
+    "rows",
+    "labeled rows",
+    "two sets",
+    "pairs",
+    "distinct pairs",
+    "matched sets",
+    "relevant sets",
+    "classes",
+    "train and test",
+    "train, test and classes",
+    "languages",
+    "rows by language",
+]
+_PAIRS = Inputs(("image", "text"), needs="pairs", across=True, permuted="order")
+TAKES: Mapping[Takes, Inputs] = {
+    "rows": Inputs(("x",)),
+    "labeled rows": Inputs(("x", "labels"), needs="labels", permuted="order"),
+    "two sets": Inputs(("image", "text"), across=True, permuted="rows"),
+    "pairs": _PAIRS,
+    "distinct pairs": _PAIRS,
+    "matched sets": _PAIRS,
+    "relevant sets": Inputs(
+        ("image", "text"), needs="pairs, or labels in both modalities", across=True, permuted="order"
+    ),
+    "classes": Inputs(
+        ("image", "labels", "class_text"), needs="labels and class prompts", across=True, whole=("class_text",)
+    ),
+    "train and test": Inputs(("train_x", "train_y", "test_x", "test_y"), needs="train and test sets"),
+    "train, test and classes": Inputs(
+        ("transform", "fit_x", "fit_labels", "image", "labels", "class_text"),
+        needs="a transform, train and test sets and class prompts",
+    ),
+    "languages": Inputs(("source", "target"), needs="captions in several languages", permuted="order"),
+    "rows by language": Inputs(("x", "languages"), needs="captions in several languages", permuted="order"),
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """The catalog entry of a measure.
+
+    Args:
+        name: Name of the measure in `measures`, with a variant in brackets.
+        title: A short title.
+        group: One of `GROUPS`.
+        takes: What the function takes. "rows": one set. "labeled rows": a set and its labels. "two sets": image and
+            text, of any number of rows. "pairs": aligned rows, every match of an image and a text. "distinct pairs":
+            aligned rows, no row twice, because the measure takes different rows for different items. "matched sets":
+            image and text rows, and which belong together where that is not row i with row i. "relevant sets": image
+            and text rows, all of them, and a `Relevance` of their items. "classes": images, the class of each, and one
+            text per class. "train and test": rows and labels of both. "train, test and classes": a transform, these and
+            one text per class. "languages": aligned captions. "rows by language": captions and the language of each.
+        summary: What it measures, in one sentence.
+        reading: What a high and a low value mean.
+        caveat: What misleads those who trust the number alone.
+        formula: Its formula.
+        range: Lower and upper bound; a bound may be "d", the dimension.
+        direction: What higher or lower means.
+        reference: The paper that defines it.
+        better: Which direction serves a use of the embeddings, such as retrieval; None where the number describes
+            them and neither direction is better.
+        depends_on_n: Whether the expected value changes with the number of rows, so that only equal n compare.
+        at_gaussian: Its value on an isotropic Gaussian of unit rows as n grows; None where it depends on more than d
+            (`null_value` computes it).
+        invariances: Those of `INVARIANCES` that hold. The others do not hold; tests show both.
+        unit: Its unit, e.g. "degrees".
+        brief: What it or its evaluator measures, in at most 55 characters, for `clip-geometry list`; by default the
+            title.
+        least_n: Smallest number of rows of each set.
+        least_d: Smallest dimension.
+        quadratic: Whether time grows with n².
+        smooth: False for extremes, arbitrary bases and distances to near neighbors, whose error the jackknife gets
+            wrong (for two_nn and hubness twice the true one).
+        by_default: False where it is taken only if it is named.
+        one_space: False where the two sets may have different dimensions and come from different models.
+    """
+
+    name: str
+    title: str
+    group: str
+    takes: Takes
+    summary: str
+    reading: str
+    caveat: str
+    formula: str
+    range: tuple[Bound, Bound]
+    direction: str
+    reference: str
+    better: Literal["higher", "lower"] | None = None
+    depends_on_n: bool = False
+    at_gaussian: Bound | None = None
+    invariances: tuple[str, ...] = ()
+    unit: str = ""
+    brief: str = ""
+    least_n: int = 2
+    least_d: int = 1
+    quadratic: bool = False
+    smooth: bool = True
+    by_default: bool = True
+    one_space: bool = True
+
+    @property
+    def evaluator(self) -> str | None:
+        """The evaluator whose number this is, if it is one; its name stands for all of its numbers."""
+        return self.name.partition(".")[0] if "." in self.name else None
+
+    @property
+    def inputs(self) -> Inputs:
+        """What `takes` stands for."""
+        return TAKES[self.takes]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the rows must come with: "pairs", "labels", "rows of one scale" (multiply all rows and the
+        value changes, so that only rows of one scale compare; unit rows are)."""
+        unit = () if "scale" in self.invariances else ("rows of one scale",)
+        return (*filter(None, (self.inputs.needs,)), *unit)
+
+
+FIELDS = frozenset(field.name for field in fields(Description)) | {"evaluator", "inputs", "needs"}
+_added: dict[str, Mapping[str, Any]] = {}
+
+
+def add_entries(entries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Adds the descriptions of another package's measures: name → fields of `Description` besides the name."""
+    _added.update(entries)
+    describe.cache_clear()
+
+
+def entries() -> dict[str, Mapping[str, Any]]:
+    """Name of each measure, family or evaluator → the fields that it does not take from its family."""
+    return {**_shipped(), **_added}
+
+
+def names() -> list[str]:
+    """The names of all measures, group by group. An evaluator is none: its numbers are, and have titles."""
+    return [name for name in entries() if "title" in _merged(name)]
+
+
+@functools.cache
+def describe(name: str) -> Description:
+    """The description of a measure; of a variant without an entry that of its family.
+
+    Raises InputError where the catalog has none.
+    """
+    merged = _merged(name)
+    if "title" not in merged:
+        raise InputError(f"the catalog describes no measure {name!r}; give add_measure its entries")
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in merged.items()}
+    return Description(name, **values)
+
+
+class _Descriptions(Mapping[str, Description]):
+    """Name of each measure → its description."""
+
+    def __getitem__(self, name: str) -> Description:
+        if "title" not in _merged(name):
+            raise KeyError(name)
+        return describe(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(names())
+
+    def __len__(self) -> int:
+        return len(names())
+
+
+descriptions = _Descriptions()
+
+
+def _merged(name: str) -> dict[str, Any]:
+    """The fields of the family, of the variant and its own: of a, a[b] and a[b].c."""
+    families = re.split(r"[.\[]", name)[0], name.partition(".")[0], name
+    known = entries()
+    return {key: value for family in families for key, value in known.get(family, {}).items()}
+
+
+@functools.cache
+def _shipped() -> dict[str, Mapping[str, Any]]:
+    return yaml.load(FILE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
