@@ -190,7 +190,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def of_packages(group: str) -> Iterator[tuple[str, Any]]:
-    """Name and object of the entry points of a group, of packages that are there: a checkout may lack one of its own."""
+    """Name and object of the entry points of a group, of packages that are installed: a checkout may lack one."""
     for entry in entry_points(group=group):
         if find_spec(entry.module.partition(".")[0]) is not None:
             yield entry.name, entry.load()
