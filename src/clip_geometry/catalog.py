@@ -129,6 +129,7 @@ class Description:
             wrong (for two_nn and hubness twice the true one).
         by_default: False where it is taken only if it is named.
         one_space: False where the two sets may have different dimensions and come from different models.
+        evaluator: The evaluator whose number this is, which stands for all of its numbers: of `a.b` it is `a`.
     """
 
     name: str
@@ -154,11 +155,7 @@ class Description:
     smooth: bool = True
     by_default: bool = True
     one_space: bool = True
-
-    @property
-    def evaluator(self) -> str | None:
-        """The evaluator whose number this is, if it is one; its name stands for all of its numbers."""
-        return self.name.partition(".")[0] if "." in self.name else None
+    evaluator: str | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -173,7 +170,7 @@ class Description:
         return (*filter(None, (self.inputs.needs,)), *unit)
 
 
-FIELDS = frozenset(field.name for field in fields(Description)) | {"evaluator", "inputs", "needs"}
+FIELDS = frozenset(field.name for field in fields(Description)) | {"inputs", "needs"}
 _added: dict[str, Mapping[str, Any]] = {}
 
 
@@ -202,7 +199,10 @@ def describe(name: str) -> Description:
     merged = _merged(name)
     if "title" not in merged:
         raise InputError(f"the catalog describes no measure {name!r}; give add_measure its entries")
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in merged.items()}
+    own: dict[str, Any] = {"evaluator": name.partition(".")[0]} if "." in name else {}
+    values: dict[str, Any] = own | {
+        key: tuple(value) if isinstance(value, list) else value for key, value in merged.items()
+    }
     return Description(name, **values)
 
 

@@ -1,12 +1,12 @@
+from clip_geometry.catalog import descriptions
 from clip_geometry.display.explained import facts
 from clip_geometry.display.table import Explained
-from clip_geometry.geometry import measures
 
 
 def test_facts_of_a_measure():
-    assert "no standard error" in facts(measures["min_pairwise_cosine"])
-    assert "time grows with n²" in facts(measures["silhouette"])
-    assert facts(measures["isoscore"]) == (
+    assert "no standard error" in facts(descriptions["min_pairwise_cosine"])
+    assert "time grows with n²" in facts(descriptions["silhouette"])
+    assert facts(descriptions["isoscore"]) == (
         "range 0 … 1; higher is more isotropic; 1 on an isotropic Gaussian as n grows; "
         "invariant to rotation, translation, scale; needs nothing but rows; n ≥ 2, d ≥ 2"
     )

@@ -1,7 +1,8 @@
 """The facts of a measure in a sentence, for the terminal and the report."""
 
+from clip_geometry.catalog import Description
 from clip_geometry.display.numbers import bound
-from clip_geometry.display.table import Explained, Explanation
+from clip_geometry.display.table import Explanation
 
 
 def facts(measure: Explanation) -> str:
@@ -9,7 +10,7 @@ def facts(measure: Explanation) -> str:
     low, high = measure.range
     unit = f" {measure.unit}" if measure.unit else ""
     parts = [f"range {bound(low)} … {bound(high)}{unit}", measure.direction]
-    if not isinstance(measure, Explained):
+    if isinstance(measure, Description):
         limit = "its null value on a Gaussian depends on n and d"
         if measure.at_gaussian is not None:
             limit = f"{bound(measure.at_gaussian)} on an isotropic Gaussian as n grows"

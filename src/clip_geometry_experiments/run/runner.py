@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from clip_geometry.catalog import descriptions
 from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
-from clip_geometry.geometry import measures
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import CELLS, Results, Row
@@ -162,7 +162,7 @@ def run(
             title=page.title or page.name,
             intro=page.description,
             sections=sections,
-            explanations={**measures, **own},
+            explanations={**descriptions, **own},
             command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
             config=text,
             versions=library_versions(),
