@@ -199,10 +199,8 @@ def describe(name: str) -> Description:
     merged = _merged(name)
     if "title" not in merged:
         raise InputError(f"the catalog describes no measure {name!r}; give add_measure its entries")
-    own: dict[str, Any] = {"evaluator": name.partition(".")[0]} if "." in name else {}
-    values: dict[str, Any] = own | {
-        key: tuple(value) if isinstance(value, list) else value for key, value in merged.items()
-    }
+    values: dict[str, Any] = {"evaluator": name.partition(".")[0]} if "." in name else {}
+    values |= {key: tuple(value) if isinstance(value, list) else value for key, value in merged.items()}
     return Description(name, **values)
 
 
