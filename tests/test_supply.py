@@ -47,6 +47,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "display/*.yaml",
     "display/*.j2",
     "formats/catalog.yaml",
+    "geometry/catalog.yaml",
     "measurement/*.html",
 )
 LISTED = dict(
