@@ -432,11 +432,9 @@ class MeasuredSets:
         return self._values[measure.name, place, block]
 
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
-        same = (measure.function, measure.options, measure.takes)  # several measures read one call's result
-        for each in (measure, *measures.values()):
-            if (each.function, each.options, each.takes) == same:
-                with suppress(KeyError):  # some numbers exist for large enough sets only
-                    self._values[each.name, place, block] = float(each.pick(result))
+        for each in _reading_one_result(measure):
+            with suppress(KeyError):  # some numbers exist for large enough sets only
+                self._values[each.name, place, block] = float(each.pick(result))
 
     def _without(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""
@@ -510,6 +508,19 @@ class MeasuredSets:
     def _block_of(self) -> dict[str, np.ndarray]:
         dealt = deal(len(self._items), self.blocks, self.seed).numpy()  # of each row, and kept
         return {name: np.where(items < 0, -1, dealt[items]) for name, items in self.item_of.items()}
+
+
+_FAMILIES: dict[str, tuple[Measure, list[Measure]]] = {}
+
+
+def _reading_one_result(measure: Measure) -> list[Measure]:
+    """The measure, and the registered ones that read the result of the same call."""
+    known = _FAMILIES.get(measure.name)
+    if known is None or known[0] is not measure:
+        call = (measure.function, measure.options, measure.takes)
+        others = (each for each in measures.values() if (each.function, each.options, each.takes) == call)
+        known = _FAMILIES[measure.name] = measure, [measure, *others]
+    return known[1]
 
 
 def standard_error(without: Sequence[float]) -> float:
