@@ -32,6 +32,7 @@ def accuracy(rows, classes: str) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.timeout(900)
 def test_two_hundred_steps_are_on_the_way(script, tmp_path):
     """A fifth of the steps on a third of the pictures, measured twice, give .30 and .22 where the whole gives .996 and

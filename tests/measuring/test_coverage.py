@@ -102,14 +102,15 @@ def test_every_error_covers_the_expected_value(kind, n):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_of_the_core_cover_the_expected_value(kind):
-    """The same of means and moments, in 120 draws of 100 items (two deviations are 5.5% below and 2.5% above)."""
-    found = summary([estimates(kind, 100, seed, GROUPS["few"][:4]) for seed in range(120)])
-    assert all(0.90 - 0.055 <= row[3] <= 0.98 + 0.015 for row in found.values()), found
+    """The same of means and moments, in 50 draws of 100 items: the spread of 50 values is known to 10%, so that an
+    error that is too small by a factor of 1.4 is seen; on hubs errors are up to 1.4 times too large."""
+    found = summary([estimates(kind, 100, seed, GROUPS["few"][:4]) for seed in range(50)])
+    assert all(0.8 <= row[2] <= 1.5 and row[3] >= 0.84 for row in found.values()), found
 
 
 def test_without_structure_the_errors_are_too_large():
     """By a factor of 1.3 to 2 where the first-order effect of a row vanishes, as docs/null_value.md says."""
-    found = summary([estimates("noise", 100, seed, ["average_cosine", *GROUPS["few"][3:]]) for seed in range(60)])
+    found = summary([estimates("noise", 100, seed, ["average_cosine", *GROUPS["few"][3:]]) for seed in range(40)])
     assert all(1.2 < row[2] < 2.1 for row in found.values()), found
 
 
