@@ -272,6 +272,8 @@ def page() -> str:
     words["cosine"] = SimpleNamespace(**{state: mean(cosine(state), objective=COLD) for state in ("first", "last")})
     words["data"] = data()
     words["mixed"] = compared("ilisi both last", "modality_gap both last", TASKS[4])
+    in_settings = [each.values[ZERO_SHOT] for each in in_grid(recorded())]
+    words["at_chance"] = f"{sum(value <= 1 / CLASSES for value in in_settings)} of the {len(in_settings)} trainings"
     words["accuracy"] = [fixed(end(accuracies), 2) for end in (min, max)]
     return wrapped(render(TEMPLATE, n=numbers, **words))
 

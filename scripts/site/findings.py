@@ -241,8 +241,12 @@ def centering_numbers() -> Numbers:
     sets = {"coco": "coco500-clip-vit-b16", "scenes": "scenes"}
     table = {row["repair"]: row["values"] for row in found("findings/records", "repairs", set="COCO")}
     gap = Numbers(before=Number(*table["none"]["gap"][:2]), after=Number(*table["center[each]"]["gap"][:2]))
-    halves = {row["number"]: Number(row["mean"], row["deviation"]) for row in found("findings/records", "centered_gap")}
-    return Numbers(gap=gap, chance=halves["null"], **{
+    halves, all_pairs = found("findings/records", "centered_gap")
+    whole = Numbers(gap=fixed(all_pairs["gap"], 3), null=Number(all_pairs["null"], all_pairs["null_deviation"]))
+    queries = next(row["n"] for row in found("findings/records", "mixed_index"))
+    no_first = f"{100 * (1 - 0.05 ** (1 / queries)):.1f}%"
+    chance = Number(halves["null"], halves["null_deviation"])
+    return Numbers(gap=gap, chance=chance, all_pairs=whole, no_first=no_first, **{
         key: {side: {repair: {name: of(repair, name, side, data) for name in names} for repair in REPAIRS}
               for side in COLORS}
         for key, data in sets.items()
@@ -562,7 +566,9 @@ def dimension_numbers() -> Numbers:
         return {"published": of(run, "lid[cai2021-cosine]", **where), "standard": of(run, "lid[cosine]", **where)}
 
     known = known_dimensions()
+    (table,) = (each.text for each in published("cai2021") if each.path == "table3_lid_cosine.GNEWS.lid")
     return Numbers(
+        table=table,
         static=both("cai2021-static"),
         words=both("cai2021-contextual", data_options__window=None),  # the whole words of sentences
         windows=both("cai2021-contextual", data_options__window=512),
@@ -592,7 +598,12 @@ def dimension_figure(numbers: Numbers) -> Figure:
     for name, (color, marker) in styles.items():
         dims = list(numbers.known)
         curve(
-            left, dims, [numbers.known[k][name] for k in dims], color=color, marker=marker, label=f"{name} convention"
+            left,
+            dims,
+            [numbers.known[k][name] for k in dims],
+            color=color,
+            marker=marker,
+            label={"standard": "standard", "published": "the authors' code"}[name],
         )
         shown = [numbers.static[name], numbers.words[name], numbers.windows[name]]
         dots(right, shown, range(3), fmt=marker, color=color)

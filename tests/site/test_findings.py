@@ -46,6 +46,7 @@ def test_an_article_has_a_claim_a_figure_what_follows_and_its_limits(pages, name
 
 
 SETTINGS = {  # decimals and percentages of a template that are chosen, not measured, or a round name of a value
+    "centering-and-neighbors": {"95"},  # the level of a limit
     "clusters-of-random-labels": {"0.9"},  # "near −0.9"
     "isoscore-of-few-rows": {"0.2"},  # ζ of the authors' script
     "procrustes-and-new-classes": {"10"},  # chance with ten classes

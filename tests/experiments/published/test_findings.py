@@ -168,7 +168,7 @@ def test_whitened_accuracies_are_those_recorded():
 
 
 def test_new_classes_by_completion_are_those_recorded():
-    text = text_of("What Procrustes does to new classes")
+    text = text_of("On CIFAR-10, what Procrustes does to new classes")
 
     def new(run, row):
         of_mean = [
@@ -348,7 +348,7 @@ def test_pooled_correlations_on_wnli_are_not_those_within_seeds(pages):
 
 
 def test_the_published_r_on_wnli_is_nearest_to_that_of_all_states():
-    text = text_of("Which states are counted", "mickus2024")
+    text = text_of("On WNLI, which states are counted", "mickus2024")
     every, later, tenth = (-float(number) for number in re.findall(r"−(0\.\d{4})", text))
     (printed,) = mickus2024("table3_glue_correlations.minilm.wnli.0")
     assert abs(every - printed) < min(abs(later - printed), abs(tenth - printed))

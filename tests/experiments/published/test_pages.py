@@ -147,7 +147,7 @@ def test_the_verdicts_that_we_know():
         "On WNLI with MiniLM": "undecided",
         "On MRPC, RTE and SST-2 with MiniLM": "undecided",
         "Contextual embeddings have fewer local dimensions": "undecided",
-        "After Procrustes and least squares, held-out pairs": "same order",
+        "After Procrustes and least squares, held-out pairs": "undecided",
         "On polarity, silhouette and IsoScore correlate": "reproduced",
         "On SNLI, r is": "agrees elsewhere",
         "I-STAR with λ = −1 beats no penalty": "undecided",
