@@ -38,12 +38,6 @@ SEEN = [
 ]
 
 
-def test_the_stub_is_that_of_the_lazy_names():
-    """After a change of the public names: python scripts/build_docs.py."""
-    stub = Path(clip_geometry.__file__).with_suffix(".pyi")
-    assert stub.read_text(encoding="utf-8") == runpy.run_path(str(ROOT / "scripts" / "build_docs.py"))["stub"]()
-
-
 @pytest.mark.slow
 def test_mypy_sees_the_types_of_a_short_program(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
