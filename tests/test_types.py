@@ -1,13 +1,10 @@
 """What type checkers and editors see of the package."""
 
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-import clip_geometry
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """import numpy as np

@@ -1,7 +1,7 @@
 """clip-geometry: measures, explains and changes the geometry of multimodal embeddings.
 
-The public names and their modules are in __init__.pyi, which type checkers read, too. They are imported at first use, so
-that `import clip_geometry` is instant.
+The public names and their modules are in __init__.pyi, which type checkers read, too. Names are imported at first use,
+so that `import clip_geometry` is instant.
 """
 
 import ast
