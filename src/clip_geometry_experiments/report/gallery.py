@@ -60,10 +60,13 @@ class FigureEntry:
 
 
 class Drawing(NamedTuple):
-    """A figure that is not saved yet. wide: it takes the width of two others on the page."""
+    """A figure that is not saved yet; None if it could not be drawn, which its caption explains.
+
+    wide: it takes the width of two others on the page.
+    """
 
     title: str
-    figure: Figure
+    figure: Figure | None
     caption: str
     wide: bool = False
 
@@ -82,6 +85,9 @@ def save_drawings(
     """
     entries = []
     for name, (title, figure, caption, wide) in drawings.items():
+        if figure is None:
+            entries.append(FigureEntry(prefix + name, title, caption, None, None, group))
+            continue
         wide = wide or figure.get_figwidth() > 1.5 * WIDTH  # else its letters would shrink with it
         png, svg = save_figure(figure, folder, prefix + name)
         caption = f"{caption} {origin}" if origin else caption
@@ -97,7 +103,6 @@ def draw_figures(
     text: Rows | None,
     pairs: Pairs | None,
     *,
-    folder: str | Path,
     model: str,
     dataset: str,
     pipeline: Sequence[str],
@@ -105,20 +110,17 @@ def draw_figures(
     data_options: Mapping[str, Any] | None = None,
     seed: int = 0,
     gaussian: Rows | None = None,
-    prefix: str = "",
-    group: str = "",
     names: Sequence[str] = STANDARD,
-) -> list[FigureEntry]:
-    """Draw and save the standard figures of rows after the pipeline.
+) -> dict[str, Drawing]:
+    """Draw the standard figures of rows after the pipeline.
 
-    What these rows do not allow (cosines of zero rows, a common plane of sets of different dimension) is an entry
-    without a file that says why.
+    Of what these rows do not allow (cosines of zero rows, a common plane of sets of different dimension), the caption
+    says why.
 
     Args:
         image: (n, d), n ≥ 2, or None.
         text: (m, d), m ≥ 2, or None.
         pairs: Index arrays, or None where nothing pairs.
-        folder: Where the files go.
         model: For the captions, like the other arguments about the origin of the rows.
         dataset: Its name.
         pipeline: The steps that were applied.
@@ -126,14 +128,12 @@ def draw_figures(
         data_options: Options of the data set.
         seed: Of samples.
         gaussian: Rows of an isotropic Gaussian after the same pipeline, for comparison.
-        prefix: Of the file names.
-        group: Heading in the report.
         names: The figures that are drawn; none without images and texts.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
     sets = {name: as_rows(rows, name=name).numpy() for name, rows in sets.items()}
     if not sets:
-        return []
+        return {}
     counts = " and ".join(f"{len(rows)} {name}s" for name, rows in sets.items())
     data = f"{with_options(dataset, data_options)}, n = {counts}"
     origin = f"{with_options(model, model_options)}; {data}; pipeline {pipeline_words(pipeline)}; seed {seed}."
@@ -143,25 +143,22 @@ def draw_figures(
         "singular_value_decay": ("Decay of the singular values", partial(_decay, sets, gaussian)),
         "coordinate_spread": ("Spread of the coordinates", partial(_spread, sets)),
     }
-    entries = []
+    drawn = {}
     for name in names:
         title, draw = kinds[name]
         try:
             figure, caption = draw()
+            drawn[name] = Drawing(title, figure, f"{caption} {origin}", wide=name == "singular_directions")
         except InputError as error:
-            entries.append(FigureEntry(prefix + name, title, f"Not drawn: {error}.", None, None, group))
-            continue
-        drawing = {name: Drawing(title, figure, caption, wide=name == "singular_directions")}
-        entries += save_drawings(drawing, folder, origin=origin, prefix=prefix, group=group)
-    return entries
+            drawn[name] = Drawing(title, None, f"Not drawn: {error}.")
+    return drawn
 
 
-def draw_couples(rows: Sequence[Row], folder: str | Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
-    """Draw and save the heat maps of three modalities or more; nothing of fewer."""
+def draw_couples(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw the heat maps of three modalities or more; nothing of fewer."""
     if not (found := couples(rows)):
-        return []
-    drawing = Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)
-    return save_drawings({"couples": drawing}, folder, prefix=prefix, group=group)
+        return {}
+    return {"couples": Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)}
 
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:

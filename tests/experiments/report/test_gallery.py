@@ -19,7 +19,9 @@ def clouds(n=40, d=6):
 
 def draw(image, text, pairs, folder, **options):
     about = {"model": "a model", "dataset": "a set", "pipeline": ["normalize"], "seed": 11}
-    return {entry.name: entry for entry in draw_figures(image, text, pairs, folder=folder, **(about | options))}
+    saved = {key: options.pop(key) for key in ("prefix", "group") if key in options}
+    entries = save_drawings(draw_figures(image, text, pairs, **about | options), folder, **saved)
+    return {entry.name: entry for entry in entries}
 
 
 def mean_cosine(x, y, chosen):

@@ -16,7 +16,7 @@ import pytest
 
 from clip_geometry.display.explained import facts
 from clip_geometry.geometry import measures
-from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures
+from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
 from clip_geometry_experiments.report.page import SCRIPT, Section, render_report, write_report
 
 
@@ -87,7 +87,7 @@ def figures(tmp_path_factory) -> list[FigureEntry]:
     image, text = rng.standard_normal((2, 40, 6))
     about = {"model": "m", "dataset": "<script>alert(1)</script>", "pipeline": ["normalize"]}
     folder = tmp_path_factory.mktemp("figures")
-    return draw_figures(image, text, (np.arange(40), np.arange(40)), folder=folder, **about)
+    return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), **about), folder)
 
 
 PAGE = ("title", "intro", "explanations", "command", "config", "versions")
