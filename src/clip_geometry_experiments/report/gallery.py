@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -14,16 +15,15 @@ from clip_geometry.display.couples import couples, heat_maps, names_of
 from clip_geometry.display.origin import Row, pipeline_words, with_options
 from clip_geometry.display.style import WIDTH, save_figure
 from clip_geometry.display.words import Words
-from clip_geometry.files import write_atomically
 from clip_geometry.geometry import coordinate_std
 from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.cosines import MAX_COSINES, sampled_cosines
-from clip_geometry_experiments.report.figure_data import as_csv, in_words
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
 STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
+MOST_PANELS = 4  # that the words describe one by one
 ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centering leaves
 
 WORDS = Words(Path(__file__).with_name("captions.j2"))
@@ -44,7 +44,6 @@ class FigureEntry:
         png_path: The bitmap, None if it was not drawn.
         group: A heading for the figures of one run of a sweep.
         wide: Whether it takes the width of two others.
-        csv_path: The points that it shows as a table, None if it was not drawn.
         alternative: Its axes and series in words.
     """
 
@@ -55,7 +54,6 @@ class FigureEntry:
     png_path: Path | None
     group: str = ""
     wide: bool = False
-    csv_path: Path | None = None
     alternative: str = ""
 
 
@@ -74,7 +72,7 @@ class Drawing(NamedTuple):
 def save_drawings(
     drawings: Mapping[str, Drawing], folder: str | Path, *, origin: str = "", prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
-    """Save figures as PNG and SVG, and what they show as CSV.
+    """Save figures as PNG and SVG.
 
     Args:
         drawings: File name → drawing.
@@ -91,11 +89,26 @@ def save_drawings(
         wide = wide or figure.get_figwidth() > 1.5 * WIDTH  # else its letters would shrink with it
         png, svg = save_figure(figure, folder, prefix + name)
         caption = f"{caption} {origin}" if origin else caption
-        data = Path(folder) / f"{prefix}{name}.csv"
-        data.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(data, as_csv(figure).encode())
-        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, data, in_words(figure)))
+        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, in_words(figure)))
     return entries
+
+
+def in_words(figure: Figure) -> str:
+    """The axes and the series of the first panels, for readers who do not see the figure."""
+    panels = [axes for axes in figure.axes if axes.has_data() and axes.get_label() != "<colorbar>"]
+    said = []
+    for axes in panels[:MOST_PANELS]:
+        up, across = (" ".join(label.replace("$", "").split()) for label in (axes.get_ylabel(), axes.get_xlabel()))
+        facts = "; ".join(filter(None, (" against ".join(filter(None, (up, across))), ", ".join(_series(axes)))))
+        title = axes.get_title("left") or axes.get_title()
+        said += filter(None, [": ".join(filter(None, (" ".join(title.split()), facts)))])
+    more = len(panels) - MOST_PANELS
+    return ". ".join([*said, *([f"{more} more panels"] if more > 0 else [])])
+
+
+def _series(axes: Axes) -> list[str]:
+    names = dict.fromkeys(" ".join(label.split()) for label in axes.get_legend_handles_labels()[1])
+    return [*names][:8] + ([f"{len(names) - 8} more"] if len(names) > 8 else [])
 
 
 def draw_figures(

@@ -378,12 +378,12 @@ def test_write_report_makes_the_folder_and_repeats_itself(tmp_path, figures):
 
 
 def test_files_of_figures_are_linked_where_they_lie_beside_the_page(tmp_path, figures):
-    files = [path for entry in figures for path in (entry.csv_path, entry.svg_path, entry.png_path)]
+    files = [path for entry in figures for path in (entry.svg_path, entry.png_path)]
     folder = files[0].parent.parent
     page = write_report(folder / "report.html", **content(figures)).read_text(encoding="utf-8")
     for path in files:
         assert f'<a href="{path.parent.name}/{path.name}">{path.name}</a>' in page
-    assert '.csv"' not in render_report(**content(figures))
+    assert '.svg"' not in render_report(**content(figures))
 
 
 PROBE = """<script>
