@@ -1,5 +1,5 @@
 """Write the generated files that are committed: docs/performance.md from benchmarks/results/, docs/papers/ from the
-ledger and docs/reproduction/, the lists of the command line, and the type stub of the package, whose names are lazy.
+ledger and docs/reproduction/, and the lists of the command line.
 The other generated pages are rendered when the site is built (scripts/site/generated.py).
 
 python scripts/build_docs.py
@@ -9,7 +9,6 @@ import argparse
 import json
 from pathlib import Path
 
-from clip_geometry import _HOME
 from clip_geometry.cli import lists
 from clip_geometry.display.words import render
 from clip_geometry_experiments.published import read_recorded
@@ -27,17 +26,9 @@ def pages() -> dict[Path, str]:
     return {
         Path("src/clip_geometry/cli/lists.json"): lists.shipped_lists(),
         Path("src/clip_geometry_experiments/run/lists.json"): experiment_lists.shipped_lists(),
-        Path("src/clip_geometry/__init__.pyi"): stub(),
         Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs, gpu=gpu),
         **{Path("docs/papers") / name: page for name, page in papers.items()},
     }
-
-
-def stub() -> str:
-    """What type checkers and editors see of `import clip_geometry`."""
-    head = "# Made from __init__.py by `python scripts/build_docs.py`."
-    names = [f"from {home} import {name} as {name}" for home, several in _HOME.items() for name in several]
-    return "\n".join([head, "", *sorted(names)]) + "\n"
 
 
 def main() -> None:

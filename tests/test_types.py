@@ -1,13 +1,10 @@
 """What type checkers and editors see of the package."""
 
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-import clip_geometry
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """import numpy as np
@@ -36,12 +33,6 @@ SEEN = [
     "clip_geometry.measurement.result.Measurement",
     "float",
 ]
-
-
-def test_the_stub_is_that_of_the_lazy_names():
-    """After a change of the public names: python scripts/build_docs.py."""
-    stub = Path(clip_geometry.__file__).with_suffix(".pyi")
-    assert stub.read_text(encoding="utf-8") == runpy.run_path(str(ROOT / "scripts" / "build_docs.py"))["stub"]()
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """The API reference: a page per topic with every public name, whose docstrings mkdocstrings renders."""
 
-from clip_geometry import _HOME
+from collections import defaultdict
+
+from clip_geometry import _MODULE
 from clip_geometry.integrations import _HOME as INTEGRATIONS
 
 # topic → the modules whose public names it has; a module that is on no page is an error
@@ -35,7 +37,9 @@ TOPICS = {
 
 def pages() -> dict[str, str]:
     """Name of a page → its Markdown."""
-    homes = {module.removeprefix("clip_geometry."): names for module, names in _HOME.items()}
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name, module in _MODULE.items():
+        homes[module.removeprefix("clip_geometry.")].append(name)
     if missing := homes.keys() - {module for modules in TOPICS.values() for module in modules}:
         raise ValueError(f"scripts/site/api.py names no topic for {', '.join(sorted(missing))}")
     made = {}

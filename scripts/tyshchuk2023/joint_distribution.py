@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry_experiments.report.gallery import draw_figures
+from clip_geometry_experiments.report.gallery import draw_figures, save_drawings
 
 
 def main() -> None:
@@ -32,8 +32,9 @@ def main() -> None:
             x, y = (rows := fitted.transform(sets))["image"], rows["text"]
             cosines = f"matching {cg.matching_cosine(x, y):.3f}  random {cg.random_cosine(x, y):.3f}"
             print(f"{steps:40} {part:14} {cosines}  gap {cg.modality_gap(x, y):.3f}")
-        about = {"folder": given.out / steps.rpartition(",")[2], "model": "", "dataset": f"{folder}, held-out pairs"}
-        draw_figures(x, y, (np.arange(len(x)), np.arange(len(x))), pipeline=steps.split(","), **about)
+        about = {"model": "", "dataset": f"{folder}, held-out pairs", "pipeline": steps.split(",")}
+        drawn = draw_figures(x, y, (np.arange(len(x)), np.arange(len(x))), **about)
+        save_drawings(drawn, given.out / steps.rpartition(",")[2])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 import clip_geometry as cg
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
@@ -32,7 +33,8 @@ def main() -> None:
     images = Items(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
     captions = Items(planes["text"], 50, texts=text.metadata["text"])
     together = OneFrame(found.moved, found.kept, matches, found.disparity)
-    draw_semantic_map({"image": images, "text": captions}, together, folder=given.out, origin=given.model)
+    drawn = draw_semantic_map({"image": images, "text": captions}, together)
+    save_drawings(drawn, given.out, origin=given.model)
 
 
 if __name__ == "__main__":

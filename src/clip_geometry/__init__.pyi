@@ -1,4 +1,4 @@
-# Made from __init__.py by `python scripts/build_docs.py`.
+# The public names of the package; __init__.py imports them at first use.
 
 from clip_geometry.data import load_dataset as load_dataset
 from clip_geometry.data import resolve_dataset as resolve_dataset

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from clip_geometry.data.base import Dataset
-from clip_geometry.embedding import ray_engine
-from clip_geometry.embedding.engines import open_engine
-from clip_geometry.embedding.ray_engine import described, opened
+from clip_geometry.embedding import engines
+from clip_geometry.embedding.engines import described, open_engine, opened
 from clip_geometry.embedding.rows import ShardMaker
 from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.encoders.base import EncoderEntry, encoders
@@ -67,7 +66,7 @@ def test_a_map_that_a_worker_cannot_open_is_an_error_when_rows_are_asked_for(map
 def test_labels_of_a_span_travel_without_those_of_all_rows():
     along = torch.arange(100_000)
     ray = InThisProcess()
-    x = ray_engine.RayEngine(ray).stream(StreamedRows.of(np.ones((100_000, 1000), np.float16)))
+    x = engines.RayEngine(ray).stream(StreamedRows.of(np.ones((100_000, 1000), np.float16)))
 
     def add(found, block, labels):
         return found + int(labels.sum())
@@ -154,13 +153,13 @@ class Reads:
 
 def test_actors_are_as_many_as_there_are_gpus_or_processors():
     large, small, none = {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 100.0}
-    assert ray_engine.capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
+    assert engines.capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
     # what an actor needs is there on every machine with GPUs: otherwise it would wait for ever
-    assert ray_engine.capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
-    assert ray_engine.capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
-    assert ray_engine.capacity([large, none], "cpu") == (164, {"num_cpus": 1})
-    assert ray_engine.capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
-    assert ray_engine.capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
+    assert engines.capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
+    assert engines.capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
+    assert engines.capacity([large, none], "cpu") == (164, {"num_cpus": 1})
+    assert engines.capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
+    assert engines.capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
 
 
 def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monkeypatch):
@@ -168,57 +167,57 @@ def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
     monkeypatch.setenv("HF_HOME", "/of/the/driver")
     monkeypatch.setenv("SECRET", "s")
-    driver = pickle.loads(pickle.dumps(ray_engine.environment(FakeEncoder(FakeConfig()))))
+    driver = pickle.loads(pickle.dumps(engines.environment(FakeEncoder(FakeConfig()))))
     assert "SECRET" not in driver["variables"] and driver["families"] == {}
     monkeypatch.chdir("/")
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv("HF_HOME", "/of/the/worker")
-    ray_engine.replicate(driver)
+    engines.replicate(driver)
     assert Path.cwd() == tmp_path
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["HF_HOME"]) == ("yes", "/of/the/worker")
-    ray_engine.replicate(driver | {"folder": str(tmp_path / "not there")})
+    engines.replicate(driver | {"folder": str(tmp_path / "not there")})
 
 
 def test_a_worker_knows_the_encoders_that_the_user_added(monkeypatch):
     entry = EncoderEntry(FakeConfig, lambda *_: None, lambda _: "", "own:NAME", "")
     monkeypatch.setattr(encoders, "_members", {**encoders._members, "own": entry})
-    driver = ray_engine.environment(FakeEncoder(FakeConfig()))
+    driver = engines.environment(FakeEncoder(FakeConfig()))
     assert driver["families"] == {"own": entry}
-    ray_engine.replicate(driver)  # where it is known already
+    engines.replicate(driver)  # where it is known already
     monkeypatch.setattr(encoders, "_members", {})
-    ray_engine.replicate(driver)
+    engines.replicate(driver)
     assert encoders["own"] is entry
 
 
 def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
-    weights = ray_engine.weights_of(FakeEncoder(FakeConfig()))
-    ray_engine.require_equal(weights, dict(weights))
+    weights = engines.weights_of(FakeEncoder(FakeConfig()))
+    engines.require_equal(weights, dict(weights))
     sentence = r"weights of fake:linear is older here and fake on .*make all machines alike"
     with pytest.raises(InputError, match=sentence):
-        ray_engine.require_equal(dict.fromkeys(weights, "older"), weights)
+        engines.require_equal(dict.fromkeys(weights, "older"), weights)
     with monkeypatch.context() as there:
-        there.setattr(ray_engine, "library_versions", lambda: {"torch": "2.15.0+cu132"})
-        assert ray_engine.versions() == {"the version of torch": "2.15.0"}  # however it was built
-    driver = ray_engine.environment(FakeEncoder(FakeConfig()))
+        there.setattr(engines, "library_versions", lambda: {"torch": "2.15.0+cu132"})
+        assert engines.versions() == {"the version of torch": "2.15.0"}  # however it was built
+    driver = engines.environment(FakeEncoder(FakeConfig()))
     with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
-        ray_engine.replicate(driver | {"versions": {"the version of numpy": "1.0"}})
+        engines.replicate(driver | {"versions": {"the version of numpy": "1.0"}})
 
 
 def test_an_actor_decodes_on_its_own_processors_only(tmp_path):
     maker = ShardMaker(FakeConfig(), fake_dataset(), tmp_path, "cpu", 4, Throughput(compile=True), Loading(None))
-    assert ray_engine.with_readers(maker, 7).throughput == Throughput(compile=True, workers=7)
+    assert engines.with_readers(maker, 7).throughput == Throughput(compile=True, workers=7)
     asked = replace(maker, throughput=Throughput(workers=3))
-    assert ray_engine.with_readers(asked, 0) is asked
+    assert engines.with_readers(asked, 0) is asked
 
 
 def test_a_folder_that_is_not_shared_is_found_out(tmp_path):
     with pytest.raises(InputError, match=r"record-00003\.json, which is not on this machine: -o needs a folder"):
-        ray_engine.require_shared(tmp_path / "image" / "record-00003.json")
+        engines.require_shared(tmp_path / "image" / "record-00003.json")
 
 
 def test_spans_are_whole_blocks_of_some_megabytes():
     def first_of(*given):
-        found = ray_engine.spans_of(*given)
+        found = engines.spans_of(*given)
         assert found[0].start == 0 and found[-1].stop == given[0]
         assert all(a.stop == b.start for a, b in pairwise(found))
         return len(found), len(found[0])

@@ -17,7 +17,7 @@ import torch
 import clip_geometry.encoders
 from clip_geometry.cli import app
 from clip_geometry.data.base import Dataset, Side
-from clip_geometry.embedding import ray_engine
+from clip_geometry.embedding import engines
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
@@ -31,7 +31,7 @@ from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake
 from support.engine_fakes import Always, Fatal, Loading, Refuses, die_once
 
 CLASSES = 5
-ray_engine.MIN_BYTES = 1  # as many spans as there are blocks, where there are few rows
+engines.MIN_BYTES = 1  # as many spans as there are blocks, where there are few rows
 
 
 def embedded(folder, data, on_batch=None, **options):
@@ -57,7 +57,7 @@ def refused(folder):
 
 
 def dying(folder):  # and what comes after it has no retries
-    ray_engine.RETRIES = 0
+    engines.RETRIES = 0
     return embedded(folder / "dying", fake_dataset(), Always(), limit=4, engine="ray")
 
 

@@ -1,20 +1,45 @@
-"""Engines compute shards and passes over rows: in this process, or on the machines of a Ray cluster (`ray_engine`)."""
+"""Engines compute shards and passes over rows: in this process, or on the machines of a Ray cluster.
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+The engine for more than one machine uses Ray's tasks and actors, not Ray Data: a shard results in files, of which only
+a record comes back, and a span of rows in one sum. There are no rows between two steps for Ray Data to hold, split and
+pass on.
+"""
+
+import mmap
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
+from clip_geometry import files
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.rows import Record, ShardMaker
 from clip_geometry.embedding.store import Shard
 from clip_geometry.embedding.supply import supply
 from clip_geometry.embedding.throughput import throughput_line
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.progress import Advance, detail
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.encoders.base import Encoder, encoders
+from clip_geometry.geometry._core.streamed import Accumulate, StreamedRows, aggregate_blocks
+from clip_geometry.progress import Advance, PassProgress, detail, note
+from clip_geometry.reading import first_line
+from clip_geometry.registry import InputError, library, unknown
+from clip_geometry.versions import library_versions
 
 Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
+PASSED = ("CLIP_GEOMETRY_", "HF_", "TORCH_HOME")  # prefixes of the variables that say where data and models are
+RETRIES = 3  # of a shard or span whose worker died: a machine may be taken away, but what kills four workers is a bug
+PATIENCE = 60.0  # seconds without an answer until the user is notified
+MAX_SPANS = 1024  # of a pass: a worker that dies has little to do again
+MIN_BYTES = 2**25  # of a span's rows as stored: its sum takes time to come back as well
+SMALLER = "give it more memory or a smaller batch size, and run the same command again; finished shards are kept"
 
 
 class Engine:
@@ -48,11 +73,11 @@ class Engine:
         writing: list[Future[Record]] = []  # of the last shard
 
         def write(shard: Callable[[], Record]) -> Record:
-            with given.spent.working("write"):
+            with given.spent.doing("write", waited=False):
                 return shard()
 
         def finished() -> list[Record]:
-            with given.spent.waiting("write"):
+            with given.spent.doing("write", worked=False):
                 return [each.result() for each in writing]
 
         # worker processes are forked before the threads of the progress bar and of the writer begin
@@ -95,22 +120,286 @@ def open_engine(name: str, address: str | None = None) -> AbstractContextManager
     """
     if address is not None and name == "local":
         raise InputError(f"address {address!r} is that of a Ray cluster, and the engine is local; give engine ray too")
-    return engines[name](address)
+    if name not in ("local", "ray"):
+        raise unknown("engine", name, ("local", "ray"), "the documentation")
+    return _ray_engine(address) if name == "ray" else nullcontext(Engine())
+
+
+class RayEngine(Engine):
+    """Shards are computed by actors that hold the encoder, spans of a pass by tasks.
+
+    There is one actor per GPU of the cluster, or else per processor, and no more than shards. Ray restarts a dead actor
+    and gives it its shard again. The old and the new process may then both write a shard, which is renamed into place
+    and has the same bytes both times.
+    """
+
+    name = "ray"
+
+    def __init__(self, ray: Any):
+        super().__init__()
+        self.ray = ray
+        self.maker: ShardMaker | None = None
+        self.sent: list[Any] = []  # references to the environment and the maker, once for all actors
+        self.actors: list[Any] = []
+        self.span_task = ray.remote(sum_span)  # made once: Ray keeps each remote function that a process makes
+
+    def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
+        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        count, needs = capacity(machines, maker.device)
+        if self.maker is not maker:
+            self.end_actors()
+            what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
+            copy = with_readers(maker, needs["num_cpus"] - 1)
+            self.sent = [self._send(value, what) for value in (environment(maker.encoder), copy)]
+            self.maker = maker
+        worker = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(ShardWorker)
+        self.actors += [worker.remote() for _ in range(min(count, len(shards)) - len(self.actors))]
+        waiting, left = deque(shards), len(shards)
+        # an actor is given a shard once it has answered, so that one that waits for a place delays none
+        busy: dict[Any, tuple[Any, Shard | None]] = {actor.ready.remote(): (actor, None) for actor in self.actors}
+        self._note_waiting(list(busy))
+        with bar as advance:
+            while left:
+                (done,), _ = self.ray.wait(list(busy), num_returns=1)
+                actor, shard = busy.pop(done)
+                what = "a worker" if shard is None else f"the worker of {side.modality} shard {shard.number}"
+                record = self._result(done, what, SMALLER)
+                if waiting:
+                    following = waiting.popleft()
+                    busy[actor.make.remote(self.sent, side.modality, following)] = actor, following
+                if shard is not None:
+                    left -= 1
+                    require_shared(maker.folder / side.modality / shard.record)
+                    advance(shard.stop - shard.start)
+                    yield record
+        self.spent[side.modality] = {"engine": self.name, "actors": len(self.actors)}
+
+    def end_actors(self, disconnected: bool = False) -> None:
+        """Ends the actors and removes what dead ones left. disconnected: the cluster has already ended them."""
+        for actor in () if disconnected else self.actors:
+            self.ray.kill(actor)
+        if self.maker is not None:
+            files.remove_temporaries(self.maker.folder)
+        self.actors, self.maker = [], None
+
+    def stream(self, rows: StreamedRows) -> StreamedRows:
+        return rows.aggregated_by(self._aggregate)
+
+    def _aggregate(
+        self, x: StreamedRows, zero: Any, accumulate: Accumulate, merge: Any, size: int, along: Tensor | None
+    ) -> Any:
+        """`x.aggregate` with these arguments. Spans, and so the sums bit for bit, do not depend on the number of
+        workers. Two spans per processor are under way: memory holds a few sums, not those of all spans."""
+        row_bytes = x.shape[1] * x.stored.itemsize
+        sent = self._send((x, zero, accumulate, size), f"the rows of {x.name}")
+        spans = spans_of(len(x), size, row_bytes)
+        # clone: pickle would take the memory of all rows, of which a slice is a view
+        own = (None if along is None else along[span.start : span.stop].clone() for span in spans)
+        task = self.span_task.options(max_retries=RETRIES, num_cpus=1)
+        jobs = (task.remote(sent, span, part) for span, part in zip(spans, own, strict=True))
+        under_way = deque(islice(jobs, 2 * max(1, int(self.ray.cluster_resources().get("CPU", 1)))))
+        self._note_waiting([under_way[0]])
+        advance, total = PassProgress(x.name, len(x), row_bytes), None
+        for span in spans:
+            worker = f"the worker of rows {span.start} to {span.stop} of {x.name}"
+            part = self._result(under_way.popleft(), worker, "give it more memory")
+            under_way.extend(islice(jobs, 1))
+            total = part if span.start == 0 else merge(total, part)
+            advance(len(span))
+        return total
+
+    def _send(self, value: Any, what: str) -> Any:
+        """Puts a value where any worker can get it and returns its reference; memory maps are sent as file names."""
+        # Ray has one table of serializers for all that this process sends, so ours is registered for a moment only
+        self.ray.util.register_serializer(np.memmap, serializer=described, deserializer=opened)
+        try:
+            return self.ray.put(value)
+        except Exception as error:  # pickle raises TypeError, AttributeError, PicklingError, …; Ray its own
+            why = first_line(error.__cause__ or error)
+            raise InputError(f"{what} cannot be sent to other processes ({why}); leave engine ray out") from None
+        finally:
+            self.ray.util.deregister_serializer(np.memmap)
+
+    def _note_waiting(self, jobs: list[Any]) -> None:
+        """Notifies the user where no job begins, for example because others hold the cluster's processors."""
+        if not self.ray.wait(jobs, num_returns=1, timeout=PATIENCE)[0]:
+            note(
+                f"no worker has answered for {PATIENCE:.0f} s; others may use the cluster's processors: see ray status"
+            )
+
+    def _result(self, job: Any, worker: str, advice: str) -> Any:
+        """The result of a job. Its InputError and OSError are raised as they are; others keep Ray's traceback."""
+        try:
+            return self.ray.get(job)
+        except self.ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, InputError | OSError):
+                raise cause from None
+            reason = " ".join(str(cause or error).partition("traceback:")[0].split())[:150]
+            if isinstance(cause, self.ray.exceptions.RayError):  # of what came with the job
+                raise InputError(f"{worker} could not begin ({reason})") from None
+            if isinstance(error, self.ray.exceptions.RayTaskError):
+                raise
+            raise InputError(f"{worker} died {RETRIES + 1} times ({reason}): {advice}") from None
+
+
+class ShardWorker:
+    """The class of an actor. It builds its encoder with the first shard, whose errors reach the driver as they are."""
+
+    maker: Any = None
+
+    def ready(self) -> None:
+        """Returns as soon as the process runs."""
+
+    def make(self, sent: list[Any], modality: str, shard: Shard) -> Record:
+        """Computes one shard. sent: in a list, so that Ray does not resolve the references: they are fetched once, and
+        the maker after the environment is replicated."""
+        if self.maker is None:
+            import ray
+
+            driver: Any = ray.get(sent[0])
+            replicate(driver)
+            maker: Any = ray.get(sent[1])
+            require_equal(driver["weights"], weights_of(maker.encoder))
+            self.maker = maker
+        return self.maker.make(modality, shard)
+
+
+def environment(encoder: Encoder) -> dict[str, Any]:
+    """What rows depend on besides their arguments: folder, variables and the user's own encoder families are
+    replicated in a worker, versions and weights have to match."""
+    own = {name: entry for name, entry in encoders.items() if not entry.config.__module__.startswith("clip_geometry.")}
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+    must_match = {"versions": versions(), "weights": weights_of(encoder)}
+    return {"folder": str(Path.cwd()), "variables": variables, "families": own, **must_match}
+
+
+def replicate(driver: Mapping[str, Any]) -> None:
+    """Applies the driver's environment in a worker. Variables that the worker has stay as they are."""
+    with suppress(OSError):  # a machine without this folder has no relative paths
+        os.chdir(driver["folder"])
+    for name, value in driver["variables"].items():
+        os.environ.setdefault(name, value)
+    for name, entry in driver["families"].items():
+        if name not in encoders:  # its module may have been imported just now, as entries were unpickled
+            encoders.add(name, entry)
+    require_equal(driver["versions"], versions())
+
+
+def versions() -> dict[str, Any]:
+    """Without "+cu132" or "+cpu": a driver without a GPU may use workers that have one."""
+    return {f"the version of {name}": each.partition("+")[0] for name, each in library_versions().items()}
+
+
+def weights_of(encoder: Encoder) -> dict[str, Any]:
+    return {f"weights of {encoder.config.model}": encoder.describe().get("weights")}
+
+
+def require_equal(driver: Mapping[str, Any], worker: Mapping[str, Any]) -> None:
+    for what, value in driver.items():
+        if value != worker.get(what):
+            raise InputError(
+                f"{what} is {value} here and {worker.get(what)} on {socket.gethostname()}, a machine of the cluster: "
+                "rows would depend on who computes them; make all machines alike"
+            )
+
+
+def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:
+    """How many actors fit, and what one needs: a GPU with a share of the processors that every machine with GPUs has,
+    or else a processor."""
+    with_gpus = [machine for machine in machines if machine.get("GPU", 0) >= 1]
+    if device != "cpu" and with_gpus:
+        share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpus)
+        return sum(int(machine["GPU"]) for machine in with_gpus), {"num_gpus": 1, "num_cpus": share}
+    return max(1, sum(int(machine.get("CPU", 0)) for machine in machines)), {"num_cpus": 1}
+
+
+def with_readers(maker: ShardMaker, count: int) -> ShardMaker:
+    """Sets the number of processes that decode images, unless the user did: an actor does not know which processors it
+    has to itself."""
+    if maker.throughput.workers is not None:
+        return maker
+    return replace(maker, throughput=maker.throughput.model_copy(update={"workers": max(0, count)}))
+
+
+def require_shared(path: Path) -> None:
+    """Raises InputError if a record that a worker wrote is not visible on this machine."""
+    with suppress(OSError):
+        files.sync_folder(path.parent)  # a network file system may know its own view of the folder only
+    if not path.is_file():
+        raise InputError(
+            f"a worker wrote {path}, which is not on this machine: -o needs a folder that all machines share"
+        )
+
+
+def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
+    """Spans of whole blocks of `size` rows, whose sums are those of one machine."""
+    step = max(-(-rows // (MAX_SPANS * size)), -(-MIN_BYTES // (size * row_bytes))) * size
+    return [range(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def sum_span(job: tuple[Any, ...], span: range, along: Tensor | None) -> Any:
+    x, zero, accumulate, size = job
+    return aggregate_blocks(x, zero, accumulate, size, along, span)
+
+
+def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
+    """(file, dtype, mode, offset in bytes, shape), or the values of a map that is not a run of rows of a file."""
+    base = getattr(mapped, "_mmap", None)
+    # of a map that is copied on write, changes are in this process only
+    of_a_file = base is not None and mapped.filename is not None and mapped.mode != "c"
+    if not (of_a_file and mapped.flags.c_contiguous and mapped.size):
+        return np.array(mapped)
+    # a slice of a map keeps the offset of the whole map, which starts at the beginning of its page
+    begin = np.frombuffer(base, np.uint8).ctypes.data
+    page = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+    return str(mapped.filename), mapped.dtype.str, "r", page + mapped.ctypes.data - begin, mapped.shape
+
+
+def opened(description: tuple[Any, ...] | np.ndarray) -> Any:
+    """The memory map or array that `described` was given."""
+    if isinstance(description, np.ndarray):
+        return description
+    try:
+        return np.memmap(*description)
+    except (OSError, ValueError) as error:
+        return Unreadable(f"a worker cannot read {description[0]} ({error}): all machines of the cluster need it there")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for a map that cannot be opened. An error on arrival would be printed by Ray as a traceback."""
+
+    why: str
+
+    def __getitem__(self, rows: Any) -> Any:
+        raise InputError(self.why)
 
 
 @contextmanager
-def _this_process(address: str | None) -> Iterator[Engine]:
-    yield Engine()
-
-
-@contextmanager
-def _ray_cluster(address: str | None) -> Iterator[Engine]:
-    from clip_geometry.embedding.ray_engine import ray_engine
-
-    with ray_engine(address) as engine:
+def _ray_engine(address: str | None) -> Iterator[RayEngine]:
+    """Uses the cluster to which this process is connected, or the one at the address or RAY_ADDRESS; otherwise starts
+    one of this machine's processors, which ends with the block. InputError if Ray is missing or nothing answers."""
+    ray = library("ray", "ray", "engine ray")
+    begun = not ray.is_initialized()
+    if begun:
+        if address in (None, "auto"):  # as in Ray itself, but never a cluster that nobody named
+            address = os.environ.get("RAY_ADDRESS") or address or "local"
+        host, _, port = address.rpartition(":")
+        try:
+            if port.isdecimal() and "/" not in host:  # Ray itself would try for minutes before it reports none answers
+                socket.create_connection((host, int(port)), timeout=10).close()
+            local = {"include_dashboard": False} if address == "local" else {}
+            ray.init(address=address, logging_level="ERROR", **local)
+        except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
+            while error.__cause__ is not None:  # a refused token, for example, is reported as a failed connection
+                error = error.__cause__
+            why = str(error).strip().rpartition("\n")[2]  # the last line of a traceback
+            raise InputError(f"no Ray cluster answers at {address} ({why}): ray status tells") from None
+    engine = RayEngine(ray)
+    try:
         yield engine
-
-
-engines: Registry[Callable[[str | None], AbstractContextManager[Engine]]] = Registry("engine")
-engines.add("local", _this_process)
-engines.add("ray", _ray_cluster)
+    finally:
+        if begun:
+            ray.shutdown()
+        engine.end_actors(disconnected=begun)

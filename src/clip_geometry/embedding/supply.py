@@ -76,7 +76,7 @@ class Supply:
         if self.side.modality == "text":
             with self.spent.doing("decode"):
                 return Inputs(list(indices), [self.side.load(k) for k in indices], [])
-        with self.spent.waiting("decode"):
+        with self.spent.doing("decode", worked=False):
             read = None
             while self.planned and self.planned[0].start <= indices[0]:
                 planned, coming = self.planned.popleft(), next(self.coming)

@@ -52,27 +52,16 @@ class Spent:
         self.items = 0
 
     @contextmanager
-    def waiting(self, part: str) -> Iterator[None]:
+    def doing(self, part: str, *, waited: bool = True, worked: bool = True) -> Iterator[None]:
+        """Time a part of the work: what the main process waits for, what someone works on, or both, which is what the
+        main process does itself. Only one thread of this process works on each part."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.waited[part] += time.perf_counter() - start
-
-    @contextmanager
-    def working(self, part: str) -> Iterator[None]:
-        """Only one thread of this process works on each part."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.worked[part] += time.perf_counter() - start
-
-    @contextmanager
-    def doing(self, part: str) -> Iterator[None]:
-        """Work that the main process does itself."""
-        with self.waiting(part), self.working(part):
-            yield
+            seconds = time.perf_counter() - start
+            self.waited[part] += seconds * waited
+            self.worked[part] += seconds * worked
 
     def facts(self) -> dict[str, Any]:
         """Items, seconds of the side, and the seconds waited and worked of each part."""

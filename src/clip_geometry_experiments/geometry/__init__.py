@@ -1,10 +1,8 @@
 """The geometry of one model on one set of pairs: the registered measures and the standard figures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.measuring.provenance import origin_of
@@ -14,9 +12,6 @@ from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
 from clip_geometry_experiments.kit.maps import moved
 from clip_geometry_experiments.kit.stored import SplitConfig, part_of
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 PARTS = {"rest": "held-out pairs", "first": "pairs that maps were fitted on"}
 COSINES = ("matching_cosine", "random_cosine")
@@ -66,10 +61,9 @@ class Geometry(GeometryExperiment):
         fitted = Pipeline(config.pipeline).fit(rows, pair_of(fitting), origin=origin_of(fitting))
         return HeldOutSets(part, fitted, **options)
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        drawn, split = super().figures(folder, prefix=prefix, group=group), self.config.split
-        said = "" if split is None else f" Drawn are {PARTS[split.part]}, the {split}."
-        return [replace(each, caption=each.caption + said) for each in drawn]
+    def origin(self) -> str:
+        split = self.config.split
+        return "" if split is None else f"Drawn are {PARTS[split.part]}, the {split}."
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:

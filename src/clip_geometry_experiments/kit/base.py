@@ -24,7 +24,7 @@ from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
 
 if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
+    from clip_geometry_experiments.report.gallery import Drawing, FigureEntry
     from clip_geometry_experiments.report.grid import Grid
 
 
@@ -207,9 +207,20 @@ class Experiment(ABC):
     def facts(self) -> Mapping[str, Any]:
         """The facts at the head of the report: model, data, n, d, pipeline, seed, …"""
 
+    def drawings(self) -> Mapping[str, "Drawing"]:
+        """Figures of the report by the name of their files."""
+        return {}
+
+    def origin(self) -> str:
+        """Data, model and seed: the last sentence of every caption."""
+        return ""
+
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list["FigureEntry"]:
-        """Draw the figures of the report into `folder`; `prefix` is of the file names, `group` a heading."""
-        return []
+        """Save the drawings in `folder`; `prefix` is of the file names, `group` a heading."""
+        from clip_geometry_experiments.report.gallery import save_drawings
+
+        drawings = self.drawings()
+        return save_drawings(drawings, folder, origin=self.origin() if drawings else "", prefix=prefix, group=group)
 
     def tables(self) -> list["Grid"]:
         """Tables of its own, above the figures."""

@@ -21,7 +21,7 @@ from clip_geometry.display.style import (
     styled,
 )
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 # Tol 2021, muted: distinguishable with every common color vision deficiency, and the colors of no modality
 WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"
@@ -171,25 +171,14 @@ def draw_maps(
     rows: Sequence[Row],
     measures: Mapping[str, str],
     *,
-    folder: Path,
-    origin: str,
     key: str | None = None,
-    prefix: str = "",
-    group: str = "",
-) -> list[FigureEntry]:
-    """Draw and save the figures of rows of maps.
+) -> dict[str, Drawing]:
+    """Draw the figure of rows of maps; none where no row has one of the measures.
 
     Args:
         rows: Result rows; `at.row` names their map.
         measures: Name → its name in the legend; with `key` a single measure.
-        folder: Where the files go.
-        origin: Model and data, for the captions.
         key: The key of `at` whose values are the series.
-        prefix: Of the file names.
-        group: Heading in the report.
-
-    Returns:
-        The entries, none where no row has one of the measures.
     """
     series: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -197,14 +186,12 @@ def draw_maps(
             legend = str(row["at"][key]) if key else measures[row["measure"]]
             series.setdefault(legend, {})[row["at"]["row"]] = row
     if not series:
-        return []
+        return {}
     word = next(iter(measures.values())) if key else "accuracy"
     maps = _maps(series)
     title = f"{word[0].upper()}{word[1:]}"
-    drawn = {
-        "maps": Drawing(f"{title} after each map", map_dots({word: series}), WORDS("dots", word, len(maps), maps[0]))
-    }
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+    caption = WORDS("dots", word, len(maps), maps[0])
+    return {"maps": Drawing(f"{title} after each map", map_dots({word: series}), caption)}
 
 
 def map_sentences(

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -20,7 +19,7 @@ from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfi
 from clip_geometry_experiments.kit.stored import check_sources
 
 if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
+    from clip_geometry_experiments.report.gallery import Drawing
 
 
 StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
@@ -99,22 +98,12 @@ class GeometryExperiment(Experiment):
             "seed of samples and null values": shared["seed"],
         }
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> "Mapping[str, Drawing]":
         from clip_geometry_experiments.report.gallery import draw_couples
 
-        drawn = draw_couples(self.finished_rows(), folder, prefix=prefix, group=group)
-        return drawn + self.draw(self.sets, self.config.figures, folder, prefix=prefix, group=group)
+        return draw_couples(self.finished_rows()) | self.draw(self.sets, self.config.figures)
 
-    def draw(
-        self,
-        sets: MeasuredSets,
-        names: Sequence[str],
-        folder: Path,
-        *,
-        only: str | None = None,
-        prefix: str = "",
-        group: str = "",
-    ) -> "list[FigureEntry]":
+    def draw(self, sets: MeasuredSets, names: Sequence[str], *, only: str | None = None) -> "dict[str, Drawing]":
         """Draw standard figures of the sets, or of one modality of them."""
         from clip_geometry_experiments.report.gallery import draw_figures
 
@@ -122,7 +111,7 @@ class GeometryExperiment(Experiment):
             note(
                 "figures are skipped: these rows do not fit into memory; limit=5000 draws those of the first 5000 items"
             )
-            return []
+            return {}
         rows = {modality: rows for modality, rows in sets.rows.items() if only in (None, modality)}
         shared, pairs = sets.context(), None
         with suppress(InputError):  # nothing pairs
@@ -131,7 +120,6 @@ class GeometryExperiment(Experiment):
             rows.get("image"),
             rows.get("text"),
             pairs,
-            folder=folder,
             model=shared["model"] or "",
             dataset=shared["dataset"],
             model_options=shared["model_options"],
@@ -139,8 +127,6 @@ class GeometryExperiment(Experiment):
             pipeline=tuple(map(str, sets.steps)),
             seed=self.config.seed,
             gaussian=next(iter(sets.null.rows.values())),
-            prefix=prefix,
-            group=group,
             names=names,
         )
 

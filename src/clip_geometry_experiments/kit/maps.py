@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -24,9 +23,6 @@ from clip_geometry.results import Record, Row
 from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, parse_pipeline, transforms
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 Sets = Mapping[str, Embeddings]
 
@@ -227,21 +223,12 @@ class MapsExperiment(Experiment):
         model = self.config.model
         return ", ".join(filter(None, (self.config.name, model and model.model)))
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.kit.figures import draw_maps
 
-        return draw_maps(
-            self.finished_rows(),
-            self.drawn,
-            key=self.series_by,
-            folder=folder,
-            origin=self.origin_words(),
-            prefix=prefix,
-            group=group,
-        )
+        return draw_maps(self.finished_rows(), self.drawn, key=self.series_by)
 
-    def origin_words(self) -> str:
-        """The end of a caption: model, data, seed."""
+    def origin(self) -> str:
         facts = self.facts()
         roles = "; ".join(f"{role}: {facts[role]}" for role in self.config.sources if role in facts)
         return f"{facts['model'] or 'stored embeddings'}; {roles}; d = {facts['dimension']}; seed {self.config.seed}."

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +20,6 @@ from clip_geometry_experiments.kit.stored import StoredConfig
 
 if TYPE_CHECKING:
     from clip_geometry.repairs import Repair
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 ZERO_SHOT = "zero_shot.top_1"
 MEASURES = ("modality_gap", "average_cosine", "isoscore[unbiased]", "modality_silhouette", "matching_cosine",
@@ -185,10 +183,10 @@ class Maps(MapsExperiment):
 
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.maps.figures import draw
 
-        return draw(self.finished_rows(), folder=folder, origin=self.origin_words(), prefix=prefix, group=group)
+        return draw(self.finished_rows())
 
 
 def accuracy(repair: "Repair", sets: Sets) -> float:

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from clip_geometry.display.numbers import as_number, brief, percent
 from clip_geometry.display.style import COLOR, INK, MARKER, SECOND
 from clip_geometry_experiments.kit.figures import map_dots, map_sentences
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 Row = Mapping[str, Any]
 Key = tuple[str, str, str]  # measure, modality, classes
@@ -64,18 +63,15 @@ def rows_at(rows: Sequence[Row], key: Key) -> dict[str, Row]:
     }
 
 
-def draw(
-    rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
-) -> list[FigureEntry]:
-    """The figure of these rows, saved."""
+def draw(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """The figure of these rows."""
     panels = {
         title: {name: found for name, key in series.items() if (found := rows_at(rows, key))}
         for title, series in PANELS.items()
     }
     figure = map_dots({title: series for title, series in panels.items() if series}, STYLES)
     caption = CAPTION.format(first=rows[0]["at"]["row"])
-    drawn = {"maps": Drawing("What maps and repairs change and what they do not", figure, caption, wide=True)}
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+    return {"maps": Drawing("What maps and repairs change and what they do not", figure, caption, wide=True)}
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:

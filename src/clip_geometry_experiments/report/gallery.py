@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -14,16 +15,15 @@ from clip_geometry.display.couples import couples, heat_maps, names_of
 from clip_geometry.display.origin import Row, pipeline_words, with_options
 from clip_geometry.display.style import WIDTH, save_figure
 from clip_geometry.display.words import Words
-from clip_geometry.files import write_atomically
 from clip_geometry.geometry import coordinate_std
 from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.cosines import MAX_COSINES, sampled_cosines
-from clip_geometry_experiments.report.figure_data import as_csv, in_words
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
 STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
+MOST_PANELS = 4  # that the words describe one by one
 ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centering leaves
 
 WORDS = Words(Path(__file__).with_name("captions.j2"))
@@ -44,7 +44,6 @@ class FigureEntry:
         png_path: The bitmap, None if it was not drawn.
         group: A heading for the figures of one run of a sweep.
         wide: Whether it takes the width of two others.
-        csv_path: The points that it shows as a table, None if it was not drawn.
         alternative: Its axes and series in words.
     """
 
@@ -55,15 +54,17 @@ class FigureEntry:
     png_path: Path | None
     group: str = ""
     wide: bool = False
-    csv_path: Path | None = None
     alternative: str = ""
 
 
 class Drawing(NamedTuple):
-    """A figure that is not saved yet. wide: it takes the width of two others on the page."""
+    """A figure that is not saved yet; None if it could not be drawn, which its caption explains.
+
+    wide: it takes the width of two others on the page.
+    """
 
     title: str
-    figure: Figure
+    figure: Figure | None
     caption: str
     wide: bool = False
 
@@ -71,7 +72,7 @@ class Drawing(NamedTuple):
 def save_drawings(
     drawings: Mapping[str, Drawing], folder: str | Path, *, origin: str = "", prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
-    """Save figures as PNG and SVG, and what they show as CSV.
+    """Save figures as PNG and SVG.
 
     Args:
         drawings: File name → drawing.
@@ -82,14 +83,32 @@ def save_drawings(
     """
     entries = []
     for name, (title, figure, caption, wide) in drawings.items():
+        if figure is None:
+            entries.append(FigureEntry(prefix + name, title, caption, None, None, group))
+            continue
         wide = wide or figure.get_figwidth() > 1.5 * WIDTH  # else its letters would shrink with it
         png, svg = save_figure(figure, folder, prefix + name)
         caption = f"{caption} {origin}" if origin else caption
-        data = Path(folder) / f"{prefix}{name}.csv"
-        data.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(data, as_csv(figure).encode())
-        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, data, in_words(figure)))
+        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, in_words(figure)))
     return entries
+
+
+def in_words(figure: Figure) -> str:
+    """The axes and the series of the first panels, for readers who do not see the figure."""
+    panels = [axes for axes in figure.axes if axes.has_data() and axes.get_label() != "<colorbar>"]
+    said = []
+    for axes in panels[:MOST_PANELS]:
+        up, across = (" ".join(label.replace("$", "").split()) for label in (axes.get_ylabel(), axes.get_xlabel()))
+        facts = "; ".join(filter(None, (" against ".join(filter(None, (up, across))), ", ".join(_series(axes)))))
+        title = axes.get_title("left") or axes.get_title()
+        said += filter(None, [": ".join(filter(None, (" ".join(title.split()), facts)))])
+    more = len(panels) - MOST_PANELS
+    return ". ".join([*said, *([f"{more} more panels"] if more > 0 else [])])
+
+
+def _series(axes: Axes) -> list[str]:
+    names = dict.fromkeys(" ".join(label.split()) for label in axes.get_legend_handles_labels()[1])
+    return [*names][:8] + ([f"{len(names) - 8} more"] if len(names) > 8 else [])
 
 
 def draw_figures(
@@ -97,7 +116,6 @@ def draw_figures(
     text: Rows | None,
     pairs: Pairs | None,
     *,
-    folder: str | Path,
     model: str,
     dataset: str,
     pipeline: Sequence[str],
@@ -105,20 +123,17 @@ def draw_figures(
     data_options: Mapping[str, Any] | None = None,
     seed: int = 0,
     gaussian: Rows | None = None,
-    prefix: str = "",
-    group: str = "",
     names: Sequence[str] = STANDARD,
-) -> list[FigureEntry]:
-    """Draw and save the standard figures of rows after the pipeline.
+) -> dict[str, Drawing]:
+    """Draw the standard figures of rows after the pipeline.
 
-    What these rows do not allow (cosines of zero rows, a common plane of sets of different dimension) is an entry
-    without a file that says why.
+    Of what these rows do not allow (cosines of zero rows, a common plane of sets of different dimension), the caption
+    says why.
 
     Args:
         image: (n, d), n ≥ 2, or None.
         text: (m, d), m ≥ 2, or None.
         pairs: Index arrays, or None where nothing pairs.
-        folder: Where the files go.
         model: For the captions, like the other arguments about the origin of the rows.
         dataset: Its name.
         pipeline: The steps that were applied.
@@ -126,14 +141,12 @@ def draw_figures(
         data_options: Options of the data set.
         seed: Of samples.
         gaussian: Rows of an isotropic Gaussian after the same pipeline, for comparison.
-        prefix: Of the file names.
-        group: Heading in the report.
         names: The figures that are drawn; none without images and texts.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
     sets = {name: as_rows(rows, name=name).numpy() for name, rows in sets.items()}
     if not sets:
-        return []
+        return {}
     counts = " and ".join(f"{len(rows)} {name}s" for name, rows in sets.items())
     data = f"{with_options(dataset, data_options)}, n = {counts}"
     origin = f"{with_options(model, model_options)}; {data}; pipeline {pipeline_words(pipeline)}; seed {seed}."
@@ -143,25 +156,22 @@ def draw_figures(
         "singular_value_decay": ("Decay of the singular values", partial(_decay, sets, gaussian)),
         "coordinate_spread": ("Spread of the coordinates", partial(_spread, sets)),
     }
-    entries = []
+    drawn = {}
     for name in names:
         title, draw = kinds[name]
         try:
             figure, caption = draw()
+            drawn[name] = Drawing(title, figure, f"{caption} {origin}", wide=name == "singular_directions")
         except InputError as error:
-            entries.append(FigureEntry(prefix + name, title, f"Not drawn: {error}.", None, None, group))
-            continue
-        drawing = {name: Drawing(title, figure, caption, wide=name == "singular_directions")}
-        entries += save_drawings(drawing, folder, origin=origin, prefix=prefix, group=group)
-    return entries
+            drawn[name] = Drawing(title, None, f"Not drawn: {error}.")
+    return drawn
 
 
-def draw_couples(rows: Sequence[Row], folder: str | Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
-    """Draw and save the heat maps of three modalities or more; nothing of fewer."""
+def draw_couples(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw the heat maps of three modalities or more; nothing of fewer."""
     if not (found := couples(rows)):
-        return []
-    drawing = Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)
-    return save_drawings({"couples": drawing}, folder, prefix=prefix, group=group)
+        return {}
+    return {"couples": Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)}
 
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:

@@ -18,7 +18,6 @@ from clip_geometry.display.origin import Row, Run, parts, runs
 from clip_geometry.display.table import TRACK, Explanation, anchor, build_table, explain, group_order
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
-from clip_geometry_experiments.report.figure_data import Table
 from clip_geometry_experiments.report.findings import across, findings
 from clip_geometry_experiments.report.gallery import FigureEntry
 from clip_geometry_experiments.report.grid import Grid
@@ -96,7 +95,6 @@ def render_report(
         facts=explained.facts,
         anchor=anchor,
         references=_references,
-        data=lambda file: Table.read(file.read_text(encoding="utf-8")),
         beside=beside,
         data_uri=lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}",
     )

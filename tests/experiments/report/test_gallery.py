@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from clip_geometry.display.style import new_axes
 from clip_geometry_experiments.report import cosines
-from clip_geometry_experiments.report.gallery import Drawing, draw_figures, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing, draw_figures, in_words, save_drawings
 
 NAMES = ["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
 
@@ -19,7 +20,9 @@ def clouds(n=40, d=6):
 
 def draw(image, text, pairs, folder, **options):
     about = {"model": "a model", "dataset": "a set", "pipeline": ["normalize"], "seed": 11}
-    return {entry.name: entry for entry in draw_figures(image, text, pairs, folder=folder, **(about | options))}
+    saved = {key: options.pop(key) for key in ("prefix", "group") if key in options}
+    entries = save_drawings(draw_figures(image, text, pairs, **about | options), folder, **saved)
+    return {entry.name: entry for entry in entries}
 
 
 def mean_cosine(x, y, chosen):
@@ -190,4 +193,21 @@ def test_a_saved_figure_has_its_caption_and_origin(tmp_path):
     drawings = {"one": Drawing("Title", Figure(), "What it shows.", wide=True)}
     (entry,) = save_drawings(drawings, tmp_path, origin="Seed 3.", prefix="01-", group="a run")
     assert (entry.name, entry.caption, entry.group, entry.wide) == ("01-one", "What it shows. Seed 3.", "a run", True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["01-one.csv", "01-one.png", "01-one.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["01-one.png", "01-one.svg"]
+
+
+def test_a_figure_is_described_by_its_axes_and_series():
+    figure, axes = new_axes()
+    axes.plot([1, 2], [0.5, 0.25], label="a")
+    axes.plot([1, 2], [1, np.nan], label="b\nc")
+    axes.set(xlabel="step", ylabel="$C_0$")
+    assert in_words(figure) == "C_0 against step; a, b c"
+    assert in_words(Figure()) == ""
+
+
+def test_many_panels_are_counted():
+    figure = Figure()
+    for k, axes in enumerate(figure.subplots(2, 3).flat):
+        axes.plot([1], [k], "o", label="dots")
+        axes.set_title(f"number {k}")
+    assert in_words(figure).endswith("number 3: dots. 2 more panels")

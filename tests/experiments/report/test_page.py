@@ -16,7 +16,7 @@ import pytest
 
 from clip_geometry.display.explained import facts
 from clip_geometry.geometry import measures
-from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures
+from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
 from clip_geometry_experiments.report.page import SCRIPT, Section, render_report, write_report
 
 
@@ -87,7 +87,7 @@ def figures(tmp_path_factory) -> list[FigureEntry]:
     image, text = rng.standard_normal((2, 40, 6))
     about = {"model": "m", "dataset": "<script>alert(1)</script>", "pipeline": ["normalize"]}
     folder = tmp_path_factory.mktemp("figures")
-    return draw_figures(image, text, (np.arange(40), np.arange(40)), folder=folder, **about)
+    return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), **about), folder)
 
 
 PAGE = ("title", "intro", "explanations", "command", "config", "versions")
@@ -378,12 +378,12 @@ def test_write_report_makes_the_folder_and_repeats_itself(tmp_path, figures):
 
 
 def test_files_of_figures_are_linked_where_they_lie_beside_the_page(tmp_path, figures):
-    files = [path for entry in figures for path in (entry.csv_path, entry.svg_path, entry.png_path)]
+    files = [path for entry in figures for path in (entry.svg_path, entry.png_path)]
     folder = files[0].parent.parent
     page = write_report(folder / "report.html", **content(figures)).read_text(encoding="utf-8")
     for path in files:
         assert f'<a href="{path.parent.name}/{path.name}">{path.name}</a>' in page
-    assert '.csv"' not in render_report(**content(figures))
+    assert '.svg"' not in render_report(**content(figures))
 
 
 PROBE = """<script>

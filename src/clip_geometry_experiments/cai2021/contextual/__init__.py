@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ from clip_geometry_experiments.cai2021.contextual.rows import (
 )
 from clip_geometry_experiments.cai2021.contextual.sources import WordEmbeddings, sampled
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class Contextual(Experiment):
@@ -145,19 +142,18 @@ class Contextual(Experiment):
 
         return sentences([(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned])
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.cai2021.contextual.figures import draw_contextual
 
         return draw_contextual(
             self.finished_rows(),
             {layer: partial(self.words.rows, layer) for layer in self.config.places},
             least_silhouette=self.config.least_silhouette,
-            folder=folder,
-            origin=f"{'; '.join(self._names)}; raw rows; seed {self.config.seed}.",
             seed=self.config.seed,
-            prefix=prefix,
-            group=group,
         )
+
+    def origin(self) -> str:
+        return f"{'; '.join(self._names)}; raw rows; seed {self.config.seed}."
 
     def label(self) -> str:
         return ", ".join(self._names)

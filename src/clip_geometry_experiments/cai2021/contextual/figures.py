@@ -18,7 +18,7 @@ from clip_geometry.registry import InputError
 from clip_geometry_experiments.cai2021.contextual.planes import Layers, frequency_figure, kinds_figure, read_planes
 from clip_geometry_experiments.cai2021.contextual.rows import STANDARD_K
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 COSINES = {
     "inter": "inter_type_cosine",
@@ -48,33 +48,21 @@ Curve = Mapping[int, Point]  # by layer
 
 
 def draw_contextual(
-    rows: Sequence[Row],
-    layers: Layers,
-    *,
-    least_silhouette: float,
-    folder: str | Path,
-    origin: str,
-    seed: int = 0,
-    prefix: str = "",
-    group: str = "",
-) -> list[FigureEntry]:
-    """Draw what the rows allow, and the words of each layer, and save the figures as PNG and SVG.
+    rows: Sequence[Row], layers: Layers, *, least_silhouette: float, seed: int = 0
+) -> dict[str, Drawing]:
+    """Draw what the rows allow, and the words of each layer.
 
     Args:
         rows: Result rows of all layers.
         layers: Layer → what reads its embeddings.
         least_silhouette: The silhouette below which a layer counts as one cluster.
-        folder: Where the files go.
-        origin: Model, data and seed; ends every caption.
         seed: Of the words that are drawn.
-        prefix: Of the file names.
-        group: Heading of the figures in the report of a sweep.
     """
-    drawn, missing = _curves(rows, least_silhouette), []
+    drawn = _curves(rows, least_silhouette)
     try:
         found = read_planes(layers, seed)
     except InputError as error:
-        missing = [FigureEntry(f"{prefix}contextual_words", "Words", f"Not drawn: {error}.", None, None, group)]
+        drawn["contextual_words"] = Drawing("Words", None, f"Not drawn: {error}.")
     else:
         planes = found.planes
         for dimensions, name, number in ((2, "plane", "two"), (3, "space", "three")):
@@ -87,7 +75,7 @@ def draw_contextual(
             if found.kinds is not None:
                 figure = kinds_figure(planes, found.kinds, dimensions=dimensions)
                 drawn[f"contextual_{name}_kinds"] = Drawing(f"Words on {components}, by kind", figure, caption)
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group) + missing
+    return drawn
 
 
 def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:

@@ -166,11 +166,15 @@ class Classify(Experiment):
         scale = "" if config.init_scale == 1 else f", first weights × {config.init_scale:g}"
         return f"{kind} {'with' if config.bias else 'without'} bias{scale}"
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.display.origin import pipeline_words
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.mickus2024.classify.figures import draw_classify
 
         remove_finished(self.workspace.folder)
+        return draw_classify(curves_of(self.finished_rows()), self._recorded)
+
+    def origin(self) -> str:
+        from clip_geometry.display.origin import pipeline_words
+
         config, sizes = self.config, self._sizes
         facts = (
             f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
@@ -178,8 +182,7 @@ class Classify(Experiment):
             f"{self._classifier}, Adam with lr {config.lr:g}",
             f"seeds {', '.join(map(str, config.seeds))}.",
         )
-        curves = curves_of(self.finished_rows())
-        return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(facts), prefix=prefix, group=group)
+        return "; ".join(facts)
 
     @classmethod
     def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
@@ -202,12 +205,14 @@ class Classify(Experiment):
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
         """The figures of several runs (for example of several tasks) in one."""
         from clip_geometry_experiments.mickus2024.classify.figures import draw_tasks, first_relation
+        from clip_geometry_experiments.report.gallery import save_drawings
 
         tasks = {}
         for label, each in zip(cls._labels(planned), planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
                 tasks[label] = (each._recorded, relation)
-        return draw_tasks(tasks, folder=folder, origin=f"Adam with lr {planned[0].config.lr:g}.") if tasks else []
+        drawn, origin = draw_tasks(tasks) if tasks else {}, f"Adam with lr {planned[0].config.lr:g}."
+        return save_drawings(drawn, folder, origin=origin, group="all runs together")
 
     def label(self, named: Collection[str] = ()) -> str:
         """named: options that are included at their defaults too."""

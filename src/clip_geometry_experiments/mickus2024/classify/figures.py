@@ -26,7 +26,7 @@ from clip_geometry_experiments.kit.figures import (
     panels_figure,
 )
 from clip_geometry_experiments.mickus2024.classify.rows import of_seeds
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 INPUT = ("trained", "input")  # where the paper measures
 KINDS = {"silhouette": "silhouette", "isoscore": "IsoScore"}
@@ -55,18 +55,12 @@ class Relation(NamedTuple):
 Tasks = Mapping[str, tuple[Updates, Relation]]  # name → updates of the recorded states, and the states
 
 
-def draw_classify(
-    curves: Curves, updates: Updates, *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
-) -> list[FigureEntry]:
-    """Draw the figures that the recorded numbers allow and save them as PNG and SVG.
+def draw_classify(curves: Curves, updates: Updates) -> dict[str, Drawing]:
+    """Draw the figures that the recorded numbers allow.
 
     Args:
         curves: `states.Place` → (seeds, states) values.
         updates: Of the recorded states.
-        folder: Where the files go.
-        origin: Task, model, training and seeds; ends every caption.
-        prefix: Of the file names.
-        group: Heading of the figures in the report of a sweep.
     """
     drawn: dict[str, Drawing] = {}
     trained = {place: values for place, values in curves.items() if place[1] == "trained"}
@@ -98,18 +92,17 @@ def draw_classify(
             any(place[1] == "held out" for place in curves),
         )
         drawn["classify_learning"] = Drawing("Loss and accuracy", learning_figure(curves, updates), caption)
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+    return drawn
 
 
-def draw_tasks(tasks: Tasks, *, folder: str | Path, origin: str) -> list[FigureEntry]:
-    """Draw figures 2 to 4 of the paper for several tasks at once. origin: what the tasks have in common."""
+def draw_tasks(tasks: Tasks) -> dict[str, Drawing]:
+    """Draw figures 2 to 4 of the paper for several tasks at once."""
     seeds = max(len(relation.silhouette) for _, relation in tasks.values())
     relations = relation_figure({name: relation for name, (_, relation) in tasks.items()})
-    drawn = {
+    return {
         "tasks_curves": Drawing("Clusters and isotropy of all runs", tasks_curves(tasks), words("tasks_curves", seeds)),
         "tasks_relation": Drawing("Silhouette against IsoScore of all runs", relations, words("tasks_relation", seeds)),
     }
-    return save_drawings(drawn, folder, origin=origin, group="all runs together")
 
 
 def first_relation(curves: Curves, examples: str = "trained") -> Relation | None:

@@ -165,14 +165,13 @@ class Finetune(Experiment):
 
         return with_options(self.config.model.model, self.config.model.options())
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune
 
         remove_finished(self.workspace.folder)
-        return draw_finetune(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
+        return draw_finetune(self.finished_rows())
 
-    @property
-    def _origin(self) -> str:
+    def origin(self) -> str:
         config, (train_on, validation) = self.config, self.examples
         return (
             f"{train_on.name}, {len(train_on)} training examples, {len(validation)} of {validation.split}; "
@@ -188,11 +187,12 @@ class Finetune(Experiment):
     @classmethod
     def together(cls, planned: "Sequence[Finetune]", folder: Path) -> "list[FigureEntry]":
         """Figure 6: methods over all tasks; figure 5 of all tasks."""
+        from clip_geometry_experiments.report.gallery import save_drawings
         from clip_geometry_experiments.rudman2024.finetune.figures import draw_tasks
 
-        runs = {each.label(): each.finished_rows() for each in planned}
+        drawn = draw_tasks({each.label(): each.finished_rows() for each in planned})
         seeds = max(len(each.config.seeds) for each in planned)
-        return draw_tasks(runs, folder=folder, origin=f"Up to {seeds} seeds.")
+        return save_drawings(drawn, folder, origin=f"Up to {seeds} seeds.", group="all runs together")
 
     def label(self) -> str:
         return f"{self.examples[0].name}, {self._model}"

@@ -15,7 +15,7 @@ from clip_geometry.display.style import NEUTRAL, WIDTH, new_axes, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.base import distinct_labels
 from clip_geometry_experiments.kit.figures import LINES, deviation
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
 
 SEED, ALL = "training.seed", "all"
@@ -35,18 +35,8 @@ Values = Mapping[Method, NDArray[np.float64]]  # of the seeds of each method
 words = Words(Path(__file__).with_name("words.j2"))
 
 
-def draw_finetune(
-    rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
-) -> list[FigureEntry]:
-    """Draw the figures of one task that the rows allow and save them as PNG and SVG.
-
-    Args:
-        rows: Result rows of all trainings.
-        folder: Where the files go.
-        origin: Task, model, training and seeds; ends every caption.
-        prefix: Of the file names.
-        group: Heading of the figures in the report of a sweep.
-    """
+def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw the figures of one task that the rows of all trainings allow."""
     isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
     dimension, cosine = over_seeds(rows, "two_nn", SENTENCES), over_seeds(rows, "average_cosine", TOKENS)
     clusters = over_seeds(rows, "silhouette", SENTENCES)
@@ -79,10 +69,10 @@ def draw_finetune(
         caption = words("cosines", {label(each): values.mean() for each, values in cosine.items()})
         figure = cosine_figure(histograms, tokens or shown, cosine)
         drawn["finetune_cosines"] = Drawing("Random cosines", figure, caption)
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+    return drawn
 
 
-def draw_tasks(runs: Mapping[str, Sequence[Row]], *, folder: str | Path, origin: str) -> list[FigureEntry]:
+def draw_tasks(runs: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
     """Draw figures 5 and 6 of several tasks. runs: `task, model` → its rows."""
     tasks = {}
     for name, rows in zip(distinct_labels(list(runs)), runs.values(), strict=True):
@@ -90,19 +80,18 @@ def draw_tasks(runs: Mapping[str, Sequence[Row]], *, folder: str | Path, origin:
         if isoscore and performance:
             tasks[name] = (isoscore, performance, metric(rows))
     if not tasks:
-        return []
+        return {}
     performances = {name: performance for name, (_, performance, _) in tasks.items()}
     every = [each for each in next(iter(performances.values())) if all(each in of for of in performances.values())]
     means = {label(each): np.mean([of[each].mean() for of in performances.values()]) for each in every}
     top = any(each.name == TOP for isoscore, _, _ in tasks.values() for each in isoscore)
     caption = words("tasks_methods", means, len(tasks))
-    drawn = {
+    return {
         "tasks_methods": Drawing("Methods over all tasks", methods_figure(performances), caption),
         "tasks_relation": Drawing(
             "Isotropy and performance of all tasks", relation_figure(tasks), words("tasks_relation", top)
         ),
     }
-    return save_drawings(drawn, folder, origin=origin, group="all runs together")
 
 
 # --- from rows

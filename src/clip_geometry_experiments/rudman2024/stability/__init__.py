@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -20,9 +20,6 @@ from clip_geometry_experiments.rudman2024.stability.estimates import (
     ratio_bias_row,
     together,
 )
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 CHUNK = 2**22  # entries of the samples that are in memory at once: 32 MB
 PLAIN, UNBIASED, STAR = "isoscore", "isoscore[unbiased]", "isoscore_star"
@@ -159,22 +156,16 @@ class Stability(Experiment):
         config = planned[0].config
         return tell(planned[0].finished_rows(), config.table_sizes[0], config.table_zetas) if len(planned) == 1 else []
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.rudman2024.stability.figures import draw_stability
 
+        return draw_stability(self.finished_rows(), n=self.config.table_sizes[0], zetas=self.config.table_zetas)
+
+    def origin(self) -> str:
         config = self.config
-        origin = (
+        return (
             f"{config.draws} draws of each size, d = {config.d}; C_0 of {config.reference_rows} other rows of the same "
             f"cloud, drawn again for each sample; no model, no pipeline, seed {config.seed}."
-        )
-        return draw_stability(
-            self.finished_rows(),
-            n=config.table_sizes[0],
-            zetas=config.table_zetas,
-            origin=origin,
-            folder=folder,
-            prefix=prefix,
-            group=group,
         )
 
 

@@ -15,7 +15,7 @@ from clip_geometry.display.origin import Row
 from clip_geometry.display.style import INK, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 STYLES = [  # of the estimates
     {"color": color, "marker": marker, "linestyle": line, "markersize": 3}
@@ -58,29 +58,18 @@ def labels_of(zetas: Sequence[float]) -> list[str]:
     return ["plain", "unbiased", *(label_of("isoscore_star", zeta) for zeta in zetas)]
 
 
-def draw_stability(
-    rows: Sequence[Row],
-    *,
-    n: int,
-    zetas: Sequence[float],
-    origin: str,
-    folder: str | Path,
-    prefix: str = "",
-    group: str = "",
-) -> list[FigureEntry]:
-    """Draw both figures and save them as PNG and SVG. n: the size that the caption gives the errors of; zetas: of
-    IsoScore* in the second figure."""
+def draw_stability(rows: Sequence[Row], *, n: int, zetas: Sequence[float]) -> dict[str, Drawing]:
+    """Draw both figures. n: the size that the caption gives the errors of; zetas: of IsoScore* in the second figure."""
     numbers = numbers_of(rows)
     if numbers.empty:
-        return []
+        return {}
     advice = words("errors", n, **which_when(numbers, n, zetas))
-    drawn = {
+    return {
         "stability_shrinkage": Drawing(
             "IsoScore* against its shrinkage", shrinkage_figure(numbers), words("shrinkage")
         ),
         "stability_errors": Drawing("Which estimate of isotropy to use", errors_figure(numbers, zetas), advice),
     }
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 
 def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import with_options
@@ -37,9 +37,6 @@ from clip_geometry_experiments.studies.distillation.training import (
     make_folder,
     save_student,
 )
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class Distillation(Experiment):
@@ -190,11 +187,11 @@ class Distillation(Experiment):
             "model": f"mclip:{self.model_folder}",
         }
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.studies.distillation.figures import draw_distillation
 
         remove_finished(self.workspace.folder)
-        return draw_distillation(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
+        return draw_distillation(self.finished_rows())
 
     @classmethod
     def sentences(cls, planned: "Sequence[Distillation]") -> list[str]:
@@ -203,8 +200,7 @@ class Distillation(Experiment):
 
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
-    @property
-    def _origin(self) -> str:
+    def origin(self) -> str:
         config = self.config
         tested = "" if config.tested is None else f"; the saved student and its teacher on {data_words(config.tested)}"
         teacher = f"Teacher: {config.teacher.model}; pipeline: none; seed {config.seed}."

@@ -11,7 +11,7 @@ from clip_geometry.display.style import COLORS, NEUTRAL, WIDTH
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import LINES, Curve, Panel, panels_figure
 from clip_geometry_experiments.kit.trajectories import states_of
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 ZERO_SHOT = "zero_shot.top_1"
 PANELS = {  # (measure, classes) → label
@@ -25,21 +25,18 @@ Row = Mapping[str, Any]
 words = Words(Path(__file__).with_name("words.j2"))
 
 
-def draw_distillation(
-    rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
-) -> list[FigureEntry]:
-    """Draw the figure of the recorded states, and save it as PNG and SVG. origin: data, teacher and seed."""
+def draw_distillation(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw the figure of the recorded states."""
     curves = [row for row in rows if "trajectory" in row and "language" in row["at"]]
     if not curves:
-        return []
+        return {}
     teacher = _teacher(rows)
     kinds = [
         (_hyphen(kind), [(row["at"]["language"], row["value"]) for row in _student(rows, kind)], own)
         for kind, own in teacher.items()
     ]
     caption = words("caption", kinds, sorted({row["n"] for row in curves}), len(curves[0]["steps"]))
-    drawn = {"distillation": Drawing("What the student has learned", distillation_figure(curves, teacher), caption)}
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+    return {"distillation": Drawing("What the student has learned", distillation_figure(curves, teacher), caption)}
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:

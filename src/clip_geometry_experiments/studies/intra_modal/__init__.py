@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -14,9 +14,6 @@ from clip_geometry.encoders.open_clip.inversion import Inversion
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 PREFIX = "intra_modal."
 INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}
@@ -128,12 +125,14 @@ class IntraModal(Experiment):
 
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal
 
+        return draw_intra_modal(self.finished_rows())
+
+    def origin(self) -> str:
         facts = self.facts()
-        origin = f"{facts['data']} by {facts['model']}; seed {facts['seed']}."
-        return draw_intra_modal(self.finished_rows(), folder=folder, origin=origin, prefix=prefix, group=group)
+        return f"{facts['data']} by {facts['model']}; seed {facts['seed']}."
 
 
 def _record(number: str, values: np.ndarray, modality: str, **others: Any) -> Row:

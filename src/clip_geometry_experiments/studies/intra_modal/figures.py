@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from clip_geometry.display.style import INK, NEUTRAL, SECOND, error_dots, legend_above, name_lines, new_axes, styled
 from clip_geometry.display.words import Words
 from clip_geometry.modalities import plural
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 # number → name, color, marker, place beside the line
 NUMBERS = {"native": ("native features", INK, "o", -0.12), "inverted": ("inverted features", SECOND, "D", 0.12)}
@@ -19,12 +19,9 @@ WORDS = Words(Path(__file__).with_name("words.j2"))
 Row = Mapping[str, Any]
 
 
-def draw_intra_modal(
-    rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
-) -> list[FigureEntry]:
-    """The figure of these rows, saved as PNG and SVG."""
-    drawn = {"intra_modal": Drawing("Intra-modal retrieval", intra_modal_figure(rows), WORDS("caption"))}
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+def draw_intra_modal(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """The figure of these rows."""
+    return {"intra_modal": Drawing("Intra-modal retrieval", intra_modal_figure(rows), WORDS("caption"))}
 
 
 @styled

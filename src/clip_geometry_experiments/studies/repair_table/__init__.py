@@ -14,7 +14,6 @@ from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, expe
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
 
 if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
     from clip_geometry_experiments.report.grid import Grid
     from clip_geometry_experiments.studies.repair_table.measuring import Halves
     from clip_geometry_experiments.studies.repair_table.table import RepairTable
@@ -150,10 +149,10 @@ class RepairTableExperiment(Experiment):
 
         return tell(planned[0].table) if len(planned) == 1 else []
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.studies.repair_table.figures import draw_table
 
-        return draw_table(self.table, folder=folder, prefix=prefix, group=group)
+        return draw_table(self.table)
 
 
 experiments.add("repair_table", RepairTableExperiment)

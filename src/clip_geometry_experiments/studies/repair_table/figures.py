@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from clip_geometry.display.numbers import ROUNDING, number
 from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.report.grid import Grid
 from clip_geometry_experiments.studies.repair_table.measuring import GROUPS
 from clip_geometry_experiments.studies.repair_table.ranks import Ranking
@@ -116,10 +116,9 @@ def _lines(axes: Axes, several: Sequence[tuple[Sequence[float], Sequence[float]]
         axes.plot(x, y, **style)
 
 
-def draw_table(table: RepairTable, *, folder: str | Path, prefix: str = "", group: str = "") -> list[FigureEntry]:
-    """Save the figure."""
-    drawn = {"repairs": Drawing("What repairs make better and worse", draw(table), WORDS("caption", table), wide=True)}
-    return save_drawings(drawn, folder, prefix=prefix, group=group)
+def draw_table(table: RepairTable) -> dict[str, Drawing]:
+    """The figure with its caption."""
+    return {"repairs": Drawing("What repairs make better and worse", draw(table), WORDS("caption", table), wide=True)}
 
 
 def grids(table: RepairTable) -> list[Grid]:

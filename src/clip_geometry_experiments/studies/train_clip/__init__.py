@@ -55,7 +55,7 @@ from clip_geometry_experiments.studies.train_clip.training import (
 )
 
 if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
+    from clip_geometry_experiments.report.gallery import Drawing, FigureEntry
 
 CELL = ("cell", "cell_row", "cell_rows")  # keys of the cell that a recorded row is of
 
@@ -285,8 +285,11 @@ class TrainClip(Experiment):
         remove_finished(self.workspace.folder)
         if group:
             return []
-        drawn = _draw({self.label(): self.finished_rows()}, folder, origin=self._origin, prefix=prefix)
-        return drawn if self.config.recorded is None else drawn[:1]  # the main one
+        return super().figures(folder, prefix=prefix)
+
+    def drawings(self) -> "dict[str, Drawing]":
+        drawn = _drawings({self.label(): self.finished_rows()})
+        return drawn if self.config.recorded is None else dict([*drawn.items()][:1])  # the main one
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
@@ -297,10 +300,11 @@ class TrainClip(Experiment):
         if len(set(labels)) < len(labels):
             labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
         rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
-        return _draw(rows, folder, origin=planned[0]._origin, prefix="arms_")
+        from clip_geometry_experiments.report.gallery import save_drawings
 
-    @property
-    def _origin(self) -> str:
+        return save_drawings(_drawings(rows), folder, origin=planned[0].origin(), prefix="arms_")
+
+    def origin(self) -> str:
         config, names = self.config, load_dataset(self.config.measured).class_names or ()
         chance = f"zero-shot among {len(names)} classes, chance {1 / len(names):.4f}; " if names else ""
         if config.class_captions:
@@ -317,11 +321,11 @@ class TrainClip(Experiment):
         return []
 
 
-def _draw(rows: Mapping[str, Sequence[Row]], folder: Path, **words: str) -> "list[FigureEntry]":
+def _drawings(rows: Mapping[str, Sequence[Row]]) -> "dict[str, Drawing]":
     """Figures of the records of one or several objectives, by label."""
     from clip_geometry_experiments.studies.train_clip.figures import draw_train_clip
 
-    return draw_train_clip({label: curves_of(each) for label, each in rows.items()}, folder=folder, **words)
+    return draw_train_clip({label: curves_of(each) for label, each in rows.items()})
 
 
 experiments.add("train_clip", TrainClip)

@@ -15,7 +15,7 @@ from clip_geometry.display.style import COLOR, INK, LINE, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import LINES, Curve, Panel, panels_figure
 from clip_geometry_experiments.kit.trajectories import curves_of
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 Key = tuple[str, str, str]  # measure, modality, classes
 Curves = Mapping[Any, NDArray[np.float64]]  # Key → (states,)
@@ -104,17 +104,10 @@ CAPTION: dict[str, tuple[Key, int]] = {  # name → curve and decimals
 # --- figures
 
 
-def draw_train_clip(
-    arms: Arms, *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
-) -> list[FigureEntry]:
-    """Draw the figures of the recorded states, six arms per figure at most, and save them as PNG and SVG.
+def draw_train_clip(arms: Arms) -> dict[str, Drawing]:
+    """Draw the figures of the recorded states, six arms per figure at most.
 
-    Args:
-        arms: Label of a training → its curves and their steps, as `curves_of` returns them.
-        folder: Where the files go.
-        origin: Data, model and seed; ends every caption.
-        prefix: Of the file names.
-        group: Heading of the figures in the report of a sweep.
+    arms: label of a training → its curves and their steps, as `curves_of` returns them.
     """
     arms = {arm: curves for arm, curves in arms.items() if curves[0]}
     drawn: dict[str, Drawing] = {}
@@ -131,7 +124,7 @@ def draw_train_clip(
             drawn[f"train_clip_more{further}"] = Drawing(
                 "Geometry over training, further measures", figure, words("axis"), wide=True
             )
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+    return drawn
 
 
 def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -29,9 +29,6 @@ from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
     side_of,
     with_note,
 )
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 MILLION = 1e6
 DATA = {"image": "images", "text": "captions"}  # modality → its key in the config
@@ -192,14 +189,14 @@ class Initialization(Experiment):
             "time of all forward passes": f"{sum({row['cell']: row['seconds'] for row in rows}.values()):.0f} s",
         }
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization
 
         def embeddings(row: Mapping[str, Any]) -> np.ndarray | None:
             file = self._rows_file(row["cell"])
             return read_npy(file, mmap=False) if file.exists() else None
 
-        return draw_initialization(self.finished_rows(), embeddings, folder=folder, prefix=prefix, group=group)
+        return draw_initialization(self.finished_rows(), embeddings)
 
     @classmethod
     def sentences(cls, planned: "Sequence[Initialization]") -> list[str]:

@@ -18,7 +18,7 @@ from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, name
 from clip_geometry.display.words import Words
 from clip_geometry.geometry._core.rows import as_rows, unit_rows
 from clip_geometry_experiments.report.figures import singular_plane
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 Row = Mapping[str, Any]
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
@@ -240,22 +240,12 @@ def _hollow(modality: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def draw_initialization(
-    rows: Sequence[Row],
-    embeddings: Callable[[Row], NDArray | None],
-    *,
-    folder: str | Path,
-    prefix: str = "",
-    group: str = "",
-) -> list[FigureEntry]:
-    """Draw and save what the rows of the experiment `initialization` allow.
+def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray | None]) -> dict[str, Drawing]:
+    """Draw what the rows of the experiment `initialization` allow.
 
     Args:
         rows: Its result rows. Of many models only their sizes and cosines are drawn.
         embeddings: The embeddings behind a row, None where they are gone.
-        folder: Where the files go.
-        prefix: Of the file names.
-        group: Heading in the report.
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
@@ -268,7 +258,7 @@ def draw_initialization(
         by_size, by_name = (WORDS("sizes", by_name=by_name, **facts) for by_name in (False, True))
         drawn["cosine_by_size"] = Drawing("Average cosine and size", size_scatter(sizes), by_size)
         drawn["cosine_by_model"] = Drawing("Average cosine of every architecture", model_dots(sizes), by_name)
-        return save_drawings(drawn, folder, prefix=prefix, group=group)
+        return drawn
     lines = [
         (f"{short_name(model)}\n{_title(modality, mode)}", modality,
          {BIASES[zero]: Spread(list(values)) for zero, values in found.groupby("zero", sort=False).value})
@@ -286,7 +276,7 @@ def draw_initialization(
         if planes := _planes(first[first.cosine & first.layer.isna()], embeddings):
             title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
             drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), _biases_caption(planes, _origin(first)))
-    return save_drawings(drawn, folder, prefix=prefix, group=group)
+    return drawn
 
 
 def tell(rows: Sequence[Row]) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -15,9 +15,6 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, experiments
 from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class IsotropyConfig(GeometryConfig):
@@ -84,14 +81,13 @@ class Isotropy(GeometryExperiment):
         others = [(name, told) for name, _, told, _ in found[1:] if all(("isotropy_i1", each) in told for each in sets)]
         return sentences + ([words("others", others, sets)] if others else [])
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         """Figures 2-4 are the main directions of the images alone."""
         alone = "image" if "image" in self.drawn.rows else None
-        entries = []
+        drawn = {}
         for name in self.config.figures:
-            only = alone if name == "singular_directions" else None
-            entries += self.draw(self.drawn, (name,), folder, only=only, prefix=prefix, group=group)
-        return entries
+            drawn |= self.draw(self.drawn, (name,), only=alone if name == "singular_directions" else None)
+        return drawn
 
     def settings(self) -> dict[str, Any]:
         return {key: value for key, value in super().settings().items() if key != "random_bases"}

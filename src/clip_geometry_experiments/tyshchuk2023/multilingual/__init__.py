@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -30,9 +29,6 @@ from clip_geometry_experiments.kit.base import (
 from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.languages import LanguageSets
 from clip_geometry_experiments.kit.maps import seen_and_held_out
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class PromptsConfig(Config):
@@ -218,7 +214,7 @@ class Multilingual(Experiment):
         said = [tell(each.finished_rows(), label) for each, label in zip(planned, labels, strict=True)]
         return [sentence for of_kind in zip(*said, strict=False) for sentence in of_kind]
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_languages
 
         sets, ratio = self.sets, "language_distance.ratio"
@@ -226,13 +222,12 @@ class Multilingual(Experiment):
             {name: sets.aligned(name) for name in self.config.pairs},
             {name: row for name in self.config.pairs for row in self._distances(name) if row["measure"] == ratio},
             source=self.config.languages[0],
-            folder=folder,
-            origin="; ".join(self._words()),
             seed=self.config.seed,
-            prefix=prefix,
-            group=group,
             names=self.config.figures,
         )
+
+    def origin(self) -> str:
+        return f"{'; '.join(self._words())}; seed {self.config.seed}."
 
     def label(self) -> str:
         return ", ".join(self._words())

@@ -28,7 +28,7 @@ from clip_geometry.display.words import Words
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.languages import spoken
 from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
 CLUSTERS = 0.1  # a silhouette above which languages are called clusters
@@ -47,24 +47,16 @@ def draw_languages(
     ratios: Mapping[str, Row],
     *,
     source: str,
-    folder: str | Path,
-    origin: str,
     seed: int = 0,
-    prefix: str = "",
-    group: str = "",
     names: Sequence[str] = ("map", "ratios"),
-) -> list[FigureEntry]:
-    """Draw and save figures of rows after the pipeline.
+) -> dict[str, Drawing]:
+    """Draw figures of rows after the pipeline.
 
     Args:
         pairs: Language → (n, d) rows of `source` and of the language, aligned, n ≥ 2.
         ratios: Language → result row of language_distance's ratio to `source`.
         source: The language that the others are compared with.
-        folder: Where the files go.
-        origin: Model, data and pipeline, for the captions.
         seed: Of UMAP and of the rows that are drawn.
-        prefix: Of the file names.
-        group: Heading in the report.
         names: Of the figures: "map", "ratios".
     """
     drawn: dict[str, Drawing] = {}
@@ -91,7 +83,7 @@ def draw_languages(
             ]
             figure, title = ratio_dots(ratios, source), f"How near translations lie to {source}"
             drawn["language_ratio"] = Drawing(title, figure, WORDS("ratio", source, *ends))
-    return save_drawings(drawn, folder, origin=f"{origin}; seed {seed}.", prefix=prefix, group=group)
+    return drawn
 
 
 def _sampled(pairs: Mapping[str, tuple[Rows, Rows]], seed: int) -> dict[str, tuple[Rows, Rows]]:

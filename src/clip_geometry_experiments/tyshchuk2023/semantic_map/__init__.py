@@ -30,7 +30,6 @@ from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
 )
 
 if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
     from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items
 
 SHUFFLES = 20  # of the pairs, for the disparity that unrelated maps have
@@ -187,7 +186,7 @@ class SemanticMap(Experiment):
 
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def drawings(self) -> Mapping[str, Any]:
         from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, draw_semantic_map
 
         together = None
@@ -198,12 +197,11 @@ class SemanticMap(Experiment):
         return draw_semantic_map(
             {modality: self._items(modality) for modality in self.sets.rows},
             together,
-            folder=folder,
-            origin=f"{'; '.join(self._words())}; seed {self.config.seed}.",
             all_images=self.config.all_images,
-            prefix=prefix,
-            group=group,
         )
+
+    def origin(self) -> str:
+        return f"{'; '.join(self._words())}; seed {self.config.seed}."
 
     def _items(self, modality: str) -> "Items":
         from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items

@@ -15,7 +15,7 @@ from PIL import Image
 from clip_geometry.display.numbers import differ, plus_minus
 from clip_geometry.display.style import NEUTRAL, WIDTH
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.tyshchuk2023.semantic_map.marks import (
     NAMED,
     Picture,
@@ -65,24 +65,16 @@ def draw_semantic_map(
     items: Mapping[str, Items],
     together: OneFrame | None,
     *,
-    folder: str | Path,
-    origin: str,
     all_images: bool = False,
-    prefix: str = "",
-    group: str = "",
-) -> list[FigureEntry]:
-    """Draw and save the map of the images, and both maps in one frame, or that of the texts alone.
+) -> dict[str, Drawing]:
+    """Draw the map of the images, and both maps in one frame, or that of the texts alone.
 
     The images fill a grid. In the common frame they are drawn at their own points, then at those of their texts.
 
     Args:
         items: Modality → its rows.
         together: The images rotated onto the texts, None where nothing pairs.
-        folder: Where the files go.
-        origin: Model, data, pipeline and seed, for the captions.
         all_images: Draw every image, even one on another.
-        prefix: Of the file names.
-        group: Heading in the report.
     """
     planned = {"semantic_images": ("image", "Images on their t-SNE map", "alone")}
     if together is None:
@@ -105,7 +97,7 @@ def draw_semantic_map(
         figure, marks = _map(each, modality, points, window, shades, all_images)
         caption = WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, *own)
         drawn[name] = Drawing(title, figure, caption, wide=figure.get_figwidth() > WIDTH)
-    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+    return drawn
 
 
 def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:

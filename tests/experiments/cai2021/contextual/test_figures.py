@@ -18,6 +18,7 @@ from clip_geometry_experiments.cai2021.contextual.planes import (
     kinds_figure,
     kinds_of,
 )
+from clip_geometry_experiments.report.gallery import save_drawings
 
 
 def by_gid(figure, gid):
@@ -140,7 +141,7 @@ def words(layer, n=120, d=5, **columns):
 
 
 def drawn(folder, layers, found):
-    entries = draw_contextual(found, layers, least_silhouette=0.1, folder=folder, origin="tiny; seed 0.")
+    entries = save_drawings(draw_contextual(found, layers, least_silhouette=0.1), folder, origin="tiny; seed 0.")
     return {entry.name: entry for entry in entries}
 
 

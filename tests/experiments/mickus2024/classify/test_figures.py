@@ -16,6 +16,7 @@ from clip_geometry_experiments.mickus2024.classify.figures import (
     tasks_curves,
     unseen_figure,
 )
+from clip_geometry_experiments.report.gallery import save_drawings
 
 UPDATES = np.array([0, 5, 10, 12])
 SILHOUETTE = np.array([[0.0, 0.1, 0.3, 0.4], [0.0, 0.2, 0.4, 0.5]])
@@ -66,7 +67,7 @@ def test_held_out_examples_stand_beside_the_trained_ones_of_the_hidden_layer(tmp
     trained, held_out = (drawn(figure, f"isoscore:{name}:hidden") for name in ("trained", "held out"))
     assert held_out.get_ydata() == pytest.approx(trained.get_ydata() * 0.1)
     assert trained.get_linestyle() == "-" != held_out.get_linestyle()
-    entries = draw_classify({**CURVES, **hidden}, UPDATES, folder=tmp_path, origin="")
+    entries = save_drawings(draw_classify({**CURVES, **hidden}, UPDATES), tmp_path, origin="")
     (entry,) = (each for each in entries if each.name == "classify_unseen")
     assert "silhouette of trained examples goes from 0 to 0.4500" in entry.caption.lower()
     assert "isoscore of held-out examples goes from 0.0300 to 0.0015" in entry.caption.lower()
@@ -107,15 +108,19 @@ def test_a_caption_of_held_out_examples_gives_their_accuracy(tmp_path):
     hidden = {("silhouette", name, "hidden"): SILHOUETTE for name in ("trained", "held out")}
     caption = next(
         entry.caption
-        for entry in draw_classify({**CURVES, **UNSEEN, **hidden}, UPDATES, folder=tmp_path, origin="")
+        for entry in save_drawings(draw_classify({**CURVES, **UNSEEN, **hidden}, UPDATES), tmp_path, origin="")
         if entry.name == "classify_unseen"
     )
     assert "accuracy on held-out examples is 0.8500; if this is chance level" in caption
 
 
 def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
-    entries = draw_classify(
-        {**CURVES, **UNSEEN}, UPDATES, folder=tmp_path, origin="wnli; a model; seeds 0, 1.", prefix="01-", group="a run"
+    entries = save_drawings(
+        draw_classify({**CURVES, **UNSEEN}, UPDATES),
+        tmp_path,
+        origin="wnli; a model; seeds 0, 1.",
+        prefix="01-",
+        group="a run",
     )
     assert [entry.name for entry in entries] == ["01-classify_curves", "01-classify_relation", "01-classify_learning"]
     for entry in entries:
@@ -132,9 +137,9 @@ def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
 def test_what_was_not_recorded_is_not_drawn(tmp_path):
     only_loss = {place: values for place, values in CURVES.items() if place[0] == "classify.loss"}
     assert first_relation(only_loss) is None
-    entries = draw_classify(only_loss, UPDATES, folder=tmp_path, origin="x.")
+    entries = save_drawings(draw_classify(only_loss, UPDATES), tmp_path, origin="x.")
     assert [entry.name for entry in entries] == ["classify_learning"]
-    assert draw_classify({}, UPDATES, folder=tmp_path, origin="x.") == []
+    assert save_drawings(draw_classify({}, UPDATES), tmp_path, origin="x.") == []
 
 
 def test_several_tasks_are_drawn_in_one_figure_each(tmp_path):
@@ -145,7 +150,7 @@ def test_several_tasks_are_drawn_in_one_figure_each(tmp_path):
     assert list(line.get_xdata()) == [0, 10, 20, 24] and line.get_ydata() == pytest.approx(ISOSCORE.mean(0) / 2)
     assert line.get_color() == drawn(figure, "silhouette:rte").get_color() != drawn(figure, "isoscore:wnli").get_color()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["wnli", "rte"]
-    entries = draw_tasks(tasks, folder=tmp_path, origin="lr 0.001.")
+    entries = save_drawings(draw_tasks(tasks), tmp_path, origin="lr 0.001.")
     assert [entry.name for entry in entries] == ["tasks_curves", "tasks_relation"]
     assert all(entry.svg_path.exists() and entry.caption.endswith("2 seeds, with one standard deviation. lr 0.001.")
                for entry in entries)  # fmt: skip

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.rudman2024.finetune.config import Method
 from clip_geometry_experiments.rudman2024.finetune.figures import (
     activation_figure,
@@ -149,10 +150,10 @@ def test_a_mean_that_is_gone_is_drawn_and_not_named(tmp_path):
     assert visible({}, []) == []
     figure = activation_figure(means, [NONE, TOP])
     assert [len(axes.texts) for axes in figure.axes] == [1, 0] and len(figure.axes[1].collections) == 1
-    _, _, told, _ = (entry.caption for entry in draw_finetune(shrunk, folder=tmp_path, origin="x."))
+    _, _, told, _ = (entry.caption for entry in save_drawings(draw_finetune(shrunk), tmp_path, origin="x."))
     assert "all-but-the-top, 3: " not in told
     assert "a twentieth of the largest and not labeled: all-but-the-top, 3. x." in told
-    assert "twentieth" not in draw_finetune(rows(), folder=tmp_path, origin="x.")[2].caption
+    assert "twentieth" not in save_drawings(draw_finetune(rows()), tmp_path, origin="x.")[2].caption
 
 
 def test_cosines_are_densities_over_the_range_that_has_any():
@@ -176,7 +177,9 @@ def test_methods_have_a_mean_over_the_tasks_that_all_have():
 
 
 def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
-    entries = draw_finetune(rows(), folder=tmp_path, origin="cola; a model; seeds 0, 1.", prefix="01-", group="a run")
+    entries = save_drawings(
+        draw_finetune(rows()), tmp_path, origin="cola; a model; seeds 0, 1.", prefix="01-", group="a run"
+    )
     names = ("relation", "dimension", "activation", "cosines")
     assert [entry.name for entry in entries] == [f"01-finetune_{name}" for name in names]
     for entry in entries:
@@ -193,18 +196,18 @@ def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
 
 
 def test_what_was_not_recorded_is_not_drawn(tmp_path):
-    assert draw_finetune([], folder=tmp_path, origin="x.") == []
+    assert save_drawings(draw_finetune([]), tmp_path, origin="x.") == []
     only = [row for row in rows() if row["measure"] == "two_nn"]
-    assert [entry.name for entry in draw_finetune(only, folder=tmp_path, origin="x.")] == ["finetune_dimension"]
+    assert [entry.name for entry in save_drawings(draw_finetune(only), tmp_path, origin="x.")] == ["finetune_dimension"]
     few = [row for row in rows(seeds=(0,)) if row["at"]["method"] == "none"]
-    caption = draw_finetune(few, folder=tmp_path, origin="x.")[0].caption
+    caption = save_drawings(draw_finetune(few), tmp_path, origin="x.")[0].caption
     assert "Pearson" not in caption and "All-but-the-top" not in caption
 
 
 def test_several_tasks_are_drawn_under_what_differs(tmp_path):
     runs = {"cola, a model": rows(), "rte, a model": rows(shift=0.2)}
-    methods, relation = draw_tasks(runs, folder=tmp_path, origin="Up to 2 seeds.")
+    methods, relation = save_drawings(draw_tasks(runs), tmp_path, origin="Up to 2 seeds.")
     assert "Mean performance over 2 tasks: I-STAR, λ = −5: 1.040" in methods.caption
     assert "All-but-the-top has the IsoScore" in relation.caption
     assert relation.group == "all runs together" and relation.svg_path.exists()
-    assert draw_tasks({"cola, a model": []}, folder=tmp_path, origin="") == []
+    assert save_drawings(draw_tasks({"cola, a model": []}), tmp_path, origin="") == []

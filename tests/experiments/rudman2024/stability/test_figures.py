@@ -3,6 +3,7 @@
 import matplotlib.colors
 import pytest
 
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.rudman2024.stability.figures import (
     draw_stability,
     errors_figure,
@@ -92,7 +93,7 @@ def test_the_zetas_that_are_asked_for_are_those_that_are_shown(tmp_path):
     assert shown == ["plain", "unbiased", *labels]
     best = [{**row, "d": 128, "value": 1e-9} if row["at"].get("zeta") == 1 else {**row, "d": 128} for row in ROWS]
     assert "IsoScore* (ζ = 1)" in tell(best, 64, zetas)[1] and "ζ" not in tell(best, 64, (0.2,))[1]
-    _, entry = draw_stability(best, n=64, zetas=zetas, origin="", folder=tmp_path)
+    _, entry = save_drawings(draw_stability(best, n=64, zetas=zetas), tmp_path, origin="")
     assert "IsoScore* (ζ = 1) at n = 8 to 512" in entry.caption
 
 
@@ -122,13 +123,15 @@ def test_nothing_is_said_of_a_size_that_is_not_there_and_undefined_numbers_are_l
 
 
 def test_figures_are_saved_with_captions(tmp_path):
-    entries = draw_stability(ROWS, n=64, zetas=(0.2,), origin="Seed 3.", folder=tmp_path, prefix="01-", group="g")
+    entries = save_drawings(
+        draw_stability(ROWS, n=64, zetas=(0.2,)), tmp_path, origin="Seed 3.", prefix="01-", group="g"
+    )
     assert [entry.name for entry in entries] == ["01-stability_shrinkage", "01-stability_errors"]
     for entry in entries:
         assert entry.svg_path is not None and entry.svg_path.exists() and entry.caption.endswith("Seed 3.")
         assert entry.group == "g"
     assert "At n = 64" in entries[1].caption
-    assert draw_stability([], n=64, zetas=(0.2,), origin="", folder=tmp_path) == []
+    assert save_drawings(draw_stability([], n=64, zetas=(0.2,)), tmp_path, origin="") == []
 
 
 def test_the_summary_has_biases_the_least_error_and_twins():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.studies.distillation.figures import distillation_figure, draw_distillation, sentences
 
 STEPS = [0, 1, 4, 9]
@@ -48,7 +49,7 @@ def test_lines_are_the_trajectories():
 
 
 def test_the_caption_tells_what_it_came_to(tmp_path):
-    (entry,) = draw_distillation(ROWS, folder=tmp_path, origin="scenes; seed 0.", prefix="01-")
+    (entry,) = save_drawings(draw_distillation(ROWS), tmp_path, origin="scenes; seed 0.", prefix="01-")
     assert entry.caption.startswith(
         "Zero-shot accuracy of the saved student: en 0.950, ru 0.920, teacher 0.970 (seen cl"
     )
@@ -60,7 +61,7 @@ def test_the_caption_tells_what_it_came_to(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"01-distillation.{kind}" for kind in ("csv", "png", "svg")
     ]
-    assert draw_distillation(ROWS[4:], folder=tmp_path, origin="") == []
+    assert save_drawings(draw_distillation(ROWS[4:]), tmp_path, origin="") == []
 
 
 def test_sentences_say_the_rows():
@@ -73,5 +74,5 @@ def test_sentences_say_the_rows():
 
 @pytest.mark.parametrize("kept", [ROWS[2:4], ROWS[:1]])
 def test_panels_without_rows_are_left_out(kept, tmp_path):
-    (entry,) = draw_distillation(kept, folder=tmp_path, origin="o.")
+    (entry,) = save_drawings(draw_distillation(kept), tmp_path, origin="o.")
     assert entry.caption.startswith("4 states, measured on held-out")

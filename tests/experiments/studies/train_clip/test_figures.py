@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.studies.train_clip.figures import (
     MAIN,
     MORE,
@@ -85,13 +86,13 @@ def test_what_was_not_recorded_has_no_panel():
 
 def test_the_caption_tells_first_and_last_values(tmp_path):
     arms = {"ClipLoss": (curves(), STEPS)}
-    entry, more = draw_train_clip(arms, folder=tmp_path, origin="scenes; seed 0.", prefix="01-")
+    entry, more = save_drawings(draw_train_clip(arms), tmp_path, origin="scenes; seed 0.", prefix="01-")
     assert entry.wide and more.wide and more.caption.endswith("scenes; seed 0.")
     assert entry.caption.startswith("Gap 0.20 to 0.80, average cosine of images 0.20 to 0.80")
     assert entry.caption.endswith("scenes; seed 0.") and "6 states" in entry.caption
     assert {path.stem for path in tmp_path.iterdir()} == {"01-train_clip", "01-train_clip_more"}
-    entry, _ = draw_train_clip(
-        {"ClipLoss": (curves(), STEPS), "class labels": (curves(0.1), STEPS)}, folder=tmp_path, origin="o"
+    entry, _ = save_drawings(
+        draw_train_clip({"ClipLoss": (curves(), STEPS), "class labels": (curves(0.1), STEPS)}), tmp_path, origin="o"
     )
     assert "ClipLoss: gap 0.20 to 0.80" in entry.caption and "class labels: gap 0.30 to 0.90" in entry.caption
 
@@ -99,14 +100,14 @@ def test_the_caption_tells_first_and_last_values(tmp_path):
 def test_what_is_not_defined_is_left_out_of_the_caption(tmp_path):
     found = curves()
     found["isoscore", "image", "all"] = np.full(6, np.nan)
-    entry, _ = draw_train_clip({"a": (found, STEPS)}, folder=tmp_path, origin="o")
+    entry, _ = save_drawings(draw_train_clip({"a": (found, STEPS)}), tmp_path, origin="o")
     assert "IsoScore" not in entry.caption and "nan" not in entry.caption
-    assert draw_train_clip({"a": ({}, np.array([]))}, folder=tmp_path, origin="o") == []
+    assert save_drawings(draw_train_clip({"a": ({}, np.array([]))}), tmp_path, origin="o") == []
 
 
 @pytest.mark.slow
 def test_seven_arms_are_two_figures(tmp_path):
-    entries = draw_train_clip({f"arm {k}": (curves(), STEPS) for k in range(7)}, folder=tmp_path, origin="o")
+    entries = save_drawings(draw_train_clip({f"arm {k}": (curves(), STEPS) for k in range(7)}), tmp_path, origin="o")
     assert [entry.name for entry in entries] == [
         "train_clip", "train_clip_more", "train_clip_2", "train_clip_more_2",
     ]  # fmt: skip

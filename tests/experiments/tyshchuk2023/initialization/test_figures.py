@@ -7,6 +7,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from clip_geometry.display.style import IMAGE, TEXT
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.tyshchuk2023.initialization.figures import (
     FROM_START,
     STEP,
@@ -187,7 +188,8 @@ def test_sizes_are_in_millions_and_models_by_name():
 
 
 def draw(rows, folder, embeddings=lambda row: None, **options):
-    return {entry.name: entry for entry in draw_initialization(rows, embeddings, folder=folder, **options)}
+    entries = save_drawings(draw_initialization(rows, embeddings), folder, **options)
+    return {entry.name: entry for entry in entries}
 
 
 def test_a_few_models_are_drawn_layer_by_layer(tmp_path):

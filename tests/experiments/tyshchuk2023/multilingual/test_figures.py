@@ -9,6 +9,7 @@ from matplotlib.colors import to_hex
 from sklearn.neighbors import KNeighborsClassifier
 
 from clip_geometry.display.style import COLORS, MARKERS, save_figure
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.tyshchuk2023.multilingual import figures
 from clip_geometry_experiments.tyshchuk2023.multilingual.figures import (
     draw_languages,
@@ -141,8 +142,8 @@ def flat(monkeypatch):
 
 
 def draw(pairs, folder, **options):
-    about = {"source": "en", "folder": folder, "origin": "a model; a set; raw", "seed": 3}
-    return draw_languages(pairs, RATIOS, **(about | options))
+    drawn = draw_languages(pairs, RATIOS, source="en", seed=3)
+    return save_drawings(drawn, folder, origin="a model; a set; raw; seed 3.", **options)
 
 
 def test_figures_are_saved_and_captions_say_n_model_data_pipeline_and_seed(tmp_path, flat):
@@ -158,9 +159,7 @@ def test_figures_are_saved_and_captions_say_n_model_data_pipeline_and_seed(tmp_p
 
 def test_languages_within_two_errors_of_an_end_tie_with_it(tmp_path):
     def caption(**ratios):
-        about = {"source": "en", "folder": tmp_path, "origin": "a model", "names": ("ratios",)}
-        (drawn,) = draw_languages({}, ratios, **about)
-        return drawn.caption
+        return draw_languages({}, ratios, source="en", names=("ratios",))["language_ratio"].caption
 
     fr, de, ru = ratio(0.044, 0.0015), ratio(0.067, 0.0038), ratio(0.070, 0.0028)
     ends = "Nearest to en is fr (0.0440 ± 0.0015); farthest de (0.0670 ± 0.0038) and ru (0.0700 ± 0.0028), a tie. Mean"
@@ -179,8 +178,8 @@ def test_the_files_depend_on_the_rows_only(tmp_path, flat):
 
 def test_unequal_counts_are_told_and_one_language_has_no_rank(tmp_path, flat):
     pairs = paired(["en", "de"], n=20, d=3) | paired(["en", "fr"], n=5, d=3)
-    plane, ratios = draw_languages(pairs, {"de": ratio(0.5, 0.01)}, source="en", folder=tmp_path, origin="x")
-    assert "Captions with a translation: 20 in de and 5 in fr; x; seed 0." in plane.caption
+    plane, ratios = save_drawings(draw_languages(pairs, {"de": ratio(0.5, 0.01)}, source="en"), tmp_path)
+    assert "Captions with a translation: 20 in de and 5 in fr" in plane.caption
     assert ratios.caption.startswith("Mean distance of a caption")
 
 
@@ -256,12 +255,6 @@ def test_what_is_told_of_languages():
 
 def test_only_the_pictures_that_are_asked_for_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "umap_plane", lambda *_, **__: pytest.fail("UMAP was run"))
-    (entry,) = draw_languages(
-        paired(["en", "de"], d=5),
-        {"de": ratio(0.5, 0.01)},
-        source="en",
-        folder=tmp_path,
-        origin="Data",
-        names=["ratios"],
-    )
+    drawn = draw_languages(paired(["en", "de"], d=5), {"de": ratio(0.5, 0.01)}, source="en", names=["ratios"])
+    (entry,) = save_drawings(drawn, tmp_path, origin="Data")
     assert entry.name == "language_ratio" and [path.name for path in tmp_path.glob("*.svg")] == ["language_ratio.svg"]

@@ -8,6 +8,7 @@ from matplotlib.image import AxesImage
 from PIL import Image
 
 from clip_geometry.display.style import COLOR, COLORS, NEUTRAL, WIDTH, save_figure
+from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import (
     Items,
     OneFrame,
@@ -308,7 +309,9 @@ def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path):
     found = together()
     image, text = items(picture=flat), Items(POINTS[40:80], 50, texts=["some words"] * 40)
     both = {"image": image, "text": text}
-    entries = draw_semantic_map(both, found, folder=tmp_path, origin="a model; seed 0.", prefix="01-", group="g")
+    entries = save_drawings(
+        draw_semantic_map(both, found), tmp_path, origin="a model; seed 0.", prefix="01-", group="g"
+    )
     names = [f"01-semantic_{name}" for name in ("images", "images_aligned", "texts_aligned")]
     assert [entry.name for entry in entries] == names
     for entry in entries:
@@ -326,13 +329,15 @@ def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path):
 
 
 def test_all_pictures_are_told(tmp_path):
-    (entry,) = draw_semantic_map({"image": items(picture=flat)}, None, folder=tmp_path, origin="x", all_images=True)
+    (entry,) = save_drawings(
+        draw_semantic_map({"image": items(picture=flat)}, None, all_images=True), tmp_path, origin="x"
+    )
     assert "All images are drawn at their points." in entry.caption
 
 
 def test_texts_that_pair_with_nothing_have_a_map_of_their_own(tmp_path):
     both = {"image": items(), "text": items(texts=["words"] * 40)}
-    entries = draw_semantic_map(both, None, folder=tmp_path, origin="x")
+    entries = save_drawings(draw_semantic_map(both, None), tmp_path, origin="x")
     assert [entry.name for entry in entries] == ["semantic_images", "semantic_texts"]
     assert "Drawn as points, since no images are available." in entries[0].caption
 
@@ -340,7 +345,7 @@ def test_texts_that_pair_with_nothing_have_a_map_of_their_own(tmp_path):
 @pytest.mark.parametrize("picture", [None, missing])
 def test_without_pictures_classes_are_drawn(tmp_path, picture):
     labeled = items(picture=picture, labels=np.arange(40) % 4)
-    (entry,) = draw_semantic_map({"image": labeled}, None, folder=tmp_path, origin="x")
+    (entry,) = save_drawings(draw_semantic_map({"image": labeled}, None), tmp_path, origin="x")
     assert "Drawn as points, by class." in entry.caption
 
 
@@ -350,7 +355,7 @@ def test_both_maps_show_the_same_frame(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(gallery, "save_figure", lambda figure, *_: figures.append(figure) or (None, None))
     found = together()
-    draw_semantic_map({"image": items(), "text": items()}, found, folder=tmp_path, origin="x")
+    save_drawings(draw_semantic_map({"image": items(), "text": items()}, found), tmp_path, origin="x")
     (one, two) = (figure.axes[0] for figure in figures[1:])
     assert one.get_xlim() == two.get_xlim() and one.get_ylim() == two.get_ylim()
     assert np.array_equal(np.asarray(one.collections[0].get_offsets()), found.image)
@@ -369,7 +374,7 @@ def test_the_second_map_has_each_image_at_the_point_of_its_text(tmp_path, monkey
     moved = superpose(points[0], points[1], (every, j))
     found = OneFrame(moved.moved, moved.kept, (every, j), moved.disparity)
     both = {"image": items(picture=flat), "text": Items(points[1], 50, texts=["words"] * 40)}
-    draw_semantic_map(both, found, folder=tmp_path, origin="x", all_images=True)
+    save_drawings(draw_semantic_map(both, found, all_images=True), tmp_path, origin="x")
     axes = figures[2].axes[0]
     assert np.array_equal(np.asarray(axes.collections[0].get_offsets()), found.text)
     at = pictures(figures[2])
@@ -382,7 +387,7 @@ def test_the_second_map_has_each_image_at_the_point_of_its_text(tmp_path, monkey
 
 def test_captions_are_drawn_where_there_are_no_images(tmp_path):
     both = {"image": items(), "text": items(texts=["some words"] * 40)}
-    caption = draw_semantic_map(both, together(), folder=tmp_path, origin="x")[2].caption
+    caption = save_drawings(draw_semantic_map(both, together()), tmp_path, origin="x")[2].caption
     assert "of 40 captions are drawn at their points" in caption
 
 
@@ -390,7 +395,7 @@ def test_the_files_depend_on_the_rows_only(tmp_path):
     found = together()
     both = {"image": items(picture=flat), "text": items(texts=["some words"] * 40)}
     for folder in ("a", "b"):
-        draw_semantic_map(both, found, folder=tmp_path / folder, origin="x")
+        save_drawings(draw_semantic_map(both, found), tmp_path / folder, origin="x")
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
