@@ -254,7 +254,8 @@ def write_store(folder: Folder, sets: Rows, path: Path) -> None:
             facts = {"truncated": folder.truncated if name == "text" else 0, "skipped": []}
             record = store.write_shard(name, Shard(0, 0, n), rows, columns, facts)
             sides[name] = {**summary([record]), "language": None, "pair_on": "item_id"}
-        store.finish({"recipe": recipe, "encoder": folder.encoder, "sides": sides, "class_names": None})
+        options = {"model_options": {}, "data_options": {}}
+        store.finish({"recipe": recipe, "encoder": folder.encoder, "sides": sides, "class_names": None, **options})
 
 
 PAGE = """# Planted faults

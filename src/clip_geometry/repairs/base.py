@@ -312,25 +312,15 @@ class InnerProduct(Repair):
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered repair.
-
-    Attributes:
-        name: As registered.
-        kind: Its class.
-        parameters: Of the class.
-        summary: What it does, in a line.
-        formula: Of the score.
-        reference: Where it is from.
-        baseline: Whether it is only compared with, as the fusion of separate indices, which is no mixed index.
-    """
+    """A registered repair: its name, its class, and what catalog.yaml explains."""
 
     name: str
     kind: type[Repair]
-    parameters: Mapping[str, Any]
     summary: str
     formula: str
-    reference: str
-    baseline: bool
+    reference: str = ""
+    baseline: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> Repair:
         """Return the repair, not yet fitted."""
@@ -340,20 +330,6 @@ class Entry:
 
 
 repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
-
-
-def register(
-    name: str,
-    kind: type[Repair],
-    summary: str,
-    formula: str,
-    reference: str = "",
-    *,
-    baseline: bool = False,
-    **parameters: Any,
-) -> None:
-    """Add a repair to the registry; `parameters` are those of its class."""
-    repairs.add(name, Entry(name, kind, parameters, summary, formula, reference, baseline))
 
 
 def make_repair(name: str) -> Repair:

@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 
 from clip_geometry.geometry._core.arguments import positive_number, whole_number
 from clip_geometry.registry import InputError
-from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term, register
+from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term
 from clip_geometry.repairs.maps import view_of
 from clip_geometry.transforms import Normalize
 
@@ -199,33 +199,3 @@ def _blocks(x: np.ndarray, bank: np.ndarray, *, own: bool) -> Iterator[tuple[sli
 
 def _log_sum(beta: float, cosines: np.ndarray) -> np.ndarray:
     return np.asarray(logsumexp(beta * cosines, axis=1))
-
-
-register(
-    "csls",
-    CSLS,
-    "twice the cosine less the mean cosines of the item and of the query to their 10 nearest",
-    "2 cos(q, x) − r_a(x) − r_m(q)",
-    "Conneau et al. 2018, arXiv:1710.04087",
-)
-register(
-    "inverted_softmax",
-    InvertedSoftmax,
-    "the log probability of the query among a bank of queries, given the item",
-    "β cos(q, x) − log Σ_b exp(β cos(b, x))",
-    "Smith et al. 2017, arXiv:1702.03859",
-)
-register(
-    "qb_norm",
-    QBNorm,
-    "the inverted softmax for queries whose first item is first for some query of a bank, else the cosine",
-    "β cos(q, x) − [first item of q is first for some b] log Σ_b exp(β cos(b, x))",
-    "Bogolin et al. 2022, arXiv:2112.12777",
-)
-register(
-    "nnn",
-    NNN,
-    "the cosine less 0.75 times the mean cosine of the item to its 128 nearest queries of a bank",
-    "cos(q, x) − α r_a(x)",
-    "Chowdhury et al. 2024, arXiv:2410.24114",
-)
