@@ -1,6 +1,6 @@
 """What several checks read: valid unit rows, pairs, neighbors; computed when first asked for, and once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from clip_geometry.diagnosis.foreign import Foreign, foreign_rows
-from clip_geometry.diagnosis.matching import Matching, chosen, match
+from clip_geometry.diagnosis.matching import LEAST, Matching, chosen, match
 from clip_geometry.diagnosis.spaces import Gaussian, Overlap, overlap
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry._core.neighbors import nearest
@@ -176,6 +176,14 @@ class Context:
             return np.arange(n)
         return np.sort(np.random.default_rng(self.seed).choice(n, most, replace=False))
 
+    def own(self, modality: str) -> np.ndarray:
+        """Mask of the sampled rows that are of the usual space."""
+        return ~np.isin(self.sample(modality), self.foreign_numbers(modality))
+
+    def own_rows(self, modality: str) -> np.ndarray:
+        """The sampled rows of the usual space at unit length."""
+        return chosen(self.unit(modality), self.own(modality))
+
     def scale(self, modality: str) -> float:
         """Median distance to the nearest row that is not equal, of rows of the usual space."""
         near = self.neighbors(modality)
@@ -187,7 +195,7 @@ class Context:
         i, j = self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
         own = np.ones(len(i), dtype=bool)
         for modality, rows in ((one, i), (other, j)):
-            own &= np.isin(rows, np.setdiff1d(self.sample(modality), self.foreign_numbers(modality)))
+            own &= np.isin(rows, self.sample(modality)[self.own(modality)])
         i, j = i[own], j[own]
         keys = np.stack([self.first_equal(one)[i], self.first_equal(other)[j]], axis=1)
         kept = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
@@ -240,7 +248,7 @@ class Context:
         def make() -> Overlap:
             rows = []
             for modality in (one, other):
-                own = self.unit(modality)[~np.isin(self.sample(modality), self.foreign_numbers(modality))]
+                own = self.own_rows(modality)
                 own = own[:: -(-len(own) // MOMENT_ROWS) or 1]
                 rows.append(own - own.mean(0))
             return overlap(*rows)
@@ -261,29 +269,30 @@ class Context:
 
         return self._once(make, "matching", one, other)
 
+    def matchings(self, check: str) -> Iterator[tuple[str, str, Matching]]:
+        """Yield the couples with their matching, and note for a check those that have too few pairs."""
+        if not self.couples:
+            self.skip(check, "no rows of two modalities pair")
+        for one, other in self.couples:
+            if (found := self.matching(one, other)) is None:
+                self.skip(check, f"fewer than {LEAST} distinct pairs", one, other)
+            else:
+                yield one, other, found
+
     def gaussian(self, modality: str) -> Gaussian:
         """Noise with the mean and covariance of the rows of the usual space."""
-
-        def make() -> Gaussian:
-            own = ~np.isin(self.sample(modality), self.foreign_numbers(modality))
-            return Gaussian.of(chosen(self.unit(modality), own))
-
-        return self._once(make, "gaussian", modality)
+        return self._once(lambda: Gaussian.of(self.own_rows(modality)), "gaussian", modality)
 
     def partners(self, one: str, other: str) -> Partners:
         """How near the nearest rows of the other modality are, whatever the order of the rows."""
 
         def make() -> Partners:
-            masks = [~np.isin(self.sample(name), self.foreign_numbers(name)) for name in (one, other)]
-            queries = self.queries(*(int(own.sum()) for own in masks))
-            rows = [chosen(self.unit(name), own) for name, own in zip((one, other), masks, strict=True)]
-            near = _nearest_cosines(rows[0], rows[1], queries)
+            rows = [self.own_rows(name) for name in (one, other)]
+            queries = self.queries(*map(len, rows))
+            near = _nearest_cosines(*rows, queries)
             generator = torch.Generator().manual_seed(self.seed)
-            noise = [
-                self.gaussian(name).draw(int(own.sum()), generator)
-                for name, own in zip((one, other), masks, strict=True)
-            ]
-            of_noise = _nearest_cosines(noise[0], noise[1], queries)
+            noise = [self.gaussian(name).draw(len(x), generator) for name, x in zip((one, other), rows, strict=True)]
+            of_noise = _nearest_cosines(*noise, queries)
             return Partners(float(near.mean()), float(of_noise.mean()), float(of_noise.std()), len(queries))
 
         return self._once(make, "partners", one, other)

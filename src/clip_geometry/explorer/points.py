@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.diagnosis.index import MixedIndex
+from clip_geometry.diagnosis.index import MixedIndex, logit_scale_of, require_one_space
 from clip_geometry.embeddings import Embeddings, is_large, pair_of
 from clip_geometry.geometry._core.rows import in_one_piece
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.modalities import plural
 from clip_geometry.reading import require_memory
 from clip_geometry.registry import InputError
-from clip_geometry.repairs.base import LOGIT_SCALE
 from clip_geometry.transforms import Normalize, Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
@@ -97,12 +96,7 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     Raises:
         InputError: Modalities differ in their dimension, or have fewer than 2 rows with a direction.
     """
-    for name, each in sets.items():
-        if len(each) < 2:
-            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
-    if len({each.dim for each in sets.values()}) > 1:
-        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
-        raise InputError(f"{given} dimensions; one plane needs rows of one dimension, from one model")
+    require_one_space(sets, "one plane")
     if all(each.item_id is None for each in sets.values()) and len({len(each) for each in sets.values()}) == 1:
         sets = {name: replace(each, item_id=np.arange(len(each))) for name, each in sets.items()}
     whole = _index(sets)
@@ -162,8 +156,7 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
-    said = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
-    scale = float(next((value for value in said if value), LOGIT_SCALE))
+    scale = logit_scale_of(sets)
     try:
         return MixedIndex.of(sets, logit_scale=scale)
     except InputError:  # labels that the modalities do not share are still colors

@@ -135,7 +135,7 @@ def _in_classes(context: Context, modality: str, told: np.ndarray) -> Iterator[F
 def _distinct(context: Context, modality: str) -> tuple[np.ndarray, np.ndarray]:
     """The sampled rows of the usual space without copies, and their numbers."""
     sample = context.sample(modality)
-    own = (context.first_equal(modality)[sample] == sample) & ~np.isin(sample, context.foreign_numbers(modality))
+    own = (context.first_equal(modality)[sample] == sample) & context.own(modality)
     return sample[own], chosen(context.unit(modality), own)
 
 
