@@ -37,7 +37,7 @@ _HOME = {
     "clip_geometry.measurement": ["Estimate", "Measurement", "measure"],
     "clip_geometry.measuring.sets": ["MeasuredSets", "measure_sets"],
     "clip_geometry.explorer": ["Exploration", "explore"],
-    "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
+    "clip_geometry.formats": ["read_any", "read_embeddings"],
     "clip_geometry.formats.writers": ["export"],
     "clip_geometry.geometry.clusters.sampled_silhouette": ["sampled_silhouette"],
     "clip_geometry.embedding.engines": ["open_engine"],

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import export_parquet, read_any
+from clip_geometry.formats import read_any
+from clip_geometry.formats.writers import export
 from clip_geometry.repairs import Known, repairs
 from clip_geometry.results import read_rows
 from clip_geometry.transforms import FittedPipeline, LeastSquares, Pipeline, Procrustes
@@ -30,7 +31,7 @@ def store(sets, x):
     image = Embeddings(x["image"], "image", ids, np.arange(40) % 4, provenance=origin)
     words = {"text": np.array([f"caption {k}" for k in order], dtype=object)}
     text = Embeddings(x["text"][order], "text", ids[order], None, "de", metadata=words, provenance=origin)
-    export_parquet({"image": image, "text": text}, "store")
+    export({"image": image, "text": text}, "store", to="parquet")
     return Path("store")
 
 
@@ -373,16 +374,16 @@ def test_nothing_is_overwritten(cli, refused, sets):
 def test_a_folder_is_there_whole_or_not_at_all(cli, refused, sets, monkeypatch):
     np.savez("both.npz", **{path.stem: np.load(path) for path in sets})
     ok(cli("fit", "center[each]", "both.npz", "-o", "m.safetensors"))
-    from clip_geometry import formats
+    from clip_geometry.cli import maps
 
-    write = formats.write_parquet
+    write = maps.write_parquet
 
     def full(side, path):
         if side.modality == "text":
             raise OSError(28, "No space left on device")
         write(side, path)
 
-    monkeypatch.setattr(formats, "write_parquet", full)
+    monkeypatch.setattr(maps, "write_parquet", full)
     before = sorted(path.name for path in Path().iterdir())
     assert "cannot write to moved: No space left on device" in refused(
         "apply", "m.safetensors", "both.npz", "-o", "moved"

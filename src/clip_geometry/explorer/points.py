@@ -1,6 +1,6 @@
 """Which rows are shown, as unit rows, with what is known of them: items, labels, which are held out from the fits."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -124,14 +124,14 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
             f"{len(chosen):,} of {len(sets[name]):,} {plural(name)}" for name, chosen in numbers.items()
         )
         notes.insert(0, f"A random sample is shown, {shown} (seed {seed}).")
-    shown_sets = {name: each.take(numbers[name], vectors=vectors[name]) for name, each in whole.sets.items()}
-    shown_sets = {
-        name: replace(each, metadata={**each.metadata, ROW: numbers[name]}) for name, each in shown_sets.items()
-    }
+    shown_sets = {}
+    for name, each in whole.sets.items():
+        kept = each.take(numbers[name], vectors=vectors[name])
+        shown_sets[name] = replace(kept, metadata={**kept.metadata, ROW: numbers[name]})
     large = is_large(*(x.shape for x in vectors.values()))
     rows_of = {name: StreamedRows.of(x, name=name) if large else x for name, x in vectors.items()}
     prepared = Pipeline(pipeline).fit_transform(rows_of, pair_of(shown_sets))[1]
-    unit = {name: in_blocks(_unit, x) for name, x in prepared.items()}
+    unit = {name: in_blocks(lambda rows: Normalize().apply(np.asarray(rows)), x) for name, x in prepared.items()}
     index = MixedIndex(
         {name: replace(each, vectors=unit[name]) for name, each in shown_sets.items()},
         whole.by,
@@ -140,19 +140,9 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
         whole.logit_scale,
     )
     split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
-    held_out = np.concatenate(
-        [
-            np.ones(len(each), bool) if index.groups[name] is None else ~np.isin(np.arange(len(each)), split.fit[name])
-            for name, each in index.sets.items()
-        ]
-    )
+    fitted = {name: () if index.groups[name] is None else rows for name, rows in split.fit.items()}
+    held_out = np.concatenate([~np.isin(np.arange(len(each)), fitted[name]) for name, each in index.sets.items()])
     return Points(index, split.fit, held_out, {name: len(each) for name, each in whole.sets.items()}, tuple(notes))
-
-
-def joined(parts: Iterable[str]) -> str:
-    """Return "a, b and c"."""
-    *before, last = parts
-    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
@@ -170,10 +160,6 @@ def _valid(side: Embeddings, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.isfinite(rows).all(1) & (np.abs(rows).max(1) > 0)
     return chosen[fine], rows[fine]
-
-
-def _unit(rows: Any) -> np.ndarray:
-    return Normalize().apply(np.asarray(rows))
 
 
 def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:

@@ -78,7 +78,8 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         pipeline, rows = Pipeline(self.steps), as_matrix(X)
         validate_data(self, X, reset=True, skip_check_array=True)
         places = _places(modality, len(rows))
-        if item is None and len(places) > 1 and (step := next(filter(_pairs, pipeline.steps), None)):
+        step = next((step for step in pipeline.steps if transforms[step.name].paired), None)
+        if item is None and len(places) > 1 and step is not None:
             # by position, the rows of a shuffled split would pair with any other
             raise InputError(
                 f"{step} is fitted on rows that belong together: give item=, one name for each row, equal where two "
@@ -172,9 +173,7 @@ class MeasureScorer(BaseEstimator):
         """What the measure takes."""
         y = None if y is None else np.asarray(y)
         labels = y if y is not None and y.ndim == 1 else None
-        across = measure.inputs.across or measure.takes == "languages"
-        if measure.takes == "rows by language":
-            return rows, y if modality is None else as_values(modality, len(rows), name="modality")
+        across = measure.inputs.across
         chosen = [self.modalities] if isinstance(self.modalities, str) else self.modalities
         if modality is None:
             if chosen is not None:
@@ -205,8 +204,7 @@ class MeasureScorer(BaseEstimator):
         if measure.takes == "labeled rows" and labels is None:
             raise InputError(f"{measure.name} compares classes: give y, one label for each row")
         view = View(sets, {name: each.vectors for name, each in sets.items()})
-        takes = replace(measure, takes="pairs") if measure.takes == "languages" else measure
-        return view.arguments(takes, "both" if across else next(iter(sets)))
+        return view.arguments(measure, "both" if across else next(iter(sets)))
 
 
 _GIVE = (
@@ -247,17 +245,13 @@ def scorer(
         {'k': 2}
     """
     found = as_registered(measure)
-    if found.takes not in TAKES and found.takes not in ("languages", "rows by language"):
+    if found.takes not in TAKES:
         raise InputError(
             f"{found.name} takes {found.takes}, which no scorer is given: put a classifier at the end of the pipeline "
             "and score its predictions"
         )
     _greater_is_better(found, greater_is_better)
     return MeasureScorer(measure, greater_is_better, modalities)
-
-
-def _pairs(step: Step) -> bool:
-    return transforms[step.name].paired
 
 
 def _greater_is_better(measure: Measure, asked: bool | None) -> bool:
