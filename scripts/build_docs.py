@@ -7,11 +7,16 @@ python scripts/build_docs.py
 
 import argparse
 import json
+import re
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 from clip_geometry import _HOME
-from clip_geometry.cli import lists
+from clip_geometry.cli.early import LISTS
+from clip_geometry.cli.lists import Block, Line
 from clip_geometry.display.words import render
+from clip_geometry.geometry import GROUPS, Measure, by_group, measures
 from clip_geometry_experiments.published import read_recorded
 from clip_geometry_experiments.published.pages import paper_pages
 from clip_geometry_experiments.run import lists as experiment_lists
@@ -25,7 +30,7 @@ def pages() -> dict[Path, str]:
     outputs = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in results}
     gpu = json.loads((ROOT / "benchmarks/results/gpu/embed.json").read_text(encoding="utf-8"))
     return {
-        Path("src/clip_geometry/cli/lists.json"): lists.shipped_lists(),
+        Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
         Path("src/clip_geometry_experiments/run/lists.json"): experiment_lists.shipped_lists(),
         Path("src/clip_geometry/__init__.pyi"): stub(),
         Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs, gpu=gpu),
@@ -38,6 +43,97 @@ def stub() -> str:
     head = "# Made from __init__.py by `python scripts/build_docs.py`."
     names = [f"from {home} import {name} as {name}" for home, several in _HOME.items() for name in several]
     return "\n".join([head, "", *sorted(names)]) + "\n"
+
+
+# --- lists.json, from which the command line answers lists and wrong names without importing the registries
+
+
+def index_of(what: str) -> list[Line]:
+    """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
+    if what not in ("measures", "evaluators"):
+        return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
+    found: dict[str, list[Measure]] = {}
+    for each in _members(what):
+        found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
+    lines = []
+    for name, members in found.items():
+        variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(each.name for each in members)))
+        lines.append((members[0].group, name, members[0].brief or members[0].title, " ".join(variants)))
+    return lines
+
+
+def _members(what: str) -> list[Measure]:
+    if what == "measures":
+        return by_group(all=True)
+    return sorted(filter(attrgetter("evaluator"), measures.values()), key=lambda each: GROUPS.index(each.group))
+
+
+def _described(members: Iterable[Measure]) -> Iterator[Block]:
+    from clip_geometry.display.explained import facts
+
+    for m in members:
+        reading = f"{m.summary} {m.reading}"
+        yield f"{m.name}: {m.title}", reading, f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
+
+
+def blocks_of(what: str) -> Iterator[Block]:
+    """The blocks of one of the LISTS, from its registry."""
+    match what:
+        case "measures" | "evaluators":
+            yield from _described(_members(what))
+        case "datasets":
+            from clip_geometry.data import datasets
+
+            yield from experiment_lists.configured(datasets, "options (key=value)")
+        case "formats":
+            from clip_geometry.formats import formats
+
+            for name, each in formats.items():
+                files = ", ".join([*each.suffixes, *(["folders"] if each.recognizes else [])])
+                needs = f"needs: pip install {each.package}" if each.package else ""
+                limits = f"limits: {each.limits}" if each.limits else ""
+                head = f"{name}: {each.title} ({files}); {each.streams or 'has to fit into memory'}"
+                yield head, *filter(None, (f"holds: {each.holds}", limits, needs))
+        case "transforms":
+            from clip_geometry.transforms import transforms
+            from clip_geometry.transforms.step import brackets, usage
+
+            for name, t in transforms.items():
+                yield f"{usage(name)}: {t.summary}", t.formula, brackets(name)
+        case "repairs":
+            from clip_geometry.repairs import InnerProduct, repairs
+
+            for name, entry in repairs.items():
+                inner = issubclass(entry.kind, InnerProduct)
+                form = "one inner product, for any vector index" if inner else "a reranker"
+                form = "a baseline of separate indices" if entry.baseline else form
+                yield f"{name}: {entry.summary}", entry.formula, form, entry.reference
+        case "checks":
+            from clip_geometry.diagnosis.checks import checks
+
+            for name, check in checks.items():
+                yield f"{name}: {check.title}", f"reports: {check.threshold}"
+
+
+def shipped_lists() -> str:
+    """The text of lists.json."""
+    from clip_geometry.encoders import encoders
+    from clip_geometry.encoders.hub import MODELS
+    from clip_geometry.repairs import repairs
+    from clip_geometry.shipping import targets
+    from clip_geometry.transforms import transforms
+
+    names = {
+        "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),
+        "pipeline step": list(transforms),
+        "repair": list(repairs),
+        "target": list(targets),
+        "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
+    }
+    shipped_ones = [what for what in LISTS if what != "models"]
+    index = {what: index_of(what) for what in shipped_ones}
+    blocks = {what: list(blocks_of(what)) for what in shipped_ones}
+    return json.dumps({"names": names, "index": index, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"
 
 
 def main() -> None:
