@@ -9,13 +9,11 @@ from clip_geometry.diagnosis.comparison import MOST_FIT, Candidate, RepairCompar
 from clip_geometry.diagnosis.context import NotRun
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex
-from clip_geometry.diagnosis.search import NUMBERS
 from clip_geometry.diagnosis.verdict import WORDS, faults, sentences
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair, make_repair
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -86,21 +84,6 @@ class Diagnosis:
         if name in (None, "none"):
             raise InputError("no repair helps beyond noise, so there is none to fit; name one to have it anyway")
         return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
-
-    @property
-    def frame(self) -> "pd.DataFrame":
-        """The repairs as a table: a row each, with every number, its error, its change and the paired error."""
-        import pandas as pd
-
-        rows = []
-        for each in self.comparison.candidates.values() if self.comparison else ():
-            row: dict[str, Any] = {"repair": each.name}
-            for number in NUMBERS:
-                for kind, of in (("", each.numbers), ("_change", each.changes)):
-                    if (estimate := of.get(number)) is not None:
-                        row[f"{number}{kind}"], row[f"{number}{kind}_error"] = estimate[:2]
-            rows.append({**row, **each.serving._asdict(), "costs": "; ".join(map(str, each.costs))})
-        return pd.DataFrame(rows)
 
     def figure(self) -> "Figure":
         """Draw what the repairs find against what they cost, with the Pareto front."""

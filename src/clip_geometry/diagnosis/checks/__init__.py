@@ -1,5 +1,6 @@
 """The checks, by subject, each with its threshold and the reason for it, beside the words of its finding."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -52,9 +53,12 @@ class Check:
 checks: Registry[Check] = Registry("check", "clip-geometry diagnose --help")
 
 
-def add_check(name: str, title: str, *, threshold: str) -> Callable[[Callable[[Context], Iterator[Finding]]], Check]:
-    """Register the decorated function as a check."""
-    return lambda function: checks.add(name, Check(name, title, function, threshold))
+def add_check(function: Callable[[Context], Iterator[Finding]]) -> Check:
+    """Register a function as a check, whose docstring is its title and, after a blank line, its threshold."""
+    title, _, threshold = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
+    title = title[:1].lower() + title[1:].removesuffix(".")
+    name = function.__name__
+    return checks.add(name, Check(name, title, function, " ".join(threshold.split())))
 
 
 def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Finding]:

@@ -16,14 +16,14 @@ from clip_geometry.measuring.remarks import SAME
 COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 
 
-@add_check(
-    "exact_duplicates",
-    "rows that are exact copies of others",
-    threshold="One copy that no equal id, text or path explains: 512 float32 values do not coincide by chance. A note "
-    "where only one side of a pair is copied, as by one caption of several images; an error where a row equals its "
-    "partner in the other modality.",
-)
+@add_check
 def exact_duplicates(context: Context) -> Iterator[Finding]:
+    """Rows that are exact copies of others.
+
+    One copy that no equal id, text or path explains: 512 float32 values do not coincide by chance. A note where only
+    one side of a pair is copied, as by one caption of several images; an error where a row equals its partner in the
+    other modality.
+    """
     copied = {modality: _unexplained(context, modality) for modality in context.sets}
     told: dict[str, set[int]] = {modality: set() for modality in context.sets}
     paired = {modality for couple in context.couples for modality in couple}
@@ -70,14 +70,14 @@ def _unexplained(context: Context, modality: str) -> np.ndarray:
     return rows
 
 
-@add_check(
-    "near_duplicates",
-    "items that are nearly copies of others",
-    threshold="Distances to the nearest item below a tenth of their median, of which the tail of the others lets "
-    "expect at most one in a hundred (p < 0.0001). Pairs are compared in both modalities at once, each in units of its "
-    "median distance: two captions that say the same of different images are no near copies.",
-)
+@add_check
 def near_duplicates(context: Context) -> Iterator[Finding]:
+    """Items that are nearly copies of others.
+
+    Distances to the nearest item below a tenth of their median, of which the tail of the others lets expect at most one
+    in a hundred (p < 0.0001). Pairs are compared in both modalities at once, each in units of its median distance: two
+    captions that say the same of different images are no near copies.
+    """
     for one, other in context.couples:
         scales = (context.scale(one), context.scale(other))
         if min(scales) > 0:
@@ -116,14 +116,14 @@ def _near_copies(context: Context, modalities: tuple[str, ...], near: Neighbors)
     )
 
 
-@add_check(
-    "leakage",
-    "items that are in both splits",
-    threshold="One item that equals an item of the other split up to float32 rounding, or is nearer to one than the "
-    "tail of the distances between the splits lets expect; pairs in both modalities at once, as in near_duplicates. A "
-    "note where only one side of a pair is in both, as a caption of several images.",
-)
+@add_check
 def leakage(context: Context) -> Iterator[Finding]:
+    """Items that are in both splits.
+
+    One item that equals an item of the other split up to float32 rounding, or is nearer to one than the tail of the
+    distances between the splits lets expect; pairs in both modalities at once, as in near_duplicates. A note where only
+    one side of a pair is in both, as a caption of several images.
+    """
     other = context.other
     if other is None:
         context.skip("leakage", "no other split was given")
