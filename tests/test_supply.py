@@ -48,6 +48,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "display/*.j2",
     "formats/catalog.yaml",
     "measurement/*.html",
+    "repairs/catalog.yaml",
 )
 LISTED = dict(
     re.findall(r"^\| `([^`]+)` \|.*\| `([^`]+)` \|$", (ROOT / "licenses" / "README.md").read_text("utf-8"), re.M)

@@ -13,6 +13,7 @@ from clip_geometry.formats import read_any
 from clip_geometry.formats.writers import export
 from clip_geometry.repairs import Known, repairs
 from clip_geometry.results import read_rows
+from clip_geometry.shipping import item_map
 from clip_geometry.transforms import FittedPipeline, LeastSquares, Pipeline, Procrustes
 
 
@@ -146,7 +147,7 @@ def test_a_saved_repair_is_applied_where_it_is_a_map(cli, refused, sets, x):
     assert "pipeline: gr_clip\n" in out
     repair = repairs["gr_clip"].make().fit(known)
     for name, side in read_any("moved").items():
-        assert side.vectors == pytest.approx(repair.item_rows(name, known.rows[name]), abs=1e-6)
+        assert side.vectors == pytest.approx(item_map(repair, name)(known.rows[name]), abs=1e-6)
         assert side.provenance["maps"][0]["pipeline"] == ["gr_clip"]
     for name in ("zscore", "quantile"):
         said = refused("apply", f"{name}.safetensors", sets[0].parent, "-o", "other")

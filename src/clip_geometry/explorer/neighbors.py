@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from clip_geometry.geometry._core.rows import blocks
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.calibration import ORDER, Calibrated, Curved
+from clip_geometry.shipping import item_map, query_map
 
 K = 10
 BLOCK = 2048  # queries between two steps of the progress
@@ -51,7 +51,7 @@ def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Adv
     if not isinstance(repair, InnerProduct):
         raise InputError(f"{repair.name} is no inner product and no curve of the cosine, so its lists are not computed")
     found = {}
-    items = {name: torch.from_numpy(in_blocks(partial(repair.item_rows, name), x)) for name, x in points.rows.items()}
+    items = {name: torch.from_numpy(in_blocks(item_map(repair, name), x)) for name, x in points.rows.items()}
     squares = {name: torch.cat([block.square().sum(1) for block in blocks(x)]) for name, x in items.items()}
     longest = torch.stack([each.max() for each in squares.values()]).max()
     lift = {name: (longest - each).clamp(min=0).sqrt()[:, None] for name, each in squares.items()}
@@ -63,7 +63,7 @@ def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Adv
         rows = queries[points.modality[queries] == place] - points.starts[query]
         if not len(rows):
             continue
-        q = torch.from_numpy(repair.query_rows(query, points.rows[query][rows]).astype(np.float32))
+        q = torch.from_numpy(query_map(repair, query)(points.rows[query][rows]).astype(np.float32))
         if not even:
             q = torch.cat([q, torch.zeros(len(q), 1)], 1)
         lengths = q.double().square().sum(1).numpy()[:, None]
