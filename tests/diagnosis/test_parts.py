@@ -7,9 +7,9 @@ import torch
 import clip_geometry as cg
 from clip_geometry.diagnosis import context as module
 from clip_geometry.diagnosis.checks import Context, checks, run_checks
+from clip_geometry.diagnosis.checks.copies import too_near
 from clip_geometry.diagnosis.context import NotRun
 from clip_geometry.diagnosis.spaces import Gaussian, overlap
-from clip_geometry.diagnosis.tail import too_near
 from support.clip_like import clip_like
 
 

@@ -179,17 +179,6 @@ class MixedIndex:
             np.concatenate([group[rows[name]] for name, group in self.groups.items() if group is not None])
         )
 
-    def take(self, items: np.ndarray) -> "MixedIndex":
-        """Return the index of some items; modalities that are not split stay whole."""
-        chosen = {name: slice(None) if group is None else np.isin(group, items) for name, group in self.groups.items()}
-        return MixedIndex(
-            {name: each.take(chosen[name]) for name, each in self.sets.items()},
-            self.by,
-            {name: None if group is None else group[chosen[name]] for name, group in self.groups.items()},
-            {name: codes[chosen[name]] for name, codes in self.codes.items()},
-            self.logit_scale,
-        )
-
     def sampled(self, most: int, seed: int = 0) -> Rows:
         """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
         generator = np.random.default_rng(seed)
