@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.pipeline import Pipeline as Chain
 from sklearn.utils.metadata_routing import UNUSED, get_routing_for_object
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -27,7 +27,7 @@ from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, transf
 from clip_geometry.transforms.base import as_matrix
 
 
-class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class PipelineTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A pipeline, written as a string, for stacked rows of one or several modalities.
 
     Each modality goes through its own chain, and all rows come back in the order in which they were given. As
@@ -90,6 +90,7 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if fitted.refusal:
             raise InputError(fitted.refusal)
         self.pipeline_ = fitted
+        self._n_features_out = next(iter(fitted.dimensions.values()))[1]  # names are pipelinetransformer0, …
         return self
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -118,22 +119,6 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         for name, at in places.items():
             stacked[at] = transformed[name]
         return stacked
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the new columns: those of the features, or of the step that mixes them.
-
-        Where the chains of the modalities would name them differently, they are pipelinetransformer0, ….
-        """
-        check_is_fitted(self, "pipeline_")
-        found = []
-        for chain in self.pipeline_.chains.values():
-            names = super().get_feature_names_out(input_features)  # checked, or x0, x1, …
-            for transform in chain:
-                names = transform.get_feature_names_out(names)
-            found.append(names)
-        if all(np.array_equal(names, found[0]) for names in found):
-            return found[0]
-        return np.array([f"{type(self).__name__.lower()}{k}" for k in range(len(found[0]))], dtype=object)
 
 
 class MeasureScorer(BaseEstimator):

@@ -13,7 +13,7 @@ from clip_geometry.diagnosis.context import BLOCK, Context, Neighbors, nearest_o
 from clip_geometry.diagnosis.finding import Finding, finding
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.measuring.remarks import SAME
+from clip_geometry.measuring.remarks import unexplained_copies
 
 COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 # of near copies: distances that are too small for the distribution of the others, which are neighbors
@@ -32,7 +32,10 @@ def exact_duplicates(context: Context) -> Iterator[Finding]:
     one side of a pair is copied, as by one caption of several images; an error where a row equals its partner in the
     other modality.
     """
-    copied = {modality: _unexplained(context, modality) for modality in context.sets}
+    copied = {}
+    for modality, each in context.sets.items():
+        rows = unexplained_copies(each, context.first_equal(modality))
+        copied[modality] = rows[context.valid(modality)[rows]]
     told: dict[str, set[int]] = {modality: set() for modality in context.sets}
     paired = {modality for couple in context.couples for modality in couple}
     for one, other in context.couples:
@@ -66,16 +69,6 @@ def _of_copies(context: Context, severity, rows: np.ndarray, *modalities: str) -
     n = len(context.sets[modalities[0]])
     values = {"count": len(rows), "n": n, "groups": len(groups), "largest": int(groups.max()) + 1}
     return finding("exact_duplicates", severity, *modalities, **values, rows=rows.tolist(), of=first[rows].tolist())
-
-
-def _unexplained(context: Context, modality: str) -> np.ndarray:
-    """Numbers of the valid rows that equal an earlier one and share no id, text or path with it."""
-    each, first = context.sets[modality], context.first_equal(modality)
-    rows = np.flatnonzero((first != np.arange(len(first))) & context.valid(modality))
-    for column in (each.item_id, *(each.metadata.get(name) for name in SAME)):
-        if column is not None:
-            rows = rows[column[rows] != column[first[rows]]]
-    return rows
 
 
 @add_check
