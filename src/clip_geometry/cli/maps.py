@@ -139,8 +139,8 @@ def ship_map(
         repair = fitted
     else:  # a map of every modality is one of those that are given
         repair = SavedPipeline(fitted, sets or None if ANY in fitted.chains else None, normalize=normalize)
-    for name, side in sets.items() if isinstance(repair, InnerProduct) else ():
-        if side.dim != (expected := item_map(repair, name).d_in):
+    for name, side in sets.items():
+        if isinstance(repair, InnerProduct) and side.dim != (expected := item_map(repair, name).d_in):
             raise InputError(
                 f"{shown(Path(str(side.provenance.get('source'))))} has rows of dimension {side.dim}, but "
                 f"{shown(map_file)} takes rows of dimension {expected}; give the embeddings that it was fitted for"

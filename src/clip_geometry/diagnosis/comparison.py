@@ -288,8 +288,8 @@ def _full(
     followed to the size of all items.
     """
     served, facts = compared.served(), compared.facts
-    names = dict.fromkeys(["none", compared.recommended, *([served.name] if served else [])])
-    sums = {name: Sums(index) for name in names if not make_repair(name).memorizes}
+    names = ["none", compared.recommended, *([served.name] if served else [])]
+    sums = {name: Sums(index) for name in names if not make_repair(name).memorizes}  # each once
     folds = max(2, min(facts["splits"], FOLDS))
     for split in index.folds(
         folds, seed=facts["seed"], most_fit=MOST_FIT, most_searched=MOST_FULL, most_queries=MOST_ASKED

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from itertools import combinations
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from clip_geometry.measuring.remarks import first_equal
 from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError
 
-P, T = ParamSpec("P"), TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 ROWS = 100_000  # of a modality that are looked at, at most
 WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 rows are all queries
@@ -74,18 +74,18 @@ class Items(NamedTuple):
     rows: np.ndarray
 
 
-def _once(method: "Callable[Concatenate[Context, P], T]") -> "Callable[Concatenate[Context, P], T]":
+def _once(method: Method) -> Method:
     """Compute what a method returns for some modalities when it is first asked for, and keep it."""
 
     @wraps(method)
-    def known(self: "Context", *modalities: P.args, **named: P.kwargs) -> T:
+    def known(self: "Context", *modalities: str) -> Any:
         key = method.__name__, *modalities
         if key not in self._known:
-            self._known[key] = method(self, *modalities, **named)
+            self._known[key] = method(self, *modalities)
             give_back()
         return self._known[key]
 
-    return known
+    return known  # pyright: ignore[reportReturnType] # it is called as the method is
 
 
 class Context:
@@ -110,7 +110,7 @@ class Context:
         self.other = None if other is None else Context(other, seed=seed)
         self.seed = seed
         self.not_run: list[NotRun] = []
-        self._known: dict[tuple[object, ...], Any] = {}
+        self._known: dict[tuple[str, ...], Any] = {}
 
     def skip(self, check: str, reason: str, *modalities: str) -> None:
         """Note that a check, or its part for some sets, cannot run."""
@@ -277,12 +277,12 @@ class Context:
     @_once
     def partners(self, one: str, other: str) -> Partners:
         """How near the nearest rows of the other modality are, whatever the order of the rows."""
-        rows = [self.own_rows(name) for name in (one, other)]
-        queries = self.queries(*map(len, rows))
-        near = _nearest_cosines(*rows, queries)
+        a, b = self.own_rows(one), self.own_rows(other)
+        queries = self.queries(len(a), len(b))
+        near = _nearest_cosines(a, b, queries)
         generator = torch.Generator().manual_seed(self.seed)
-        noise = [self.gaussian(name).draw(len(x), generator) for name, x in zip((one, other), rows, strict=True)]
-        of_noise = _nearest_cosines(*noise, queries)
+        noise = self.gaussian(one).draw(len(a), generator), self.gaussian(other).draw(len(b), generator)
+        of_noise = _nearest_cosines(noise[0], noise[1], queries)
         return Partners(float(near.mean()), float(of_noise.mean()), float(of_noise.std()), len(queries))
 
 

@@ -15,7 +15,7 @@ from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import unit_rows
 from clip_geometry.geometry._core.values import SMALLEST
 from clip_geometry.geometry.spread import effective_rank
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, listed
 
 # measures of sums: their `from_sums` reads counts, means, unit_spreads and differences only
 OF_SUMS = ("average_cosine", "modality_gap", "relative_modality_gap", "matching_cosine")
@@ -47,8 +47,8 @@ class Plan:
             takes = measures[name].takes
             if takes not in ("rows", "two sets", "pairs", "distinct pairs", "matched sets"):
                 raise InputError(f"{name} takes {takes}; a live metric has rows and pairs only")
-            if measures[name].inputs.across and len(self.modalities) < 2:
-                there = self.modalities[0]
+            if measures[name].inputs.across and not self.couples:
+                there = listed(self.modalities)
                 raise InputError(f"{name} compares two modalities, and there is one, {there}; leave it out")
 
     @property
