@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write a line for each index, repair and number to this file")
     given = parser.parse_args()
     if given.out is not None:
-        cg.export_parquet(cifar10_names(), given.out)
+        cg.export(cifar10_names(), given.out, to="parquet")
         return
     lines = []
     for dataset, sets in INDICES.items():

@@ -49,6 +49,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "formats/catalog.yaml",
     "geometry/catalog.yaml",
     "measurement/*.html",
+    "repairs/catalog.yaml",
 )
 LISTED = dict(
     re.findall(r"^\| `([^`]+)` \|.*\| `([^`]+)` \|$", (ROOT / "licenses" / "README.md").read_text("utf-8"), re.M)

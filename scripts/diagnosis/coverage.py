@@ -48,12 +48,12 @@ def main() -> None:
     indexes = {size: in_parts(whole, fresh, size) for size in sizes}
     everything = {size: in_parts(whole, order, size) for size in sizes}
     unfitted = {
-        name: true_changes(cg.make_repair(name).fit(whole.take(drawn[:2]).known()), everything) for name in UNFITTED
+        name: true_changes(cg.make_repair(name).fit(taken(whole, drawn[:2]).known()), everything) for name in UNFITTED
     }
     done = {json.loads(line)["task"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
     with given.out.open("a") as file:
         for number in sorted(set(range(given.tasks)) - done):
-            part = whole.take(np.random.default_rng([given.seed, number]).choice(drawn, given.pairs, replace=False))
+            part = taken(whole, np.random.default_rng([given.seed, number]).choice(drawn, given.pairs, replace=False))
             rows = task(part, indexes, unfitted, splits=given.splits, seed=number)
             file.writelines(json.dumps({"task": number, **row}) + "\n" for row in rows)
             file.flush()
@@ -73,9 +73,20 @@ def noisy(sets: Mapping[str, cg.Embeddings], noise: float) -> Mapping[str, cg.Em
     return found
 
 
+def taken(index: cg.MixedIndex, items: np.ndarray) -> cg.MixedIndex:
+    """Return the index of some items; modalities that are not split stay whole."""
+    chosen = {name: slice(None) if group is None else np.isin(group, items) for name, group in index.groups.items()}
+    return replace(
+        index,
+        sets={name: each.take(chosen[name]) for name, each in index.sets.items()},
+        groups={name: None if group is None else group[chosen[name]] for name, group in index.groups.items()},
+        codes={name: codes[chosen[name]] for name, codes in index.codes.items()},
+    )
+
+
 def in_parts(whole: cg.MixedIndex, items: np.ndarray, size: int) -> list[tuple[cg.MixedIndex, Mapping[str, Any]]]:
     """Return indices of so many of the items, with what is found in each without a repair."""
-    parts = [whole.take(items[k : k + size]) for k in range(0, len(items) - size + 1, size)]
+    parts = [taken(whole, items[k : k + size]) for k in range(0, len(items) - size + 1, size)]
     return [(part, cg.search_index(part)) for part in parts]
 
 

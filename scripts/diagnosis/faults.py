@@ -26,7 +26,7 @@ from planting import APART, FAULTS, IN_STORES, Folder, Rows, Source, can_have, u
 from scipy.stats import binomtest
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.checks import NAMES, Context, checks, run_checks
+from clip_geometry.diagnosis.checks import Context, checks, run_checks
 from clip_geometry.embedding.store import Shard, Store, summary
 from clip_geometry.formats import read_any, with_labels
 
@@ -254,7 +254,8 @@ def write_store(folder: Folder, sets: Rows, path: Path) -> None:
             facts = {"truncated": folder.truncated if name == "text" else 0, "skipped": []}
             record = store.write_shard(name, Shard(0, 0, n), rows, columns, facts)
             sides[name] = {**summary([record]), "language": None, "pair_on": "item_id"}
-        store.finish({"recipe": recipe, "encoder": folder.encoder, "sides": sides, "class_names": None})
+        options = {"model_options": {}, "data_options": {}}
+        store.finish({"recipe": recipe, "encoder": folder.encoder, "sides": sides, "class_names": None, **options})
 
 
 PAGE = """# Planted faults
@@ -315,7 +316,7 @@ Rows: folders with that fault alone; columns: folders in which the kind of the s
 def page(confusion: str, command: str) -> str:
     folders = " ".join((__doc__ or "").split("\n\n")[2].partition("Every folder")[0].split())
     rules = [f"- `{name}`: {' '.join((plant.__doc__ or '').split())}" for name, plant in FAULTS.items()]
-    thresholds = [f"| `{name}` | {checks[name].title} | {checks[name].threshold} |" for name in NAMES]
+    thresholds = [f"| `{name}` | {checks[name].title} | {checks[name].threshold} |" for name in checks]
     return PAGE.format(
         command=command,
         folders=folders,

@@ -38,8 +38,6 @@ from clip_geometry.evaluators import two_sided_scores as two_sided_scores
 from clip_geometry.evaluators import zero_shot as zero_shot
 from clip_geometry.explorer import Exploration as Exploration
 from clip_geometry.explorer import explore as explore
-from clip_geometry.formats import export_clip_retrieval as export_clip_retrieval
-from clip_geometry.formats import export_parquet as export_parquet
 from clip_geometry.formats import read_any as read_any
 from clip_geometry.formats import read_embeddings as read_embeddings
 from clip_geometry.formats.writers import export as export

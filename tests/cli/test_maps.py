@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import export_parquet, read_any
+from clip_geometry.formats import read_any
+from clip_geometry.formats.writers import export
 from clip_geometry.repairs import Known, repairs
 from clip_geometry.results import read_rows
+from clip_geometry.shipping import item_map
 from clip_geometry.transforms import FittedPipeline, LeastSquares, Pipeline, Procrustes
 
 
@@ -30,7 +32,7 @@ def store(sets, x):
     image = Embeddings(x["image"], "image", ids, np.arange(40) % 4, provenance=origin)
     words = {"text": np.array([f"caption {k}" for k in order], dtype=object)}
     text = Embeddings(x["text"][order], "text", ids[order], None, "de", metadata=words, provenance=origin)
-    export_parquet({"image": image, "text": text}, "store")
+    export({"image": image, "text": text}, "store", to="parquet")
     return Path("store")
 
 
@@ -145,7 +147,7 @@ def test_a_saved_repair_is_applied_where_it_is_a_map(cli, refused, sets, x):
     assert "pipeline: gr_clip\n" in out
     repair = repairs["gr_clip"].make().fit(known)
     for name, side in read_any("moved").items():
-        assert side.vectors == pytest.approx(repair.item_rows(name, known.rows[name]), abs=1e-6)
+        assert side.vectors == pytest.approx(item_map(repair, name)(known.rows[name]), abs=1e-6)
         assert side.provenance["maps"][0]["pipeline"] == ["gr_clip"]
     for name in ("zscore", "quantile"):
         said = refused("apply", f"{name}.safetensors", sets[0].parent, "-o", "other")
@@ -373,16 +375,16 @@ def test_nothing_is_overwritten(cli, refused, sets):
 def test_a_folder_is_there_whole_or_not_at_all(cli, refused, sets, monkeypatch):
     np.savez("both.npz", **{path.stem: np.load(path) for path in sets})
     ok(cli("fit", "center[each]", "both.npz", "-o", "m.safetensors"))
-    from clip_geometry import formats
+    from clip_geometry.cli import maps
 
-    write = formats.write_parquet
+    write = maps.write_parquet
 
     def full(side, path):
         if side.modality == "text":
             raise OSError(28, "No space left on device")
         write(side, path)
 
-    monkeypatch.setattr(formats, "write_parquet", full)
+    monkeypatch.setattr(maps, "write_parquet", full)
     before = sorted(path.name for path in Path().iterdir())
     assert "cannot write to moved: No space left on device" in refused(
         "apply", "m.safetensors", "both.npz", "-o", "moved"

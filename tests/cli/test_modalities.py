@@ -11,7 +11,8 @@ import pytest
 from clip_geometry import embeddings as embeddings_module
 from clip_geometry.display.couples import couples, matrices
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import export_parquet, read_any
+from clip_geometry.formats import read_any
+from clip_geometry.formats.writers import export
 from clip_geometry.results import read_rows
 from clip_geometry.transforms import Pipeline
 
@@ -34,7 +35,7 @@ def write(tmp_path, monkeypatch):
 
     def into(folder, **changes):
         fields = {name: {"vectors": rows_of(name), "item_id": IDS} | changes.get(name, {}) for name in NAMES}
-        export_parquet({name: Embeddings(modality=name, **each) for name, each in fields.items()}, folder)
+        export({name: Embeddings(modality=name, **each) for name, each in fields.items()}, folder, to="parquet")
         return folder
 
     return into
@@ -163,7 +164,7 @@ def test_compare_takes_every_couple(cli, write):
 def test_the_report_has_a_matrix_and_a_map_of_every_couple(cli, write, names):
     sets = read_any(write("all"))
     renamed = {name: replace(each, modality=name) for name, each in zip(names, sets.values(), strict=True)}
-    export_parquet(renamed, "renamed")
+    export(renamed, "renamed", to="parquet")
     Path("c.yaml").write_text(
         "name: three\nexperiment: geometry\npairs: {embeddings: renamed}\nblocks: 5\nfigures: [singular_value_decay]\n"
         "measures: [average_cosine, modality_gap, matching_cosine]\n"

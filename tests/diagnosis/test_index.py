@@ -72,13 +72,6 @@ def test_splits_depend_on_the_seed_alone():
     assert not np.array_equal(one[0].fit["text"], one[1].fit["text"])
 
 
-def test_taken_items_keep_their_relevance():
-    index = cg.MixedIndex.of(sets(20, 20))
-    part = index.take(index.items[[3, 17, 5]])
-    assert len(part.sets["image"]) == len(part.sets["text"]) == 3
-    assert part.relevance(part.all_rows).dense("image", "text").tolist() == np.eye(3).tolist()
-
-
 def test_what_is_not_known_is_refused():
     with pytest.raises(InputError, match="by labels was asked for, but image rows have none"):
         cg.MixedIndex.of(sets(), by="labels")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.search import Estimate, Sums, search_index
+from clip_geometry.diagnosis.search import Estimate, Found, Sums, search_index
 from support.clip_like import clip_like
 
 
@@ -63,7 +63,7 @@ def test_error_of_one_modality_is_that_of_a_mean(labelled):
     index, _ = labelled
     sums = Sums(index)
     values = np.random.default_rng(0).random(30)
-    sums.add("image", np.arange(30), {"mrr": values})
+    sums.add("image", np.arange(30), Found({"mrr": values}, {}))
     found = sums.estimates()["mrr.image"]
     assert found.error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
 
@@ -73,7 +73,7 @@ def test_rows_of_one_item_are_one_observation():
     values = np.random.default_rng(0).random(40)
     sums = Sums(index)
     for name in index.modalities:
-        sums.add(name, np.arange(40), {"mrr": values})
+        sums.add(name, np.arange(40), Found({"mrr": values}, {}))
     found = sums.estimates()
     assert found["mrr"].error == pytest.approx(found["mrr.image"].error)  # not smaller by √2
 
@@ -82,7 +82,7 @@ def test_the_interval_is_of_items_and_splits():
     index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
     means, sums = np.array([0.2, 0.5, 0.4]), Sums(index)
     for mean in means:
-        sums.add("image", np.arange(20), {"mrr": np.full(20, mean)})
+        sums.add("image", np.arange(20), Found({"mrr": np.full(20, mean)}, {}))
     found = sums.estimates()["mrr.image"]
     assert found.split_error == pytest.approx(means.std(ddof=1) / np.sqrt(3))
     assert found.error == pytest.approx(0, abs=1e-12)  # each item has the same mean
@@ -99,7 +99,7 @@ def test_paired_changes_have_the_error_of_differences():
     after = before + 0.1 + 0.01 * rng.normal(size=40)
     one, other = Sums(index), Sums(index)
     for sums, values in ((one, before), (other, after)):
-        sums.add("text", np.arange(40), {"ndcg": values})
+        sums.add("text", np.arange(40), Found({"ndcg": values}, {}))
     found = other.estimates(less=one)["ndcg.text"]
     assert found.value == pytest.approx((after - before).mean())
     assert found.error == pytest.approx((after - before).std(ddof=1) / np.sqrt(40))

@@ -14,7 +14,8 @@ from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import write_json
-from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any, read_embeddings
+from clip_geometry.formats import read_any, read_embeddings
+from clip_geometry.formats.writers import export
 from clip_geometry.registry import InputError
 
 MODEL, DATA = EncoderConfig(model="m"), DatasetConfig(name="d")
@@ -342,8 +343,8 @@ def test_a_store_is_read_and_exported_like_every_other_format(tmp_path):
     sides = read_store(tmp_path / "store")
     assert read_any(tmp_path / "store").keys() == sides.keys()
     assert np.array_equal(read_embeddings(tmp_path / "store", modality="text").vectors, sides["text"].vectors)
-    export_clip_retrieval(tmp_path / "store", tmp_path / "clip")
-    export_parquet(tmp_path / "store", tmp_path / "parquet")
+    export(tmp_path / "store", tmp_path / "clip", to="clip-retrieval")
+    export(tmp_path / "store", tmp_path / "parquet", to="parquet")
     for folder in ("clip", "parquet"):
         again = read_any(tmp_path / folder)
         for modality, side in sides.items():

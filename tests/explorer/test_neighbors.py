@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.explorer.neighbors import K, best_items, merged, rescored, search_numbers
+from clip_geometry.explorer.neighbors import K, best_items, keeps_order, merged, rescored, search_numbers
 from clip_geometry.explorer.points import choose_points
 from clip_geometry.explorer.states import chances, make, states_of
 from clip_geometry.measurement.given import given_sets
@@ -22,7 +22,8 @@ def points(sets):
 def found_by(name, points, queries):
     repair = make(name).fit(points.index.known(points.fit))
     plain = best_items(make("none").fit(points.index.known(points.fit)), points, queries)
-    return repair, merged(points, queries, rescored(repair, plain) or best_items(repair, points, queries))
+    best = rescored(repair, plain) if keeps_order(repair) else best_items(repair, points, queries)
+    return repair, merged(points, queries, best)
 
 
 def all_scores(repair, points):

@@ -280,6 +280,7 @@ BAD = {
         ("0.5,abc,1.0\n2.5,def,4.5\n", "column 'f1': Failed to parse string: 'def'"),
         ("0.5,1.5,1.0\n2.5,3.5,4.5\nx,4.5,5.5\n", "column 'f0': Failed to parse string: 'x'"),
         ("0.5,1.5,1.0\n2.5,,4.5\n", "has no number in 1 of 2 rows of column 'f1'"),
+        ("a,0.5,1.5\nb,2.5,3.5\n", "column 'f0': Failed to parse string: '[ab]'"),
         ("v0,v1\n0.5,1.5\n2.5,3_5\n", "column 'v1': Failed to parse string: '3_5'"),
         ("v0,v1\n0.5,1.5\n2.5,3-5\n", "column 'v1': Failed to parse string: '3-5'"),
         ("a,b\n", "has no rows"),

@@ -7,15 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from clip_geometry.embeddings import Embeddings, ShardedRows
+from clip_geometry.embeddings import ShardedRows
 from clip_geometry.formats import formats, read_any
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import repairs
-from clip_geometry.shipping import write_shipment
 from support import format_clients as written
 from support.format_cases import DTYPES, assert_same_bits, cloud
 from support.format_clients import ALL, IDS, IMAGE, LABELS, NOTES, TEXT, WHOLE, N
-from support.mixed_index import paired
 
 HELD = ("csv", "faiss-ivf", "webdataset")  # which have to fit into memory
 
@@ -247,10 +244,6 @@ def test_numbered_columns_of_pandas(tmp_path, has_index):
 @pytest.mark.parametrize(
     ("text", "ids", "labels", "rows"),
     [
-        ("a,0.5,1.5\nb,2.5,3.5\n", ["a", "b"], None, [[0.5, 1.5], [2.5, 3.5]]),
-        ("7,0.5,1.5\n8,2.5,3.5\n", ["7", "8"], None, [[0.5, 1.5], [2.5, 3.5]]),
-        ("0.5,1.5,cat\n2.5,3.5,dog\n", None, ["cat", "dog"], [[0.5, 1.5], [2.5, 3.5]]),
-        ("0.5,1.5,1\n2.5,3.5,1\n", None, [1, 1], [[0.5, 1.5], [2.5, 3.5]]),
         ("1,2\n3,4\n", None, None, [[1.0, 2.0], [3.0, 4.0]]),
         ("id,label,x,y\n3,c,1,2.5\n4,d,-3e-2,4\n", ["3", "4"], ["c", "d"], [[1.0, 2.5], [-0.03, 4.0]]),
         ("d10,d2,year\n1,2,1999\n3,4,2000\n", None, None, [[2.0, 1.0], [4.0, 3.0]]),
@@ -264,24 +257,6 @@ def test_columns_by_place_and_by_name(tmp_path, text, ids, labels, rows):
     assert (found.item_id is None) == (ids is None) and (found.labels is None) == (labels is None)
     assert ids is None or found.item_id.tolist() == ids
     assert labels is None or found.labels.tolist() == labels
-
-
-@pytest.mark.parametrize(("name", "indices"), [("zscore", 1), ("zscore[centered]", 2)])
-def test_a_shipped_index_is_read_back(tmp_path, name, indices):
-    rng, ids = np.random.default_rng(0), [f"{k}" for k in range(40)]
-    sets = {
-        modality: Embeddings(rng.normal(size=(40, 6)).astype(np.float32) + shift, modality, item_id=ids)
-        for modality, shift in {"image": 0, "text": 1}.items()
-    }
-    repair = repairs[name].make().fit(paired({name: side.vectors for name, side in sets.items()}))
-    write_shipment(repair, "faiss", tmp_path / "out", sets)
-    assert len([*(tmp_path / "out").glob("*.faiss")]) == indices
-    found = read_any(tmp_path / "out")
-    assert set(found) == {"image", "text"}
-    for modality, side in found.items():
-        expected = repair.item_rows(modality, sets[modality].vectors.astype(np.float64)).astype(np.float32)
-        assert_same_bits(np.asarray(side.vectors), expected[:, expected.any(0)])  # columns of zeros are left out
-        assert side.item_id.tolist() == ids
 
 
 def test_an_index_with_a_table_of_its_rows(tmp_path, held):

@@ -3,7 +3,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any
+from clip_geometry.formats import read_any
+from clip_geometry.formats.writers import export, writers
 from clip_geometry.registry import InputError
 from support.format_cases import DTYPES, assert_same_bits, cloud
 
@@ -26,8 +27,8 @@ def both_sides(dtype=np.float32):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_parquet_round_trip(tmp_path, dtype):
     sides = both_sides(dtype)
-    paths = export_parquet(sides, tmp_path / "out")
-    assert [path.name for path in paths] == ["image.parquet", "text.parquet"]
+    assert list(export(sides, tmp_path / "out", to="parquet")) == ["image.parquet", "text.parquet"]
+    paths = sorted((tmp_path / "out").iterdir())
     for again in (read_any(tmp_path / "out"), {path.stem: read_any(path)[path.stem] for path in paths}):
         for modality, side in sides.items():
             assert_same_bits(again[modality].vectors, side.vectors)
@@ -41,11 +42,11 @@ def test_parquet_round_trip(tmp_path, dtype):
 
 def test_parquet_of_one_side_is_one_file_that_others_can_read(tmp_path):
     side = both_sides()["image"]
-    [path] = export_parquet(side, tmp_path / "x.parquet")
-    frame = pq.read_table(path).to_pandas()
+    export(side, tmp_path / "x.parquet", to="parquet")
+    frame = pq.read_table(tmp_path / "x.parquet").to_pandas()
     assert np.array_equal(np.stack(frame["embedding"]), side.vectors)
-    with pytest.raises(InputError, match="is one file and there are 2 sides; give a folder"):
-        export_parquet(both_sides(), tmp_path / "y.parquet")
+    with pytest.raises(InputError, match="is one file and there are 2 modalities; give a folder"):
+        export(both_sides(), tmp_path / "y.parquet", to="parquet")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -54,7 +55,8 @@ def test_clip_retrieval_round_trip_of_aligned_rows(tmp_path, dtype):
     text = Embeddings(
         cloud(3, dtype=dtype, seed=5), "text", image.item_id, metadata={"text": np.array(["p", "q", "r"])}
     )
-    again = read_any(export_clip_retrieval({"image": image, "text": text}, tmp_path))
+    export({"image": image, "text": text}, tmp_path / "out", to="clip-retrieval")
+    again = read_any(tmp_path / "out")
     assert_same_bits(again["image"].vectors, image.vectors)
     assert_same_bits(again["text"].vectors, text.vectors)
     assert list(again["image"].item_id) == list(again["text"].item_id) == ["a", "b", "c"]
@@ -64,29 +66,31 @@ def test_clip_retrieval_round_trip_of_aligned_rows(tmp_path, dtype):
 
 def test_clip_retrieval_repeats_an_image_for_each_of_its_captions(tmp_path):
     sides = both_sides()
-    again = read_any(export_clip_retrieval(sides, tmp_path))
+    export(sides, tmp_path / "out", to="clip-retrieval")
+    again = read_any(tmp_path / "out")
     i, j = pair(sides["image"], sides["text"])
     assert list(i) == [0, 0, 1, 2]
     assert_same_bits(again["image"].vectors, sides["image"].vectors[i])
     assert_same_bits(again["text"].vectors, sides["text"].vectors[j])
     assert [list(index) for index in pair(again["image"], again["text"])] == [[0, 1, 2, 3]] * 2
-    table = pq.read_table(tmp_path / "metadata" / "metadata_0.parquet").to_pydict()
+    table = pq.read_table(tmp_path / "out" / "metadata" / "metadata_0.parquet").to_pydict()
     assert table["image_path"] == ["a", "a", "b", "c"] and table["caption"] == ["q", "s", "r", "p"]
 
 
 def test_clip_retrieval_of_bare_rows_has_metadata_too(tmp_path):
-    export_clip_retrieval(Embeddings(cloud(2), "image"), tmp_path)
-    assert pq.read_table(tmp_path / "metadata" / "metadata_0.parquet").num_rows == 2
+    export(Embeddings(cloud(2), "image"), tmp_path / "out", to="clip-retrieval")
+    assert pq.read_table(tmp_path / "out" / "metadata" / "metadata_0.parquet").num_rows == 2
 
 
 def test_clip_retrieval_is_not_mixed_with_other_shards(tmp_path):
     (tmp_path / "img_emb").mkdir()
     np.save(tmp_path / "img_emb" / "img_emb_1.npy", cloud())
     with pytest.raises(InputError, match=r"already has other shards \(.*_1.*\): choose a new folder"):
-        export_clip_retrieval(both_sides(), tmp_path)
+        writers["clip-retrieval"](both_sides(), tmp_path, tmp_path)
 
 
 def test_an_export_reads_what_a_path_holds(tmp_path):
     np.savez(tmp_path / "x.npz", image=cloud(seed=1), text=cloud(seed=2))
-    again = read_any(export_clip_retrieval(tmp_path / "x.npz", tmp_path / "out"))
+    export(tmp_path / "x.npz", tmp_path / "out", to="clip-retrieval")
+    again = read_any(tmp_path / "out")
     assert_same_bits(again["text"].vectors, cloud(seed=2))

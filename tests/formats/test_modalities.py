@@ -12,7 +12,8 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import resolve_encoder
-from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any, read_sets
+from clip_geometry.formats import read_any, read_sets
+from clip_geometry.formats.writers import export
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.format_cases import cloud
@@ -127,9 +128,9 @@ def test_a_folder_of_stores_has_the_sides_of_all(tmp_path):
         read_any(tmp_path)
 
 
-@pytest.mark.parametrize("export", [export_parquet, export_clip_retrieval])
-def test_exports_carry_any_modality(tmp_path, sets, export):
-    export(sets, tmp_path / "out")
+@pytest.mark.parametrize("to", ["parquet", "clip-retrieval"])
+def test_exports_carry_any_modality(tmp_path, sets, to):
+    export(sets, tmp_path / "out", to=to)
     found = read_any(tmp_path / "out")
     assert_same({name: found[name] for name in NAMES}, sets)
     assert found["audio"].item_id.tolist() == sets["audio"].item_id.tolist()
@@ -139,7 +140,8 @@ def test_rows_of_all_sides_are_aligned_in_clip_retrieval(tmp_path, sets):
     """Five items in another order, one of them with two texts."""
     order = np.array([4, 2, 2, 0, 6, 5])
     sets = {**sets, "text": sets["text"].take(order), "audio": sets["audio"].take(np.arange(7)[::-1])}
-    found = read_any(export_clip_retrieval(sets, tmp_path))
+    export(sets, tmp_path / "out", to="clip-retrieval")
+    found = read_any(tmp_path / "out")
     rows = {tuple(np.concatenate([found[name].vectors[k] for name in NAMES])) for k in range(6)}
     ids = {name: {key: k for k, key in enumerate(each.item_id)} for name, each in sets.items()}
     expected = [

@@ -119,8 +119,8 @@ def folders():
     with sandbox({}, "store", "retrieval", "files") as here:
         data = cg.load_dataset(cg.resolve_dataset("scenes", size=6))
         cg.embed(cg.resolve_encoder("scenes-clip/fresh"), data, here / "store", shard_size=4)
-        cg.export_clip_retrieval(here / "store", here / "retrieval")
-        cg.export_parquet(here / "store", here / "files")
+        cg.export(here / "store", here / "retrieval", to="clip-retrieval")
+        cg.export(here / "store", here / "files", to="parquet")
         return [contents(here / name) for name in ("store", "retrieval", "files")]
 
 

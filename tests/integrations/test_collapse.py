@@ -208,19 +208,6 @@ def test_any_modality_is_enough_and_names_it():
     assert alarm.on and "effective_rank/text is 4" in alarm.reason and "image" not in alarm.reason
 
 
-def test_it_continues_from_its_state():
-    values = [*WELL, 11, 11, 11, 17, 17, 17]
-    _, expected = alarmed(values)
-    for cut in range(1, len(values)):
-        first, on = alarmed(values[:cut])
-        second = CollapseAlarm(settle=4, patience=3)
-        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        assert on + [second.update({"effective_rank/image": x}, k) for k, x in enumerate(values[cut:], cut)] == expected
-    other = CollapseAlarm([Threshold("isoscore", 0.5, 0.7)])
-    with pytest.raises(InputError, match="'effective_rank/image', which this alarm does not watch"):
-        other.load_state_dict(first.state_dict())
-
-
 @pytest.mark.parametrize(("enter", "leave"), [(0.8, 0.6), (0.5, 1.2), (1.2, 1.5), (0, 0.5), (1, 1)])
 def test_thresholds_that_make_no_hysteresis(enter, leave):
     with pytest.raises(InputError, match="enter ≤ leave < 1 for a fall, 1 < leave ≤ enter for a rise"):

@@ -21,12 +21,11 @@ D = 24
 OF_SAMPLE = ("uniformity", "retrieval")
 
 
-def reference(image, text, names, pipeline="normalize", **covariance):
+def reference(image, text, names, pipeline="normalize"):
     """By the package's own functions on all rows at once."""
     valid = text.norm(dim=1) > 0
     image, text = image[valid].numpy(), text[valid].numpy()
-    plain = [name for name in names if name != "isoscore_star"]
-    result = cg.measure(image, text, measures=plain, pipeline=pipeline, blocks=0)
+    result = cg.measure(image, text, measures=list(names), pipeline=pipeline, blocks=0)
     found = {}
     for row in result.records:
         place = row["at"].get("modality", "both")
@@ -58,18 +57,6 @@ def test_values_are_generic():
     assert all(
         0.001 < abs(value) < 0.999 or abs(value) > 1.001 for name, value in values.items() if "invalid" not in name
     )
-
-
-def test_isoscore_star_shrinks_towards_the_covariance_of_its_modality():
-    image, text = pairs()
-    c_0 = {"image": torch.eye(D, dtype=torch.float64), "text": torch.diag(torch.arange(1.0, D + 1).double())}
-    metric = EmbeddingGeometry(covariance=c_0, zeta=0.3)
-    values = measured(metric, image, text)
-    valid = text.norm(dim=1) > 0
-    for name, rows in (("image", image), ("text", text)):
-        unit = torch.nn.functional.normalize(rows[valid], dim=1)
-        expected = float(cg.isoscore_star(unit, c_0[name], zeta=0.3))
-        assert values[f"isoscore_star/{name}"] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.slow
@@ -290,11 +277,6 @@ def test_compute_without_rows_is_empty():
         (
             lambda: EmbeddingGeometry("rows", measures=["modality_gap"]),
             "compares two modalities, and there is one, rows",
-        ),
-        (lambda: EmbeddingGeometry(measures=["isoscore_star"]), "isoscore_star needs a covariance of each modality"),
-        (
-            lambda: EmbeddingGeometry("rows", covariance=torch.eye(3)).update(torch.randn(9, 4)),
-            r"the covariance of rows has shape \(3, 3\); rows need \(4, 4\)",
         ),
         (lambda: EmbeddingGeometry(measures=[]), "measures is empty; expected names, or None for the usual ones"),
         (lambda: EmbeddingGeometry(kept=1), "kept = 1; expected a whole number from 2 on"),

@@ -10,6 +10,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Known, Repair, Term, repairs
 from clip_geometry.repairs.base import Listwise
 from clip_geometry.repairs.calibration import Posterior
+from clip_geometry.shipping import item_map, query_map
 from support.mixed_index import NAMES, labelled, paired, rows, unit
 
 # classes as pairs determine no rotation of 70 dimensions, which is no matter here
@@ -45,9 +46,9 @@ def test_the_score_is_one_inner_product(name, names, asked):
     assert isinstance(repair, InnerProduct)
     found = rows(1, names=names, n=12)
     for query, q in rows(2, names=names, n=9).items():
-        left = repair.query_rows(query, q)
+        left = query_map(repair, query)(q)
         for item, x in found.items():
-            right = repair.item_rows(item, x)
+            right = item_map(repair, item)(x)
             bound = 1e-12 * np.linalg.norm(left, axis=1).max() * np.linalg.norm(right, axis=1).max()
             np.testing.assert_allclose(left @ right.T, repair.scores(query, q, item, x), rtol=0, atol=bound)
 
@@ -58,7 +59,7 @@ def test_an_offset_that_all_kinds_share_is_part_of_the_inner_product():
     x = rows(1)["image"]
     (term,) = repair.terms_.values()
     assert term.offset < -3
-    product = repair.query_rows("image", x) @ repair.item_rows("image", x).T
+    product = query_map(repair, "image")(x) @ item_map(repair, "image")(x).T
     np.testing.assert_allclose(product, repair.scores("image", x, "image", x), rtol=0, atol=1e-10)
 
 
@@ -70,9 +71,9 @@ def test_slopes_of_rank_two_take_two_copies_of_the_rows():
         assert isinstance(repair, InnerProduct)
         slopes = {("image", "image"): 2.0, ("image", "text"): 3.0, ("text", "image"): 4.0, ("text", "text"): last}
         repair.terms_ = {kind: Term(0, slope) for kind, slope in slopes.items()}
-        assert repair.item_rows("image", sets["image"]).shape == (100, 5 * copies)
+        assert item_map(repair, "image")(sets["image"]).shape == (100, 5 * copies)
         for query, item in slopes:
-            product = repair.query_rows(query, sets[query]) @ repair.item_rows(item, sets[item]).T
+            product = query_map(repair, query)(sets[query]) @ item_map(repair, item)(sets[item]).T
             np.testing.assert_allclose(product, repair.scores(query, sets[query], item, sets[item]), atol=1e-13)
 
 
@@ -101,9 +102,9 @@ def test_a_modality_that_was_not_fitted(name):
     with pytest.raises(InputError, match=message):
         repair.scores("image", sets["text"], "audio", sets["image"])
     if isinstance(repair, InnerProduct):
-        for calls in (repair.query_rows, repair.item_rows):
+        for make in (query_map, item_map):
             with pytest.raises(InputError, match=message):
-                calls("audio", sets["text"])
+                make(repair, "audio")
 
 
 @pytest.mark.parametrize("name", repairs)

@@ -6,6 +6,7 @@ import pytest
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Known, repairs
 from clip_geometry.repairs.fusion import ReciprocalRank
+from clip_geometry.shipping import item_map, query_map
 from support.mixed_index import NAMES, rows, unit
 
 
@@ -100,7 +101,7 @@ def test_a_search_of_other_modalities_has_the_own_one_last(items, name):
     assert found["text"].max() < min(found["image"].min(), found["audio"].min())
     assert (np.argsort(-found["text"]) == np.argsort(-(unit(q) @ unit(items["text"]).T))).all()
     for item, x in items.items():
-        assert repair.query_rows("text", q) @ repair.item_rows(item, x).T == pytest.approx(found[item], abs=1e-12)
+        assert query_map(repair, "text")(q) @ item_map(repair, item)(x).T == pytest.approx(found[item], abs=1e-12)
 
 
 def test_a_constant_that_is_none():

@@ -12,6 +12,7 @@ from clip_geometry.repairs import InnerProduct, Known, Repair, repairs
 from clip_geometry.repairs.maps import Mapped
 from clip_geometry.repairs.neighborhoods import NNN
 from clip_geometry.repairs.repair_file import KEY
+from clip_geometry.shipping import item_map, query_map
 from clip_geometry.transforms import FittedPipeline, Pipeline
 from clip_geometry.transforms.map_file import checksum
 from support.mixed_index import NAMES, labelled, rows
@@ -45,8 +46,8 @@ def test_a_saved_repair_is_the_same_repair(name, names, dtype, tmp_path):
         for item, table in repair.mixed(query, q, items, np.arange(30)).items():
             assert (found[item] == table).all()
         if isinstance(repair, InnerProduct) and isinstance(loaded, InnerProduct):
-            assert (loaded.item_rows(query, q) == repair.item_rows(query, q)).all()
-            assert (loaded.query_rows(query, q) == repair.query_rows(query, q)).all()
+            assert (item_map(loaded, query)(q) == item_map(repair, query)(q)).all()
+            assert (query_map(loaded, query)(q) == query_map(repair, query)(q)).all()
 
 
 def test_parameters_and_names_are_kept(tmp_path):

@@ -24,6 +24,7 @@ import pytest
 import clip_geometry as cg
 from clip_geometry.cli import main
 from clip_geometry.repairs import InnerProduct
+from clip_geometry.shipping import item_map, query_map
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -235,7 +236,7 @@ def test_vectors_come_out_and_the_repair_goes_in(name, database, diagnosed, tmp_
         repair = cg.Repair.load(diagnosed / "repair.safetensors")
         known = {modality: each.vectors.astype(float) for modality, each in sets.items()}
         assert (
-            isinstance(repair, InnerProduct) and names["columns"] == repair.item_rows("image", known["image"]).shape[1]
+            isinstance(repair, InnerProduct) and names["columns"] == item_map(repair, "image")(known["image"]).shape[1]
         )
         keys = {modality: np.asarray(each.metadata["key"]).astype(int) for modality, each in sets.items()}
         expected = first(repair.mixed("image", names["raw"].astype(float), known), keys)[0]
@@ -262,7 +263,7 @@ def the_indexes_find_it(repair, known, keys, search):
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
         register_vector(connection)
         for modality, raw in known.items():
-            asked = [{"query": row.astype(np.float32)} for row in repair.query_rows(modality, raw)]
+            asked = [{"query": row.astype(np.float32)} for row in query_map(repair, modality)(raw)]
             plan = "\n".join(line for (line,) in connection.execute("EXPLAIN " + search, asked[0]))
             assert plan.count("Index Scan using items_repaired_embedding_idx") == 2
             found = [[key for (key,) in connection.execute(search, each)] for each in asked]

@@ -1,7 +1,7 @@
 """`clip-geometry compare`: embeddings, runs or measurements side by side, and whether the change helped."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from clip_geometry.cli.tables import console, print_table, say
@@ -9,34 +9,25 @@ from clip_geometry.display.latex import SOFTWARE, bibtex, measure_title, table
 from clip_geometry.display.numbers import MISSING, plus_minus, with_error
 from clip_geometry.files import write_atomically
 from clip_geometry.measurement.compared import cells_of, legend, letter, names, tables
-from clip_geometry.measurement.comparison import Comparison, compare
-from clip_geometry.measuring.records import ALL
+from clip_geometry.measurement.comparison import Comparison
 from clip_geometry.registry import InputError, shown
 from clip_geometry.results import Record
 
 BIBLIOGRAPHY = f"@misc{{{SOFTWARE},".encode()  # the beginning of the files that are written here
 
 
-def compare_paths(
-    paths: Sequence[Path],
-    pipelines: Sequence[str],
-    *,
-    measures: str | None,
-    everything: bool,
-    labels: Path | None,
-    seed: int,
-    blocks: int | None,
-    csv: Path | None,
-    latex: Path | None,
-    json_file: Path | None,
+def bibliography_of(latex: Path) -> Path:
+    """The .bib file beside a table; InputError where it has entries of somebody else."""
+    found = latex.resolve().with_suffix(".bib")
+    if found.exists() and not found.read_bytes().startswith(BIBLIOGRAPHY):
+        raise InputError(f"{shown(found)}, where the BibTeX entries of the table go, has others; rename --latex")
+    return found
+
+
+def write_comparison(
+    found: Comparison, csv: Path | None, json_file: Path | None, latex: Path | None, bibliography: Path | None
 ) -> None:
-    """Compares what lies at the paths with the first, prints a table for each and writes the files."""
-    bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
-    if bibliography is not None and bibliography.exists() and not bibliography.read_bytes().startswith(BIBLIOGRAPHY):
-        raise InputError(f"{shown(bibliography)}, where the BibTeX entries of the table go, has others; rename --latex")
-    chosen = ALL if everything else measures
-    found = compare(*paths, pipelines=pipelines, measures=chosen, labels=labels, blocks=blocks, seed=seed)
-    print_comparison(found)
+    """Writes the files that were asked for."""
     if csv is not None:
         write_atomically(csv.resolve(), found.frame.to_csv(index=False).encode())
     if json_file is not None:

@@ -1,74 +1,13 @@
-"""`clip-geometry embed`: embeds a named data set with a named model into a store."""
+"""`clip-geometry embed`: which option is whose, and what the rows of a store leave out."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from clip_geometry import data, encoders
-from clip_geometry.config import parse_overrides, validate
-from clip_geometry.embedding.loop import embed
-from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.throughput import Throughput
-from clip_geometry.modalities import modality_name
-from clip_geometry.paths import expanded
-from clip_geometry.registry import InputError, did_you_mean, printable, shown
+from clip_geometry.registry import InputError, did_you_mean, shown
 
-EXPORTS = ("clip-retrieval", "parquet")
 LISTED = "clip-geometry list models, and list datasets,"
-
-
-def embed_named(
-    model: str,
-    dataset: str,
-    out: Path,
-    *,
-    model_options: Mapping[str, Any],
-    data_options: Mapping[str, Any],
-    overrides: Sequence[str],
-    export: str | None,
-    only: str | None = None,
-    **settings: Any,
-) -> None:
-    """Embeds `dataset` with `model` into `out`; `settings` are those of `embed`.
-
-    Of several languages, comma-separated, each has a store in `out`, the first one with the images.
-    """
-    if export is not None and export not in EXPORTS:
-        raise InputError(f"--export {shown(export)} is unknown; known are {', '.join(EXPORTS)}")
-    if only not in (None, "image", "text"):
-        raise InputError(f"--only {shown(only)} is unknown; known are image, text")
-    more = next((each for each in overrides if "=" not in each and Path(each).exists()), None)
-    if more is not None:  # the shell has expanded {000..123} or *
-        raise InputError(f"{shown(more)} is a second data set; quote 'shards/{{000..123}}.tar', or give the folder")
-    out = expanded(out)
-    for_model, for_data, for_speed = share_out(parse_overrides(overrides), model, dataset)
-    throughput = validate(Throughput, for_speed, "embed")
-    config = encoders.resolve_encoder(model, **{**model_options, **for_model})
-    options = {**data_options, **for_data}
-    languages = str(options.get("language", "")).split(",")
-    stores = {}
-    for language in map(str.strip, languages):
-        each, folder = options, out
-        if len(languages) > 1:
-            each, folder = {**options, "language": language}, out / modality_name(language, "the language")
-        items = data.load_dataset(data.resolve_dataset(dataset, **each))
-        part = only or ("text" if stores else None)  # the images are those of the first language
-        stores[folder] = items if part is None else items.only(part)
-    for folder, items in stores.items():
-        manifest = embed(config, items, folder, throughput=throughput, **settings)
-        limit = settings.get("limit")
-        for modality, side in manifest["sides"].items():
-            print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
-        print(printable(f"store: {folder}"))
-        sides = read_store(folder, limit=limit)
-        if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
-            print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
-        if export is not None:
-            from clip_geometry import formats
-
-            write = formats.export_clip_retrieval if export == "clip-retrieval" else formats.export_parquet
-            write(sides, folder / "export" / export)
-            print(printable(f"{export}: {folder / 'export' / export}"))
 
 
 def left_out(side: Mapping[str, Any]) -> str:

@@ -1,14 +1,13 @@
 """`clip-geometry list …`: what the registries have."""
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from clip_geometry import catalog
 from clip_geometry.catalog import GROUPS, Description, describe
 from clip_geometry.cli.early import LISTS, all_lists
 from clip_geometry.cli.tables import console, say
+from clip_geometry.display.explained import facts
 from clip_geometry.registry import InputError, did_you_mean, listed, shown, unknown
 
 WIDEST = 100  # of text that is easy to read
@@ -48,9 +47,9 @@ def print_list(what: str, name: str | None) -> None:
         say(out, f"clip-geometry list {what} NAME shows the whole entry", style="dim")
         return
     # the models are those of open_clip; measures and evaluators have one catalog
-    blocks = list(blocks_of(what)) if what in ("models", *CATALOG) else found["blocks"][what]
-    if name is not None and what in CATALOG:
-        blocks = [block for part in CATALOG for block in blocks_of(part)]
+    blocks = [*model_blocks()] if what == "models" else [] if what in CATALOG else found["blocks"][what]
+    if what in CATALOG:
+        blocks = [block for part in (CATALOG if name is not None else (what,)) for block in measure_blocks(part)]
     if name is not None:
         by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks if head}
         begins = re.compile(re.escape(name) + r"(?!\w)")
@@ -67,9 +66,7 @@ def print_list(what: str, name: str | None) -> None:
 
 
 def index_of(what: str) -> list[Line]:
-    """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
-    if what not in CATALOG:
-        return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
+    """The lines of measures or evaluators; a measure and its variants, an evaluator and its numbers are one."""
     found: dict[str, list[Description]] = {}
     for each in _members(what):
         found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
@@ -85,86 +82,23 @@ def _members(what: str) -> list[Description]:
     return sorted(members, key=lambda each: GROUPS.index(each.group))
 
 
-def _described(members: Iterable[Description]) -> Iterator[Block]:
-    from clip_geometry.display.explained import facts
-
-    for m in members:
+def measure_blocks(what: str) -> Iterator[Block]:
+    """The blocks of the measures or of the evaluators, from their catalog."""
+    for m in _members(what):
         reading = f"{m.summary} {m.reading}"
         yield f"{m.name}: {m.title}", reading, f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
 
 
-def configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:
-    for name, entry in members.items():
-        options = ", ".join(key for key in entry.config.model_fields if key != "name")
-        yield f"{name}: {entry.summary}", f"{heading}: {options}"
-
-
-def blocks_of(what: str) -> Iterator[Block]:
-    """The blocks of one of the LISTS, from its registry."""
-    match what:
-        case "measures" | "evaluators":
-            yield from _described(_members(what))
-        case "models":
-            from clip_geometry.encoders import encoders, models
-            from clip_geometry.encoders.hub import MODELS
-
-            families, architectures = models()
-            options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
-            for pattern, summary in families:
-                yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
-            yield ("",)
-            yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
-            yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
-            yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())
-        case "datasets":
-            from clip_geometry.data import datasets
-
-            yield from configured(datasets, "options (key=value)")
-        case "formats":
-            from clip_geometry.formats import formats
-
-            for name, each in formats.items():
-                files = ", ".join([*each.suffixes, *(["folders"] if each.recognizes else [])])
-                needs = f"needs: pip install {each.package}" if each.package else ""
-                limits = f"limits: {each.limits}" if each.limits else ""
-                head = f"{name}: {each.title} ({files}); {each.streams or 'has to fit into memory'}"
-                yield head, *filter(None, (f"holds: {each.holds}", limits, needs))
-        case "transforms":
-            from clip_geometry.transforms import transforms
-            from clip_geometry.transforms.step import brackets, usage
-
-            for name, t in transforms.items():
-                yield f"{usage(name)}: {t.summary}", t.formula, brackets(name)
-        case "repairs":
-            from clip_geometry.repairs import InnerProduct, repairs
-
-            for name, entry in repairs.items():
-                inner = issubclass(entry.kind, InnerProduct)
-                form = "one inner product, for any vector index" if inner else "a reranker"
-                form = "a baseline of separate indices" if entry.baseline else form
-                yield f"{name}: {entry.summary}", entry.formula, form, entry.reference
-        case "checks":
-            from clip_geometry.diagnosis.checks import checks
-
-            for name, check in checks.items():
-                yield f"{name}: {check.title}", f"reports: {check.threshold}"
-
-
-def shipped_lists() -> str:
-    """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
-    from clip_geometry.encoders import encoders
+def model_blocks() -> Iterator[Block]:
+    """The blocks of the models, from their registry: there are too many architectures to ship their list."""
+    from clip_geometry.encoders import encoders, models
     from clip_geometry.encoders.hub import MODELS
-    from clip_geometry.repairs import repairs
-    from clip_geometry.shipping import targets
-    from clip_geometry.transforms import transforms
 
-    names = {
-        "pipeline step": list(transforms),
-        "repair": list(repairs),
-        "target": list(targets),
-        "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
-    }
-    shipped_ones = [what for what in LISTS if what not in ("models", *CATALOG)]
-    index = {what: index_of(what) for what in shipped_ones}
-    blocks = {what: list(blocks_of(what)) for what in shipped_ones}
-    return json.dumps({"names": names, "index": index, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"
+    families, architectures = models()
+    options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
+    for pattern, summary in families:
+        yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
+    yield ("",)
+    yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
+    yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
+    yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())

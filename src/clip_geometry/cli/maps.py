@@ -10,7 +10,8 @@ import torch
 
 from clip_geometry.embeddings import Embeddings, is_large, naming_files, pair_of
 from clip_geometry.files import new_folder, require_new_file, require_new_folder
-from clip_geometry.formats import export_parquet, own_name, read_sets, read_sides
+from clip_geometry.formats import own_name, read_sets, read_sides
+from clip_geometry.formats.tables import write_parquet
 from clip_geometry.formats.vectors import UNNAMED, write_npy
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.measuring.provenance import origin_of
@@ -106,7 +107,7 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, 
             if is_npy(side):
                 write_npy(side, temporary / f"{name}.npy")
             else:
-                export_parquet({name: side}, temporary)
+                write_parquet(side, temporary / f"{name}.parquet")
     for name, side in applied.items():
         print(printable(f"{name}: {len(side)} × {side.dim}, {name}.{'npy' if is_npy(side) else 'parquet'}"))
     print(printable(f"pipeline: {' → '.join(steps)}"))
@@ -138,6 +139,12 @@ def ship_map(
         repair = fitted
     else:  # a map of every modality is one of those that are given
         repair = SavedPipeline(fitted, sets or None if ANY in fitted.chains else None, normalize=normalize)
+    for name, side in sets.items():
+        if isinstance(repair, InnerProduct) and side.dim != (expected := item_map(repair, name).d_in):
+            raise InputError(
+                f"{shown(Path(str(side.provenance.get('source'))))} has rows of dimension {side.dim}, but "
+                f"{shown(map_file)} takes rows of dimension {expected}; give the embeddings that it was fitted for"
+            )
     files = write_shipment(repair, to, out, sets)
     print(printable(f"repair: {repair.name}"))
     for name, says in files.items():

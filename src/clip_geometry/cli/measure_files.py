@@ -1,83 +1,42 @@
-"""`clip-geometry measure`: files in, a table out."""
+"""`clip-geometry measure`: files in, a table out; the command calls these."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
+from clip_geometry.display.couples import names_of
 from clip_geometry.display.known_models import values_of
 from clip_geometry.display.origin import roles_of
 from clip_geometry.display.verdict import verdict
 from clip_geometry.display.words import listed as listed_words
-from clip_geometry.embedding.engines import open_engine
-from clip_geometry.embeddings import LARGE
+from clip_geometry.embeddings import LARGE, Embeddings
 from clip_geometry.files import is_device, write_atomically
 from clip_geometry.formats import read_labels, read_sets, with_labels
-from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, as_lines, names_to_measure, records_by
+from clip_geometry.measuring.records import as_lines
 from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import Record
-from clip_geometry.transforms import parse_pipeline
 
 MODEL = "CLIP ViT-B/16 on COCO"  # that values are compared with below the table
 ARROWS = {"lower": "↓", "higher": "↑"}
 
 
-def measure_files(
-    paths: Sequence[Path],
-    *,
-    labels: Path | None,
-    steps: str | None,
-    names: str | None,
-    everything: bool = False,
-    by: str | None,
-    json_file: Path | None,
-    seed: int,
-    blocks: int | None,
-    engine: str = "local",
-    address: str | None = None,
-    scaling: bool = False,
-    full_size: int | None = None,
-) -> None:
-    """Measures embeddings in files, prints the table and writes the records to `json_file`, replacing what is there.
-
-    None of steps and blocks means the default pipeline and number of jackknife blocks. Without names the core is
-    measured; everything: it and all default measures.
-    """
-    pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
-    chosen, optional = names_to_measure(ALL if everything else names, "--measures")
+def labeled_sets(paths: Sequence[Path], labels: Path | None, *, needing: Sequence[str]) -> dict[str, Embeddings]:
+    """The sets at the paths with their labels; InputError where there are none and one of these measures needs them."""
     sets = read_sets(*paths)
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
-    needing = [] if optional else [each.name for each in named(chosen) if each.takes == "labeled rows"]
-    if needing and all(each.labels is None for each in sets.values()):
+    lacking = [each.name for each in named(needing) if each.takes == "labeled rows"]
+    if lacking and all(each.labels is None for each in sets.values()):
         folder = expanded(paths[0])
         folder = folder if folder.is_dir() else folder.parent
         beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
-        raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
-    with open_engine(engine, address) as opened:
-        passes = None if engine == "local" else opened  # in this process what fits is kept in memory
-        records = records_by(
-            by,
-            sets,
-            pipeline,
-            chosen,
-            seed=seed,
-            blocks=blocks,
-            engine=passes,
-            optional=optional,
-            scaling=scaling,
-            full_size=full_size,
-        )
-    print_records(records, by_default=steps is None)
-    layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
-    if by != "layer" and len(layers) > 1:
-        say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
-    if json_file is not None:
-        _write(json_file, records)
+        raise InputError(f"{lacking[0]} needs labels: add --labels FILE with one label per row{beside}")
+    return sets
 
 
 def print_records(records: list[Record], *, by_default: bool = False) -> None:
@@ -123,6 +82,13 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
         say(out, line, style="dim")
 
 
+def print_layers(sets: Mapping[str, Embeddings]) -> None:
+    """Says that the rows are of several layers, where they are."""
+    layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
+    if len(layers) > 1:
+        say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
+
+
 def _sizes(records: list[Record]) -> list[str]:
     """1000 image and 5000 text rows in 512 dimensions, where the records tell all of it."""
     alone = [record for record in records if named([record.measure])[0].takes == "rows"]
@@ -136,26 +102,15 @@ def _sizes(records: list[Record]) -> list[str]:
 
 def _print_couples(out: Console, records: list[Record]) -> None:
     """A table of modality × modality for each measure: the value above the diagonal, the null value below it."""
-    tables: dict[str, dict[frozenset[str], Record]] = {}
-    for record in records:
-        tables.setdefault(record.measure, {})[frozenset(str(record.at["modality"]).split("+"))] = record
-    modalities = sorted(set().union(*(couple for table in tables.values() for couple in table)))
-    for measure, table in tables.items():
-        rows = []
-        for k, one in enumerate(modalities):
-            rows.append([one])
-            for m, other in enumerate(modalities):
-                record = table.get(frozenset((one, other)))
-                cell = (
-                    ""
-                    if k == m or record is None
-                    else value_and_error(record)
-                    if k < m
-                    else number(record["null_value"])
-                )
-                rows[-1].append(cell)
+    modalities = names_of(records)
+    for measure in dict.fromkeys(record.measure for record in records):
+        cells = {}
+        for record in (each for each in records if each.measure == measure):
+            one, other = sorted(str(record.at["modality"]).split("+"))
+            cells |= {(one, other): value_and_error(record), (other, one): number(record["null_value"])}
         out.print()
         say(out, measure, style="bold")
+        rows = [[one, *(cells.get((one, other), "") for other in modalities)] for one in modalities]
         print_table(out, ("", *(f">{name}" for name in modalities)), rows)
     say(out, "above the diagonal: the value of the couple; below it: its null value", style="dim")
 
@@ -247,7 +202,7 @@ def _remarks_and_notes(records: list[Record]) -> Iterator[str]:
         yield f"{begin}{', '.join(names)}{end}"
 
 
-def _write(path: Path, records: list[Record]) -> None:
+def write_records(path: Path, records: list[Record]) -> None:
     """As a results file of their own, replacing an older one; a link is followed, a device written to."""
     text = as_lines(records)
     if is_device(path):

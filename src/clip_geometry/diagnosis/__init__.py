@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.diagnosis.checks import run_checks
-from clip_geometry.diagnosis.comparison import AIMS, Progress, Want, compare_repairs
+from clip_geometry.diagnosis.comparison import AIMS, Want, compare_repairs
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding
-from clip_geometry.diagnosis.index import MixedIndex, RelevantBy
+from clip_geometry.diagnosis.index import MixedIndex, RelevantBy, logit_scale_of, require_one_space
 from clip_geometry.diagnosis.result import Diagnosis
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry._core.arguments import seed_number
 from clip_geometry.measurement.given import given_sets
 from clip_geometry.memory import give_back
+from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, shown
-from clip_geometry.repairs.base import LOGIT_SCALE
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
@@ -34,7 +34,7 @@ def diagnose(
     repairs: Sequence[str] | None = None,
     splits: int = 10,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> Diagnosis:
     """Checks an index of images and texts for faults, and compares repairs of its mixed search.
 
@@ -58,7 +58,7 @@ def diagnose(
         repairs: Names of the repairs to compare; default: all that are registered. An empty list compares none.
         splits: Number of random halves.
         seed: Of samples, null values and splits.
-        progress: Called with the number of fits done and of all.
+        progress: Called as in `cg.embed`; the units are fits of repairs.
 
     Returns:
         A `Diagnosis`: findings, repairs with their numbers, a verdict.
@@ -84,7 +84,7 @@ def diagnose(
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     beside = None if other is None else given_sets(other)
     for each in (sets, beside or {}):
-        _require_rows(each)
+        require_one_space(each, "one index")
     context = Context(sets, other=beside, seed=seed)
     findings = run_checks(context)
     rows, not_run = _valid(sets, context), tuple(context.not_run)
@@ -98,10 +98,8 @@ def diagnose(
     elif wrong and repairs is None:
         skipped = f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
     else:
-        scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
-        scale = float(next(filter(None, scales), LOGIT_SCALE))
         try:
-            index = MixedIndex.of(rows, relevant, logit_scale=scale)
+            index = MixedIndex.of(rows, relevant, logit_scale=logit_scale_of(sets))
             comparison = compare_repairs(index, repairs, want=want, splits=splits, seed=seed, progress=progress)
         except InputError as error:
             if repairs is not None or relevant is not None:
@@ -116,16 +114,6 @@ def diagnose(
         paired=paired,
         not_run=not_run,
     )
-
-
-def _require_rows(sets: Mapping[str, Embeddings]) -> None:
-    """Two rows of each, of one dimension for all: what the checks and the search of an index need."""
-    for name, each in sets.items():
-        if len(each) < 2:
-            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
-    if len({each.dim for each in sets.values()}) > 1:
-        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
-        raise InputError(f"{given} dimensions; one index needs rows of one dimension, from one model")
 
 
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:

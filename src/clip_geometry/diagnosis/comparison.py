@@ -1,7 +1,7 @@
 """Repairs of a mixed index compared by repeated cross-validation, with paired errors and a recommendation."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -11,12 +11,11 @@ from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import Estimate, Search, Sums
 from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.memory import give_back
+from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import Entry, InnerProduct, Known, Repair, repairs
+from clip_geometry.repairs import InnerProduct, Known, Repair, make_repair, repairs
 from clip_geometry.repairs.fusion import OtherOnly, ReciprocalRank
 from clip_geometry.transforms import RankWarning
-
-Progress: TypeAlias = Callable[[int, int], None]  # fits done, fits in all
 
 Want: TypeAlias = Literal["pairs", "both"]
 
@@ -181,7 +180,7 @@ def compare_repairs(
     most_fit: int = 1000,
     most_searched: int = 2500,
     most_queries: int = 500,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> RepairComparison:
     """Fit repairs on random halves of the items and search in the other halves.
 
@@ -195,7 +194,7 @@ def compare_repairs(
         most_fit: Items to fit on.
         most_searched: Items to search in.
         most_queries: Queries of each modality and split.
-        progress: Called with the number of finished fits and of all.
+        progress: Called as in `cg.embed`; the units are fits.
 
     Returns:
         The candidates with their numbers, and a recommendation.
@@ -221,34 +220,29 @@ def compare_repairs(
         )
     splits = whole_number(splits, "splits", most=1000)
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
-    entries = {name: repairs[name] for name in names}
-    sums: dict[str, Sums] = {name: Sums(index) for name in names}
+    sums = {name: Sums(index) for name in names if repairs[name]}  # raises for an unknown name
     failed: dict[str, str] = {}
     serving: dict[str, Serving] = {}
     chances: list[float] = []
     halves = list(
         index.splits(splits, seed=seed, most_fit=most_fit, most_searched=most_searched, most_queries=most_queries)
     )
-    done = 0
-    for split in halves:
-        known = index.known(split.fit)
-        search = Search(index, split)
-        chances += search.chances()
-        for name, entry in entries.items():
-            done += 1
-            if name not in failed:
+    with progress("fits of repairs", splits * len(names)) as advance:
+        for split in halves:
+            known, search = index.known(split.fit), Search(index, split)
+            chances += search.chances()
+            for name in names:
+                advance(1)
+                if name in failed:
+                    continue
                 try:
-                    repair = _fitted(entry, known)
+                    repair = _fitted(name, known)
                 except InputError as error:
                     failed[name] = str(error)
-                else:
-                    if name not in serving:
-                        serving[name] = serving_of(repair, known)
-                    for query, found in search.run(repair).items():
-                        sums[name].add(query, split.queries[query], *found)
-            if progress is not None:
-                progress(done, splits * len(names))
-        give_back()
+                    continue
+                serving[name] = serving.get(name) or serving_of(repair, known)
+                search.add_to(sums[name], repair)
+            give_back()
     candidates = {
         name: _candidate(name, sums[name], sums["none"], index, want, serving[name])
         for name in names
@@ -277,10 +271,10 @@ def compare_repairs(
     return replace(found, full=_full(found, index, sums, searched=index.items_of(halves[0].searched).size))
 
 
-def _fitted(entry: Entry, known: Known) -> Repair:
+def _fitted(name: str, known: Known) -> Repair:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
-        return entry.make().fit(known)
+        return make_repair(name).fit(known)
 
 
 def _full(
@@ -295,39 +289,30 @@ def _full(
     """
     served, facts = compared.served(), compared.facts
     names = ["none", compared.recommended, *([served.name] if served else [])]
-    names = [name for name in dict.fromkeys(names) if not repairs[name].make().memorizes]
-    sums = {name: Sums(index) for name in names}
+    sums = {name: Sums(index) for name in names if not make_repair(name).memorizes}  # each once
     folds = max(2, min(facts["splits"], FOLDS))
     for split in index.folds(
         folds, seed=facts["seed"], most_fit=MOST_FIT, most_searched=MOST_FULL, most_queries=MOST_ASKED
     ):
         known, search = index.known(split.fit), Search(index, split)
         for name, each in sums.items():
-            for query, found in search.run(_fitted(repairs[name], known)).items():
-                each.add(query, split.queries[query], *found)
+            search.add_to(each, _fitted(name, known))
         give_back()
     if len(index.items) > MOST_FULL:
         beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
         sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
+
+    def with_split_errors(estimates: Mapping[str, Estimate], held: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        """With each item a query once, folds do not show what another choice of items to fit on would change."""
+        known = {key: each for key, each in estimates.items() if key in held}
+        return {key: Estimate(*each[:2], *held[key][2:]) for key, each in known.items()}
+
     full = {}
     for name, each in sums.items():
-        held = compared.candidates[name]
-        numbers, changes = each.estimates(), each.estimates(less=sums["none"])
-        full[name] = replace(
-            held,
-            numbers=_with_split_errors(numbers, held.numbers),
-            changes=_with_split_errors(changes, held.changes),
-        )
+        held, changes = compared.candidates[name], each.estimates(less=sums["none"])
+        numbers = with_split_errors(each.estimates(), held.numbers)
+        full[name] = replace(held, numbers=numbers, changes=with_split_errors(changes, held.changes))
     return full
-
-
-def _with_split_errors(estimates: Mapping[str, Estimate], held_out: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    """With each item a query once, folds do not show what another choice of items to fit on would change."""
-    return {
-        key: each._replace(split_error=held_out[key].split_error, splits=held_out[key].splits)
-        for key, each in estimates.items()
-        if key in held_out
-    }
 
 
 def serving_of(repair: Repair, known: Known) -> Serving:

@@ -1,15 +1,15 @@
 """What several checks read: valid unit rows, pairs, neighbors; computed when first asked for, and once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
-from clip_geometry.diagnosis.foreign import Foreign, foreign_rows
-from clip_geometry.diagnosis.matching import Matching, chosen, match
-from clip_geometry.diagnosis.spaces import Gaussian, Overlap, overlap
+from clip_geometry.diagnosis.matching import LEAST, Matching, chosen, match
+from clip_geometry.diagnosis.spaces import Foreign, Gaussian, Overlap, foreign_rows, overlap
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.streamed import StreamedRows, release
@@ -17,7 +17,7 @@ from clip_geometry.measuring.remarks import first_equal
 from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError
 
-T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 ROWS = 100_000  # of a modality that are looked at, at most
 WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 rows are all queries
@@ -74,6 +74,20 @@ class Items(NamedTuple):
     rows: np.ndarray
 
 
+def _once(method: Method) -> Method:
+    """Compute what a method returns for some modalities when it is first asked for, and keep it."""
+
+    @wraps(method)
+    def known(self: "Context", *modalities: str) -> Any:
+        key = method.__name__, *modalities
+        if key not in self._known:
+            self._known[key] = method(self, *modalities)
+            give_back()
+        return self._known[key]
+
+    return known  # pyright: ignore[reportReturnType] # it is called as the method is
+
+
 class Context:
     """The sets that are diagnosed, and what their checks share.
 
@@ -102,43 +116,32 @@ class Context:
         """Note that a check, or its part for some sets, cannot run."""
         self.not_run.append(NotRun(check, reason, modalities))
 
-    def _once(self, make: Callable[[], T], *key: str) -> T:
-        if key not in self._known:
-            self._known[key] = make()
-            give_back()
-        return self._known[key]
-
+    @_once
     def lengths(self, modality: str) -> np.ndarray:
         """The length of every row in float64; NaN for rows that hold NaN or infinity."""
-
-        def make() -> np.ndarray:
-            vectors, parts = self.sets[modality].vectors, []
-            for start in range(0, len(vectors), BLOCK):
-                block = np.asarray(vectors[start : start + BLOCK], dtype=np.float64)
-                parts.append(np.where(np.isfinite(block).all(1), np.sqrt(np.einsum("nd,nd->n", block, block)), np.nan))
-                release(vectors)
-            return np.concatenate(parts)
-
-        return self._once(make, "lengths", modality)
+        vectors, parts = self.sets[modality].vectors, []
+        for start in range(0, len(vectors), BLOCK):
+            block = np.asarray(vectors[start : start + BLOCK], dtype=np.float64)
+            parts.append(np.where(np.isfinite(block).all(1), np.sqrt(np.einsum("nd,nd->n", block, block)), np.nan))
+            release(vectors)
+        return np.concatenate(parts)
 
     def valid(self, modality: str) -> np.ndarray:
         """Mask of the rows that have a direction."""
         return self.lengths(modality) > 0
 
+    @_once
     def sample(self, modality: str) -> np.ndarray:
         """Numbers of valid rows, ascending: all, or ROWS of them at random."""
+        numbers = np.flatnonzero(self.valid(modality))
+        if len(numbers) <= ROWS:
+            return numbers
+        return np.sort(np.random.default_rng(self.seed).choice(numbers, ROWS, replace=False))
 
-        def make() -> np.ndarray:
-            numbers = np.flatnonzero(self.valid(modality))
-            if len(numbers) <= ROWS:
-                return numbers
-            return np.sort(np.random.default_rng(self.seed).choice(numbers, ROWS, replace=False))
-
-        return self._once(make, "sample", modality)
-
+    @_once
     def unit(self, modality: str) -> np.ndarray:
         """The sampled rows in float32, of length 1."""
-        return self._once(lambda: self._unit_rows(modality, self.sample(modality)), "unit", modality)
+        return self._unit_rows(modality, self.sample(modality))
 
     def _unit_rows(self, modality: str, numbers: np.ndarray) -> np.ndarray:
         unit = np.empty((len(numbers), self.sets[modality].dim), np.float32)
@@ -154,20 +157,18 @@ class Context:
                 out[start : start + BLOCK] = np.asarray(vectors[rows], dtype=np.float64) / lengths[rows, None]
             release(vectors)
 
+    @_once
     def first_equal(self, modality: str) -> np.ndarray:
         """For every row, the number of the first row that equals it."""
-        return self._once(lambda: first_equal(self.sets[modality].vectors), "first", modality)
+        return first_equal(self.sets[modality].vectors)
 
+    @_once
     def neighbors(self, modality: str) -> Neighbors:
         """The ten nearest of the sampled rows without exact copies; of many rows, those of a sample of queries."""
-
-        def make() -> Neighbors:
-            sample, first = self.sample(modality), self.first_equal(modality)
-            kept = first[sample] == sample
-            rows, queries = chosen(self.unit(modality), kept), self.queries(int(kept.sum()))
-            return Neighbors(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
-
-        return self._once(make, "neighbors", modality)
+        sample, first = self.sample(modality), self.first_equal(modality)
+        kept = first[sample] == sample
+        rows, queries = chosen(self.unit(modality), kept), self.queries(int(kept.sum()))
+        return Neighbors(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
 
     def queries(self, n: int, among: int | None = None) -> np.ndarray:
         """Numbers of the rows, of n, whose neighbors among n or another number of rows are looked for, ascending."""
@@ -175,6 +176,14 @@ class Context:
         if n <= most:
             return np.arange(n)
         return np.sort(np.random.default_rng(self.seed).choice(n, most, replace=False))
+
+    def own(self, modality: str) -> np.ndarray:
+        """Mask of the sampled rows that are of the usual space."""
+        return ~np.isin(self.sample(modality), self.foreign_numbers(modality))
+
+    def own_rows(self, modality: str) -> np.ndarray:
+        """The sampled rows of the usual space at unit length."""
+        return chosen(self.unit(modality), self.own(modality))
 
     def scale(self, modality: str) -> float:
         """Median distance to the nearest row that is not equal, of rows of the usual space."""
@@ -187,7 +196,7 @@ class Context:
         i, j = self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
         own = np.ones(len(i), dtype=bool)
         for modality, rows in ((one, i), (other, j)):
-            own &= np.isin(rows, np.setdiff1d(self.sample(modality), self.foreign_numbers(modality)))
+            own &= np.isin(rows, self.sample(modality)[self.own(modality)])
         i, j = i[own], j[own]
         keys = np.stack([self.first_equal(one)[i], self.first_equal(other)[j]], axis=1)
         kept = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
@@ -202,91 +211,79 @@ class Context:
         return Items(i, j, rows)
 
     @property
+    @_once
     def couples(self) -> list[tuple[str, str]]:
         """The modalities of one dimension that pair with each other."""
+        order = in_order(self.sets)
+        return [couple for couple in combinations(order, 2) if self.pairs(*couple) is not None]
 
-        def make() -> list[tuple[str, str]]:
-            order = in_order(self.sets)
-            return [couple for couple in combinations(order, 2) if self.pairs(*couple) is not None]
-
-        return self._once(make, "couples")
-
+    @_once
     def pairs(self, one: str, other: str) -> tuple[np.ndarray, np.ndarray] | None:
         """Numbers of matching rows; None where nothing pairs, or in two spaces."""
+        first, second = self.sets[one], self.sets[other]
+        if first.dim != second.dim:
+            return None
+        try:
+            return pair(first, second)
+        except InputError:
+            return None
 
-        def make() -> tuple[np.ndarray, np.ndarray] | None:
-            first, second = self.sets[one], self.sets[other]
-            if first.dim != second.dim:
-                return None
-            try:
-                return pair(first, second)
-            except InputError:
-                return None
-
-        return self._once(make, "pairs", one, other)
-
+    @_once
     def foreign(self, modality: str) -> Foreign | None:
         """Rows of another space than the rest; None where there are none."""
-        return self._once(lambda: foreign_rows(self.unit(modality), self.seed), "foreign", modality)
+        return foreign_rows(self.unit(modality), self.seed)
 
     def foreign_numbers(self, modality: str) -> np.ndarray:
         """Numbers of the rows of another space."""
         found = self.foreign(modality)
         return self.sample(modality)[found.rows] if found is not None else np.empty(0, dtype=np.int64)
 
+    @_once
     def shared_space(self, one: str, other: str) -> Overlap:
         """Overlap of the covariances of the rows of two modalities, whatever their order."""
+        rows = []
+        for modality in (one, other):
+            own = self.own_rows(modality)
+            own = own[:: -(-len(own) // MOMENT_ROWS) or 1]
+            rows.append(own - own.mean(0))
+        return overlap(*rows)
 
-        def make() -> Overlap:
-            rows = []
-            for modality in (one, other):
-                own = self.unit(modality)[~np.isin(self.sample(modality), self.foreign_numbers(modality))]
-                own = own[:: -(-len(own) // MOMENT_ROWS) or 1]
-                rows.append(own - own.mean(0))
-            return overlap(*rows)
-
-        return self._once(make, "space", one, other)
-
+    @_once
     def matching(self, one: str, other: str) -> Matching | None:
         """How well the pairs of two modalities match, without rows of another space; None for too few pairs."""
+        i, j = (each[:ROWS] for each in self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2)
+        usable = self.valid(one)[i] & self.valid(other)[j]
+        usable &= ~(np.isin(i, self.foreign_numbers(one)) | np.isin(j, self.foreign_numbers(other)))
+        distinct = np.ones(len(i), dtype=bool)
+        for modality, rows in ((one, i), (other, j)):
+            distinct &= self.first_equal(modality)[rows] == rows
+        return match(self._unit_rows(one, i), self._unit_rows(other, j), usable, distinct, self.seed)
 
-        def make() -> Matching | None:
-            i, j = (each[:ROWS] for each in self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2)
-            usable = self.valid(one)[i] & self.valid(other)[j]
-            usable &= ~(np.isin(i, self.foreign_numbers(one)) | np.isin(j, self.foreign_numbers(other)))
-            distinct = np.ones(len(i), dtype=bool)
-            for modality, rows in ((one, i), (other, j)):
-                distinct &= self.first_equal(modality)[rows] == rows
-            return match(self._unit_rows(one, i), self._unit_rows(other, j), usable, distinct, self.seed)
+    def matchings(self, check: str) -> Iterator[tuple[str, str, Matching]]:
+        """Yield the couples with their matching, and note for a check those that have too few pairs."""
+        if not self.couples:
+            self.skip(check, "no rows of two modalities pair")
+        for one, other in self.couples:
+            if (found := self.matching(one, other)) is None:
+                self.skip(check, f"fewer than {LEAST} distinct pairs", one, other)
+            else:
+                yield one, other, found
 
-        return self._once(make, "matching", one, other)
-
+    @_once
     def gaussian(self, modality: str) -> Gaussian:
         """Noise with the mean and covariance of the rows of the usual space."""
+        return Gaussian.of(self.own_rows(modality))
 
-        def make() -> Gaussian:
-            own = ~np.isin(self.sample(modality), self.foreign_numbers(modality))
-            return Gaussian.of(chosen(self.unit(modality), own))
-
-        return self._once(make, "gaussian", modality)
-
+    @_once
     def partners(self, one: str, other: str) -> Partners:
         """How near the nearest rows of the other modality are, whatever the order of the rows."""
-
-        def make() -> Partners:
-            masks = [~np.isin(self.sample(name), self.foreign_numbers(name)) for name in (one, other)]
-            queries = self.queries(*(int(own.sum()) for own in masks))
-            rows = [chosen(self.unit(name), own) for name, own in zip((one, other), masks, strict=True)]
-            near = _nearest_cosines(rows[0], rows[1], queries)
-            generator = torch.Generator().manual_seed(self.seed)
-            noise = [
-                self.gaussian(name).draw(int(own.sum()), generator)
-                for name, own in zip((one, other), masks, strict=True)
-            ]
-            of_noise = _nearest_cosines(noise[0], noise[1], queries)
-            return Partners(float(near.mean()), float(of_noise.mean()), float(of_noise.std()), len(queries))
-
-        return self._once(make, "partners", one, other)
+        a, b = self.own_rows(one), self.own_rows(other)
+        queries = self.queries(len(a), len(b))
+        near = _nearest_cosines(a, b, queries)
+        generator = torch.Generator().manual_seed(self.seed)
+        noise = self.gaussian(one).draw(len(a), generator), self.gaussian(other).draw(len(b), generator)
+        of_noise = _nearest_cosines(noise[0], noise[1], queries)
+        return Partners(float(near.mean()), float(of_noise.mean()), float(of_noise.std()), len(queries))
 
 
 def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.ndarray:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.evaluators.relevance import Relevance
@@ -177,17 +179,6 @@ class MixedIndex:
             np.concatenate([group[rows[name]] for name, group in self.groups.items() if group is not None])
         )
 
-    def take(self, items: np.ndarray) -> "MixedIndex":
-        """Return the index of some items; modalities that are not split stay whole."""
-        chosen = {name: slice(None) if group is None else np.isin(group, items) for name, group in self.groups.items()}
-        return MixedIndex(
-            {name: each.take(chosen[name]) for name, each in self.sets.items()},
-            self.by,
-            {name: None if group is None else group[chosen[name]] for name, group in self.groups.items()},
-            {name: codes[chosen[name]] for name, codes in self.codes.items()},
-            self.logit_scale,
-        )
-
     def sampled(self, most: int, seed: int = 0) -> Rows:
         """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
         generator = np.random.default_rng(seed)
@@ -215,22 +206,33 @@ class MixedIndex:
         if self.by is None:
             return None
         tables = {}
-        for k, first in enumerate(self.modalities):
-            for second in self.modalities[k + 1 :]:
-                groups = self.groups[first], self.groups[second]
-                assert groups[0] is not None and groups[1] is not None  # as `by` is "pairs"
-                a, b = groups[0][numbers[first]], groups[1][numbers[second]]
-                order = np.argsort(b, kind="stable")
-                low, high = np.searchsorted(b[order], a, side="left"), np.searchsorted(b[order], a, side="right")
-                i = np.repeat(np.arange(len(a)), high - low)
-                j = order[np.concatenate([np.arange(x, y) for x, y in zip(low, high, strict=True)]).astype(int)]
-                tables[first, second] = (i, j, np.ones(len(i)))
+        for couple in combinations(self.modalities, 2):
+            items = {name: np.asarray(self.groups[name])[numbers[name]] for name in couple}
+            left, right = (pd.DataFrame({"item": item, name: np.arange(len(item))}) for name, item in items.items())
+            both = left.merge(right, on="item")
+            tables[couple] = (*(both[name].to_numpy() for name in couple), np.ones(len(both)))
         return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
 
     def known(self, numbers: Rows | None = None) -> Known:
         """The chosen rows, by default all, and their relevance, for a repair to learn from."""
         numbers = self.all_rows if numbers is None else numbers
         return Known(self.rows(numbers), self.relevance(numbers), self.complete, logit_scale=self.logit_scale)
+
+
+def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
+    """Require two rows of each modality, of one dimension for all, as `what` needs."""
+    for name, each in sets.items():
+        if len(each) < 2:
+            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
+    if len({each.dim for each in sets.values()}) > 1:
+        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
+        raise InputError(f"{given} dimensions; {what} needs rows of one dimension, from one model")
+
+
+def logit_scale_of(sets: Mapping[str, Embeddings]) -> float:
+    """Return the logit scale that the origin of the rows names, or 100."""
+    scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
+    return float(next(filter(None, scales), LOGIT_SCALE))
 
 
 def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:

@@ -1,22 +1,24 @@
 """A diagnosis: what was found, which repair to take, as text, a table, a figure, a file."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clip_geometry.diagnosis.comparison import MOST_FIT, Candidate, RepairComparison
 from clip_geometry.diagnosis.context import NotRun
-from clip_geometry.diagnosis.finding import Finding
+from clip_geometry.diagnosis.finding import Finding, Severity
 from clip_geometry.diagnosis.index import MixedIndex
-from clip_geometry.diagnosis.search import NUMBERS
-from clip_geometry.diagnosis.verdict import WORDS, faults, sentences
+from clip_geometry.display.words import Words
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair, make_repair
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
+
+
+WORDS = Words(Path(__file__).with_name("verdict.j2"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,21 +89,6 @@ class Diagnosis:
             raise InputError("no repair helps beyond noise, so there is none to fit; name one to have it anyway")
         return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
 
-    @property
-    def frame(self) -> "pd.DataFrame":
-        """The repairs as a table: a row each, with every number, its error, its change and the paired error."""
-        import pandas as pd
-
-        rows = []
-        for each in self.comparison.candidates.values() if self.comparison else ():
-            row: dict[str, Any] = {"repair": each.name}
-            for number in NUMBERS:
-                for kind, of in (("", each.numbers), ("_change", each.changes)):
-                    if (estimate := of.get(number)) is not None:
-                        row[f"{number}{kind}"], row[f"{number}{kind}_error"] = estimate[:2]
-            rows.append({**row, **each.serving._asdict(), "costs": "; ".join(map(str, each.costs))})
-        return pd.DataFrame(rows)
-
     def figure(self) -> "Figure":
         """Draw what the repairs find against what they cost, with the Pareto front."""
         from clip_geometry.diagnosis.figure import draw
@@ -148,3 +135,33 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = [f"{found}" for found in self.findings]
         return "\n".join([*lines, *self.verdict])
+
+
+def faults(found: Iterable[tuple[str, Severity]]) -> str:
+    """Name the checks that found something, errors and warnings, of (check, severity)."""
+    found = list(found)
+    severe, worse = (list(dict.fromkeys(c for c, s in found if s == kind)) for kind in ("error", "warning"))
+    return WORDS("faults", severe=severe, worse=worse)
+
+
+def sentences(compared: RepairComparison) -> list[str]:
+    """Say what a mixed index finds, what to take for the goal, what is given up, and what ties with it."""
+    candidates, index = compared.candidates, compared.facts["index"]
+    none, taken = candidates["none"], candidates[compared.recommended]
+    said = [WORDS("state", before=none, by=compared.facts["relevant_by"], index=index)]
+    if taken is none:
+        costly = [each for each in candidates.values() if each.costs and not each.baseline]
+        best = max(costly, key=lambda each: each.numbers[compared.aim].value, default=None)
+        return [*said, WORDS("no_help", best=best, aim=compared.aim, want=compared.want)]
+    said += [
+        WORDS("take", taken=taken, before=none, aim=compared.aim, want=compared.want),
+        WORDS("full", full=compared.full.get(taken.name), aim=compared.aim, n=compared.facts["n"]),
+        WORDS("after", taken=taken, alone=compared.facts.get("alone", ()), index=index),
+        WORDS("given_up", taken=taken, before=none, by=compared.facts["relevant_by"]),
+        WORDS("serving", taken=taken),
+    ]
+    if ties := [name for name in compared.ties if name != taken.name]:
+        said.append(WORDS("ties", names=ties))
+    if taken.baseline:
+        said.append(WORDS("instead", best=compared.served(), taken=taken, aim=compared.aim))
+    return [each for each in said if each]

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from clip_geometry.diagnosis.index import MixedIndex, Split
 from clip_geometry.evaluators.two_sided import two_sided_scores
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import Repair, repairs
+from clip_geometry.repairs import Repair, make_repair
 
 K = 10
 QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
@@ -88,6 +88,7 @@ class Search:
         assert relevance is not None
         self.items, self.relevance, self.complete = index.rows(split.searched), relevance, index.complete
         # places of the queries within the index
+        self.rows = split.queries
         self.queries = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
         self.blocks = {name: index.blocks[name][rows] for name, rows in split.searched.items()}
         self.block_count = index.block_count
@@ -97,6 +98,11 @@ class Search:
     def run(self, repair: Repair) -> dict[str, Found]:
         """Return what the queries of each modality find."""
         return {query: self._run(repair, query, places) for query, places in self.queries.items() if len(places)}
+
+    def add_to(self, sums: "Sums", repair: Repair) -> None:
+        """Search with a repair and add what each query finds."""
+        for query, found in self.run(repair).items():
+            sums.add(query, self.rows[query], found)
 
     def chances(self) -> list[float]:
         """For each modality of queries, the recall at 1 across modalities of items in random order."""
@@ -126,10 +132,9 @@ class Search:
         two_sided = two_sided_scores(
             scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
         )
-        pairs = [self._ranked(scores, query), self._listed(scores, query, places)]
-        values, without = (
-            {name: each for part in parts for name, each in part.items()} for parts in zip(*pairs, strict=True)
-        )
+        ranked, ranked_without = self._ranked(scores, query)
+        listed, listed_without = self._listed(scores, query, places)
+        values, without = {**ranked, **listed}, {**ranked_without, **listed_without}
         asked = self._one_hot(query)[places].T
         effects = {
             number: asked @ np.nan_to_num(without[number] - values[number][:, None]).astype(np.float32)
@@ -149,25 +154,15 @@ class Search:
 
     def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[Numbers, Numbers]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""
-        best = np.full(len(scores[query]), -np.inf)
+        others = [item for item in scores if item != query]
+        relevant = {item: self._relevant(query, item) for item in others}
+        best = np.max([np.where(relevant[item], scores[item], -np.inf).max(1) for item in others], axis=0)
+        before = np.zeros((2, len(best), self.block_count))  # how many own and other items of each block are before it
         for item, each in scores.items():
-            if item != query:
-                best = np.maximum(best, np.where(self._relevant(query, item), each, -np.inf).max(1))
-        own, across = np.zeros((2, len(best), self.block_count))  # how many items of each block are before it
-        for item, each in scores.items():
-            better = each >= best[:, None]
-            if item != query:
-                better &= ~self._relevant(query, item)
-            counts = better.astype(np.float32) @ self._one_hot(item)
-            if item == query:
-                own += counts
-            else:
-                across += counts
-        own[np.isneginf(best)] = np.nan  # without such an item, no number is defined
-        across[np.isneginf(best)] = np.nan
-        return _of_ranks(own.sum(1), across.sum(1)), _of_ranks(
-            own.sum(1, keepdims=True) - own, across.sum(1, keepdims=True) - across
-        )
+            better = (each >= best[:, None]) & ~relevant.get(item, np.zeros((), bool))
+            before[int(item != query)] += better.astype(np.float32) @ self._one_hot(item)
+        before[:, np.isneginf(best)] = np.nan  # without such an item, no number is defined
+        return _of_ranks(*before.sum(2)), _of_ranks(*(before.sum(2, keepdims=True) - before))
 
     def _listed(self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray) -> tuple[Numbers, Numbers]:
         """The relevant items in the top ten, up to four of each modality, and those without each block.
@@ -244,24 +239,16 @@ class Sums:
         self.by_split: dict[tuple[str, str], list[float]] = {}  # (query, number) → the mean of each split
         self.effects: dict[tuple[str, str], np.ndarray] = {}
 
-    def add(
-        self,
-        query: str,
-        rows: np.ndarray,
-        numbers: Mapping[str, np.ndarray],
-        effects: Mapping[str, np.ndarray] | None = None,
-    ) -> None:
+    def add(self, query: str, rows: np.ndarray, found: Found) -> None:
         """Add what some rows of a modality found as queries."""
-        for number, values in numbers.items():
-            if number not in NUMBERS:
-                continue
+        for number in (each for each in NUMBERS if each in found.values):
+            values = found.values[number]
             known = ~np.isnan(values)
             mean = float(values[known].mean()) if known.any() else float("nan")
             self.by_split.setdefault((query, number), []).append(mean)
             self.asked.setdefault((query, number), []).append((rows[known], values[known]))
-        for number, each in (effects or {}).items():
-            if number in NUMBERS:
-                self.effects[query, number] = self.effects.get((query, number), 0.0) + each
+            if number in found.effects:
+                self.effects[query, number] = self.effects.get((query, number), 0.0) + found.effects[number]
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""
@@ -397,12 +384,8 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, E
         raise InputError(
             "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
         )
-    every = index.all_rows
-    search, sums = Search(index, Split({}, every, every)), Sums(index)
-    none = repairs["none"].make().fit(index.known())
-    found = search.run(none)  # first, as neighbors are compared with those of no repair
-    if repair is not None:
-        found = search.run(repair)
-    for query, each in found.items():
-        sums.add(query, every[query], *each)
+    search, sums = Search(index, Split({}, index.all_rows, index.all_rows)), Sums(index)
+    none = make_repair("none").fit(index.known())
+    search.run(none)  # first, as neighbors are compared with those of no repair
+    search.add_to(sums, repair or none)
     return sums.estimates()

@@ -19,13 +19,6 @@ def by_aim(compared: RepairComparison) -> list[Candidate]:
     return sorted(compared.candidates.values(), key=lambda each: -each.numbers[compared.aim].value)
 
 
-def cells_of(each: Candidate, compared: RepairComparison) -> list[str]:
-    """Return the cells of a repair: its name, its numbers with errors, and what speaks for or against it."""
-    estimates = (each.numbers.get(number) for number in numbers_of(compared))
-    texts = ["–" if e is None else f"{e.value:.3f} ± {e.error:.3f}" for e in estimates]
-    return [each.name, *texts, compared.state(each.name)]
-
-
 def narrow(compared: RepairComparison) -> tuple[tuple[str, ...], list[list[str]], dict[str, str]]:
     """Return columns, rows and what each column means, for 80 characters: the goal's number alone has its error."""
     names = [compared.aim, *(name for name in numbers_of(compared) if name in SHOWN and name not in AIMS.values())]

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from clip_geometry.display.words import listed
 from clip_geometry.explorer.illustrations import Illustrations, illustrate
 from clip_geometry.explorer.page import plotly_script, render
-from clip_geometry.explorer.points import MOST_FIT, Points, choose_points, joined
+from clip_geometry.explorer.points import MOST_FIT, Points, choose_points
 from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.geometry._core.arguments import seed_number, whole_number
@@ -36,7 +37,6 @@ class Exploration:
         failed: Repair → why it was left out.
         illustrations: Captions and thumbnails.
         title: Of the page.
-        notes: What the reader of the page has to know, in sentences.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -54,7 +54,36 @@ class Exploration:
     failed: Mapping[str, str]
     illustrations: Illustrations
     title: str
-    notes: Sequence[str]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader of the page has to know, in sentences: samples, fits, what was left out."""
+        points, states, notes = self.points, self.states, list(self.points.notes)
+        if len(self.queries) < len(points):
+            notes.append(
+                f"Neighbors among all {len(points):,} points were computed for {len(self.queries):,} of them. A click "
+                "on another point selects the nearest of these on the plane, and hubness counts their lists only."
+            )
+        fitted = listed(f"{len(rows):,} {plural(name)}" for name, rows in points.fit.items())
+        if len(states) > 1:
+            notes.append(
+                f"Repairs are fitted on a random half of the items, at most {MOST_FIT:,}: {fitted}. The numbers are "
+                "means over the other points as queries, in an index of all points that are shown."
+            )
+        notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
+        scored = [state.name for state in states if state.name not in (state.drawn_as, NONE)]
+        if scored:
+            notes.append(
+                f"The points do not move at {' and '.join(scored)}: the scores of pairs of rows change there, not the "
+                "rows."
+            )
+        notes.append("The signs of principal components are chosen so that they agree along the slider.")
+        if any(state.umap is not None for state in states):
+            sampled = f", fitted on {UMAP_ROWS:,} points; the others lie between their nearest"
+            sampled *= len(points) > UMAP_ROWS
+            notes.append(f"UMAP is by the cosine with 15 neighbors, with a seed{sampled}.")
+        notes += [f"{name} was left out: {why}." for name, why in self.failed.items()]
+        return [*notes, *self.illustrations.notes]
 
     def to_html(self, command: str = "") -> str:
         """Return the page; `command` is what it says it was made by.
@@ -62,15 +91,7 @@ class Exploration:
         Raises:
             InputError: plotly is not installed.
         """
-        return render(
-            self.points,
-            self.queries,
-            self.states,
-            self.illustrations,
-            title=self.title,
-            notes=self.notes,
-            command=command,
-        )
+        return render(self, command)
 
     def save(self, path: str | Path) -> Path:
         """Write the page to a new .html file, whole or not at all, and return its path.
@@ -147,10 +168,8 @@ def explore(
     queries = points.sample(max(most, 100), seed)
     illustrations = illustrate(points, queries, data=data, captions=captions, images=images, progress=progress)
     states, failed = states_of(points, queries, repairs, umap=umap and len(points) >= 4, seed=seed, progress=progress)
-    notes = _notes(points, queries, states, failed, illustrations)
-    return Exploration(
-        points, queries, states, failed, illustrations, title or _title(points, image if text is None else None), notes
-    )
+    title = title or _title(points, image if text is None else None)
+    return Exploration(points, queries, states, failed, illustrations, title)
 
 
 def _title(points: Points, source: Any) -> str:
@@ -160,37 +179,3 @@ def _title(points: Points, source: Any) -> str:
     if model and dataset:
         return f"{dataset} through {model}"
     return Path(source).name if isinstance(source, str | Path) and Path(source).name else "Embeddings"
-
-
-def _notes(
-    points: Points,
-    queries: np.ndarray,
-    states: Sequence[State],
-    failed: Mapping[str, str],
-    illustrations: Illustrations,
-) -> list[str]:
-    """What the reader has to know: samples, fits, what was left out."""
-    notes = list(points.notes)
-    if len(queries) < len(points):
-        notes.append(
-            f"Neighbors among all {len(points):,} points were computed for {len(queries):,} of them. A click on "
-            "another point selects the nearest of these on the plane, and hubness counts their lists only."
-        )
-    fitted = joined(f"{len(rows):,} {plural(name)}" for name, rows in points.fit.items())
-    if len(states) > 1:
-        notes.append(
-            f"Repairs are fitted on a random half of the items, at most {MOST_FIT:,}: {fitted}. The numbers are means "
-            "over the other points as queries, in an index of all points that are shown."
-        )
-    notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
-    scored = [state.name for state in states if state.name not in (state.drawn_as, NONE)]
-    if scored:
-        notes.append(
-            f"The points do not move at {' and '.join(scored)}: the scores of pairs of rows change there, not the rows."
-        )
-    notes.append("The signs of principal components are chosen so that they agree along the slider.")
-    if any(state.umap is not None for state in states):
-        sampled = f", fitted on {UMAP_ROWS:,} points; the others lie between their nearest" * (len(points) > UMAP_ROWS)
-        notes.append(f"UMAP is by the cosine with 15 neighbors, with a seed{sampled}.")
-    notes += [f"{name} was left out: {why}." for name, why in failed.items()]
-    return [*notes, *illustrations.notes]

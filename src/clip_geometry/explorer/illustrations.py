@@ -61,7 +61,10 @@ def illustrate(
         InputError: What was given is not what the rows are of.
     """
     notes: list[str] = []
-    loaded = _given(data, images)
+    if data is not None and images is not None:
+        raise InputError("a data set and a folder of images were both given; give one of them")
+    data = images if data is None else data
+    loaded = data if isinstance(data, Dataset | None) else load_dataset(resolve_dataset(data))
     texts: list[str] = []
     pictures: dict[int, tuple[Side, int]] = {}
     stored: dict[str, Dataset | None] = {}
@@ -86,15 +89,6 @@ def illustrate(
     if pictures and len(thumbnails) < len(pictures):
         notes.append(f"{len(thumbnails):,} of {len(pictures):,} images have a thumbnail, to keep the file small.")
     return Illustrations(texts, thumbnails, tuple(dict.fromkeys(notes)))
-
-
-def _given(data: Any, images: str | Path | None) -> Dataset | None:
-    if data is not None and images is not None:
-        raise InputError("a data set and a folder of images were both given; give one of them")
-    if isinstance(data, Dataset):
-        return data
-    source = images if data is None else data
-    return None if source is None else load_dataset(resolve_dataset(source))
 
 
 def _of_store(each: Embeddings, stored: dict[str, Dataset | None], notes: list[str]) -> Dataset | None:
@@ -156,8 +150,7 @@ def _texts(each: Embeddings, side: Side | None) -> list[str]:
 
 def _thumbnails(pictures: Mapping[int, tuple[Side, int]], queries: np.ndarray, progress: Progress) -> dict[int, bytes]:
     """As many as the budget allows, those of queries first."""
-    order = [*(point for point in queries.tolist() if point in pictures)]
-    order += [point for point in pictures if point not in set(order)]
+    order = dict.fromkeys((*(point for point in queries.tolist() if point in pictures), *pictures))
     found, size = {}, 0
     if not order:
         return {}
@@ -167,18 +160,12 @@ def _thumbnails(pictures: Mapping[int, tuple[Side, int]], queries: np.ndarray, p
             with suppress(OSError):  # a file that is missing or damaged has no thumbnail
                 image = side.load(k)
                 assert isinstance(image, Image.Image)
-                found[point] = thumbnail(image)
+                small, file = image.convert("RGB"), io.BytesIO()
+                small.thumbnail((EDGE, EDGE))
+                small.save(file, "WEBP", quality=72)
+                found[point] = file.getvalue()
                 size += len(found[point])
             advance(1)
             if size > THUMBNAIL_BYTES:
                 break
     return found
-
-
-def thumbnail(image: Image.Image) -> bytes:
-    """Return the image at 96 pixels, as WebP."""
-    small = image.convert("RGB")
-    small.thumbnail((EDGE, EDGE))
-    file = io.BytesIO()
-    small.save(file, "WEBP", quality=72)
-    return file.getvalue()

@@ -1,8 +1,7 @@
 """The neighbors of points before and after a repair, which points are hubs, and what a mixed search finds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from clip_geometry.geometry._core.rows import blocks
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.calibration import ORDER, Calibrated, Curved
+from clip_geometry.shipping import item_map, query_map
 
 K = 10
 BLOCK = 2048  # queries between two steps of the progress
@@ -39,15 +39,6 @@ class Neighbors:
         return np.bincount(first[first >= 0], minlength=n)
 
 
-def queries_by_modality(points: Points, queries: np.ndarray) -> dict[str, np.ndarray]:
-    """Modality → its row numbers among the queries, which are points in ascending order."""
-    found = {}
-    for name, each in points.sets.items():
-        start = points.starts[name]
-        found[name] = queries[(queries >= start) & (queries < start + len(each))] - start
-    return found
-
-
 def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Advance = lambda count: None) -> Best:
     """Return the K best items of each modality for each query, without the query itself, exactly.
 
@@ -60,7 +51,7 @@ def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Adv
     if not isinstance(repair, InnerProduct):
         raise InputError(f"{repair.name} is no inner product and no curve of the cosine, so its lists are not computed")
     found = {}
-    items = {name: torch.from_numpy(in_blocks(partial(repair.item_rows, name), x)) for name, x in points.rows.items()}
+    items = {name: torch.from_numpy(in_blocks(item_map(repair, name), x)) for name, x in points.rows.items()}
     squares = {name: torch.cat([block.square().sum(1) for block in blocks(x)]) for name, x in items.items()}
     longest = torch.stack([each.max() for each in squares.values()]).max()
     lift = {name: (longest - each).clamp(min=0).sqrt()[:, None] for name, each in squares.items()}
@@ -68,24 +59,22 @@ def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Adv
     if not even:
         for name in items:
             items[name] = torch.cat([items[name], lift[name].float()], 1)
-    for query, rows in queries_by_modality(points, queries).items():
+    for place, query in enumerate(points.sets):
+        rows = queries[points.modality[queries] == place] - points.starts[query]
         if not len(rows):
             continue
-        q = torch.from_numpy(repair.query_rows(query, points.rows[query][rows]).astype(np.float32))
+        q = torch.from_numpy(query_map(repair, query)(points.rows[query][rows]).astype(np.float32))
         if not even:
             q = torch.cat([q, torch.zeros(len(q), 1)], 1)
         lengths = q.double().square().sum(1).numpy()[:, None]
         for item, x in items.items():
-            numbers, distances = [], []
+            parts = []
             for start in range(0, len(rows), BLOCK):
                 part = slice(start, start + BLOCK)
-                for several, each in zip(
-                    (numbers, distances), _nearest(q[part], x, rows[part] if item == query else None), strict=True
-                ):
-                    several.append(each)
+                parts.append(_nearest(q[part], x, rows[part] if item == query else None))
                 advance(len(rows[part]))
-            scores = (lengths + (1.0 if even else float(longest)) - np.square(np.concatenate(distances))) / 2
-            found[query, item] = np.concatenate(numbers), scores
+            numbers, distances = (np.concatenate(each) for each in zip(*parts, strict=True))
+            found[query, item] = numbers, (lengths + (1.0 if even else float(longest)) - np.square(distances)) / 2
     return found
 
 
@@ -99,16 +88,17 @@ def _nearest(q: torch.Tensor, x: torch.Tensor, own: np.ndarray | None) -> tuple[
     return near[~itself].reshape(len(q), -1), distances[~itself].reshape(len(q), -1)
 
 
-def rescored(repair: Repair, best: Best) -> Best | None:
-    """The best items after a calibration of the cosine of each kind, which keeps the order within a modality; None if
-    the repair is another one."""
-    if not isinstance(repair, Calibrated) or repair.centered:
-        return None
+def keeps_order(repair: Repair) -> bool:
+    """Whether only the scores of each kind change, so that the order within a modality stays."""
+    return isinstance(repair, Calibrated) and not repair.centered
+
+
+def rescored(repair: Repair, best: Best) -> Best:
+    """The best items after a repair that keeps their order within a modality."""
     if isinstance(repair, Curved):
         curves = repair.knots_
         return {kind: (near, np.interp(c, *curves[kind]) + ORDER * c) for kind, (near, c) in best.items()}
-    if not isinstance(repair, InnerProduct):
-        return None
+    assert isinstance(repair, InnerProduct)
     terms = repair.terms_
     return {kind: (near, terms[kind].slope * c + terms[kind].offset) for kind, (near, c) in best.items()}
 
@@ -119,22 +109,20 @@ def merged(points: Points, queries: np.ndarray, best: Best) -> Neighbors:
     width = 2 * K if len(names) > 1 else K
     numbers, scores = np.full((len(queries), width), -1), np.full((len(queries), width), -np.inf)
     of_query = points.modality[queries]
+
+    def in_order(parts: Sequence[tuple[np.ndarray, np.ndarray]], most: int) -> tuple[np.ndarray, np.ndarray]:
+        near, value = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+        order = np.argsort(-value, axis=1, kind="stable")[:, :most]
+        return np.take_along_axis(near, order, 1), np.take_along_axis(value, order, 1)
+
     for place, query in enumerate(names):
         here = np.flatnonzero(of_query == place)
         if not len(here):
             continue
-        parts = []
-        for others in ([query], [name for name in names if name != query]):
-            if others:
-                found = [points.starts[name] + best[query, name][0] for name in others]
-                near = np.concatenate(found, axis=1)
-                value = np.concatenate([best[query, name][1] for name in others], axis=1)
-                order = np.argsort(-value, axis=1, kind="stable")[:, :K]
-                parts.append((np.take_along_axis(near, order, 1), np.take_along_axis(value, order, 1)))
-        near, value = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
-        order = np.argsort(-value, axis=1, kind="stable")
-        numbers[here, : near.shape[1]] = np.take_along_axis(near, order, 1)
-        scores[here, : near.shape[1]] = np.take_along_axis(value, order, 1)
+        lists = {name: (points.starts[name] + best[query, name][0], best[query, name][1]) for name in names}
+        own = in_order([lists.pop(query)], K)
+        near, value = in_order([own, in_order([*lists.values()], K)] if lists else [own], width)
+        numbers[here, : near.shape[1]], scores[here, : near.shape[1]] = near, value
     return Neighbors(numbers, scores)
 
 

@@ -8,20 +8,24 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from clip_geometry.display.style import COLOR, COLORS
-from clip_geometry.display.words import html_templates, security_policy
-from clip_geometry.explorer.illustrations import Illustrations
+from clip_geometry.display.words import html_templates, listed, security_policy
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.explorer.neighbors import K
-from clip_geometry.explorer.points import Points, joined
+from clip_geometry.explorer.points import Points
 from clip_geometry.explorer.states import STILL, State, chances
 from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    from clip_geometry.explorer import Exploration
 
 DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # as the report's, on a dark ground
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
@@ -50,17 +54,9 @@ def plotly_script() -> str:
     return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
-def render(
-    points: Points,
-    queries: np.ndarray,
-    states: Sequence[State],
-    illustrations: Illustrations,
-    *,
-    title: str,
-    notes: Sequence[str],
-    command: str = "",
-) -> str:
-    """Return the page as HTML."""
+def render(found: "Exploration", command: str) -> str:
+    """Return the page as HTML; `command` is what it says it was made by."""
+    points, states, illustrations = found.points, found.states, found.illustrations
     drawn = [state for state in states if state.pca is not None]
     place = {state.name: k for k, state in enumerate(drawn)}
     packed: dict[str, bytes] = {}
@@ -71,7 +67,7 @@ def render(
         "n": len(points),
         "k": K,
         "width": states[0].neighbors.numbers.shape[1],
-        "queries": len(queries),
+        "queries": len(found.queries),
         "modalities": _modalities(points),
         "planes": planes,
         "states": [
@@ -86,7 +82,7 @@ def render(
         "thumbnails": len(illustrations.thumbnails),
     }
     packed |= {
-        "queries": queries.astype("<u4").tobytes(),
+        "queries": found.queries.astype("<u4").tobytes(),
         "keys": points.keys.astype("<i4").tobytes(),
         "held": points.held_out.astype("u1").tobytes(),
         "ids": _json(_cut(_ids(points), end=True)).encode(),
@@ -102,7 +98,7 @@ def render(
     encoded = {
         name: Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()) for name, data in packed.items()
     }
-    sizes = joined(f"{len(each):,} {plural(name)}" for name, each in points.sets.items())
+    sizes = listed(f"{len(each):,} {plural(name)}" for name, each in points.sets.items())
     folder = Path(__file__).parent
     script, style = ((folder / name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
     plotly = plotly_script()
@@ -112,12 +108,12 @@ def render(
     policy = security_policy(scripts=[plotly, script], styles=[style, ""], evaluates=True)
     template = html_templates(folder).get_template("page.html")
     return template.render(
-        title=title,
+        title=found.title,
         intro=f"{sizes[0].upper()}{sizes[1:]}, each a point. The slider repairs the rows or their scores; a click on a "
         "point shows its neighbors before and after.",
         alt=f"Scatter plot of {sizes}",
         states=states,
-        notes=notes,
+        notes=found.notes,
         command=command,
         version=version("clip-geometry"),
         meta=Markup(_json(meta)),
@@ -166,44 +162,35 @@ def _modalities(points: Points) -> list[dict[str, Any]]:
     found = []
     for k, (name, each) in enumerate(points.sets.items()):
         color = COLOR.get(name) or COLORS[1 + k % (len(COLORS) - 1)]
-        found.append(
-            {
-                "name": name,
-                "plural": plural(name),
-                "start": points.starts[name],
-                "size": len(each),
-                "color": color,
-                "dark": DARK.get(name, color),
-                "symbol": SYMBOLS[k % len(SYMBOLS)],
-            }
-        )
+        look = {"color": color, "dark": DARK.get(name, color), "symbol": SYMBOLS[k % len(SYMBOLS)]}
+        place = {"start": points.starts[name], "size": len(each)}
+        found.append({"name": name, "plural": plural(name), **place, **look})
     return found
 
 
 def _colors(points: Points, packed: dict[str, bytes]) -> dict[str, Any]:
     """The columns that points can be colored by: labels, and the language where there are several."""
-    columns = {
-        "label": [value for each in points.sets.values() for value in _labels(each)],
-        "language": [],
-    }
-    for each in points.sets.values():
-        spoken = each.metadata["language"].tolist() if "language" in each.metadata else [each.language] * len(each)
-        columns["language"] += [None if is_missing(value) else str(value) for value in spoken]
     found = {}
-    for name, values in columns.items():
-        names = list(dict.fromkeys(value for value in values if value is not None))
-        if len(names) < 2 or len(names) > 60_000:
+    for name, column in {"label": _labels, "language": _languages}.items():
+        codes, names = pd.factorize(
+            np.array([value for each in points.sets.values() for value in column(each)], object)
+        )
+        if not 2 <= len(names) <= 60_000:
             continue
-        code = {each: k for k, each in enumerate(names)}
-        codes = np.array([code.get(value, 65535) if value is not None else 65535 for value in values])
-        sizes = np.bincount(codes[codes < 65535], minlength=len(names))
+        sizes = np.bincount(codes[codes >= 0], minlength=len(names))
         largest = np.argsort(-sizes, kind="stable")[:SHOWN_LABELS]
-        packed[name] = np.where(codes == 65535, len(names), codes).astype("<u2").tobytes()
+        packed[name] = np.where(codes < 0, len(names), codes).astype("<u2").tobytes()
+        names = names.tolist()
         found[name] = {"names": names, "shown": largest.tolist(), "sizes": sizes[largest].tolist()}
     return found
 
 
-def _labels(each: Any) -> list[str | None]:
+def _languages(each: Embeddings) -> list[str | None]:
+    spoken = each.metadata["language"].tolist() if "language" in each.metadata else [each.language] * len(each)
+    return [None if is_missing(value) else str(value) for value in spoken]
+
+
+def _labels(each: Embeddings) -> list[str | None]:
     if each.labels is None:
         return [None] * len(each)
     names = each.provenance.get("class_names")

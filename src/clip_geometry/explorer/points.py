@@ -1,6 +1,6 @@
 """Which rows are shown, as unit rows, with what is known of them: items, labels, which are held out from the fits."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.diagnosis.index import MixedIndex
+from clip_geometry.diagnosis.index import MixedIndex, logit_scale_of, require_one_space
 from clip_geometry.embeddings import Embeddings, is_large, pair_of
 from clip_geometry.geometry._core.rows import in_one_piece
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.modalities import plural
 from clip_geometry.reading import require_memory
 from clip_geometry.registry import InputError
-from clip_geometry.repairs.base import LOGIT_SCALE
 from clip_geometry.transforms import Normalize, Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
@@ -97,12 +96,7 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     Raises:
         InputError: Modalities differ in their dimension, or have fewer than 2 rows with a direction.
     """
-    for name, each in sets.items():
-        if len(each) < 2:
-            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
-    if len({each.dim for each in sets.values()}) > 1:
-        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
-        raise InputError(f"{given} dimensions; one plane needs rows of one dimension, from one model")
+    require_one_space(sets, "one plane")
     if all(each.item_id is None for each in sets.values()) and len({len(each) for each in sets.values()}) == 1:
         sets = {name: replace(each, item_id=np.arange(len(each))) for name, each in sets.items()}
     whole = _index(sets)
@@ -130,14 +124,14 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
             f"{len(chosen):,} of {len(sets[name]):,} {plural(name)}" for name, chosen in numbers.items()
         )
         notes.insert(0, f"A random sample is shown, {shown} (seed {seed}).")
-    shown_sets = {name: each.take(numbers[name], vectors=vectors[name]) for name, each in whole.sets.items()}
-    shown_sets = {
-        name: replace(each, metadata={**each.metadata, ROW: numbers[name]}) for name, each in shown_sets.items()
-    }
+    shown_sets = {}
+    for name, each in whole.sets.items():
+        kept = each.take(numbers[name], vectors=vectors[name])
+        shown_sets[name] = replace(kept, metadata={**kept.metadata, ROW: numbers[name]})
     large = is_large(*(x.shape for x in vectors.values()))
     rows_of = {name: StreamedRows.of(x, name=name) if large else x for name, x in vectors.items()}
     prepared = Pipeline(pipeline).fit_transform(rows_of, pair_of(shown_sets))[1]
-    unit = {name: in_blocks(_unit, x) for name, x in prepared.items()}
+    unit = {name: in_blocks(lambda rows: Normalize().apply(np.asarray(rows)), x) for name, x in prepared.items()}
     index = MixedIndex(
         {name: replace(each, vectors=unit[name]) for name, each in shown_sets.items()},
         whole.by,
@@ -146,24 +140,13 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
         whole.logit_scale,
     )
     split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
-    held_out = np.concatenate(
-        [
-            np.ones(len(each), bool) if index.groups[name] is None else ~np.isin(np.arange(len(each)), split.fit[name])
-            for name, each in index.sets.items()
-        ]
-    )
+    fitted = {name: () if index.groups[name] is None else rows for name, rows in split.fit.items()}
+    held_out = np.concatenate([~np.isin(np.arange(len(each)), fitted[name]) for name, each in index.sets.items()])
     return Points(index, split.fit, held_out, {name: len(each) for name, each in whole.sets.items()}, tuple(notes))
 
 
-def joined(parts: Iterable[str]) -> str:
-    """Return "a, b and c"."""
-    *before, last = parts
-    return f"{', '.join(before)} and {last}" if before else last
-
-
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
-    said = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
-    scale = float(next((value for value in said if value), LOGIT_SCALE))
+    scale = logit_scale_of(sets)
     try:
         return MixedIndex.of(sets, logit_scale=scale)
     except InputError:  # labels that the modalities do not share are still colors
@@ -177,10 +160,6 @@ def _valid(side: Embeddings, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.isfinite(rows).all(1) & (np.abs(rows).max(1) > 0)
     return chosen[fine], rows[fine]
-
-
-def _unit(rows: Any) -> np.ndarray:
-    return Normalize().apply(np.asarray(rows))
 
 
 def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:

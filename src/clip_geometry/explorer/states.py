@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from clip_geometry.explorer.neighbors import K, Neighbors, best_items, merged, rescored, search_numbers
+from clip_geometry.explorer.neighbors import K, Neighbors, best_items, keeps_order, merged, rescored, search_numbers
 from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry import modality_gap, null_value
 from clip_geometry.memory import give_back
@@ -15,7 +15,6 @@ from clip_geometry.planes import PrincipalPlane, principal_plane, umap_plane
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Repair, repairs
-from clip_geometry.repairs.calibration import Calibrated
 from clip_geometry.repairs.maps import Mapped, SeparateMeans
 from clip_geometry.transforms import RankWarning, transforms
 
@@ -81,19 +80,21 @@ def states_of(
                 raise
             failed[repair.name] = str(error)
     maps = {name: isinstance(each, Mapped | SeparateMeans) for name, each in fitted.items()}
-    searched = [name for name, each in fitted.items() if not _is_calibration(each)]
+    searched = [name for name, each in fitted.items() if not keeps_order(each)]
     best, found = {}, {}
     with progress("neighbors", len(searched) * len(queries) * len(points.sets)) as advance:
         for name, repair in fitted.items():
-            found[name] = (
-                rescored(repair, best) if name not in searched else best_items(repair, points, queries, advance)
-            )
+            keeps = name not in searched
+            found[name] = rescored(repair, best) if keeps else best_items(repair, points, queries, advance)
             best = best or found[name]
     planes, drawn, gaps = {}, {}, {}
     drawn_apart = [NONE, *(name for name, is_map in maps.items() if is_map and name != NONE)]
     with progress("planes", len(drawn_apart) * (1 + umap)) as advance:
         for name in drawn_apart:  # the rows after one map at a time
-            each = points.rows if name == NONE else _rows(fitted[name], points)
+            each = points.rows
+            if name != NONE:
+                view = fitted[name].views_[0]
+                each = {modality: in_blocks(view.items[modality], x) for modality, x in each.items()}
             gaps[name] = _gap(each)
             planes[name] = principal_plane(list(each.values()), None if name == NONE else planes[NONE].points)
             advance(1)
@@ -104,12 +105,14 @@ def states_of(
             del each
             give_back()  # the rows of this map, and what UMAP took
     states = []
-    for name, repair in fitted.items():
+    for name in fitted:
         lists = merged(points, queries, found[name])
         before = lists if name == NONE else states[0].neighbors
         as_drawn = name if maps[name] else NONE
         numbers = gaps[as_drawn] | search_numbers(points, queries, lists, before)
-        states.append(State(name, _summary(repair), as_drawn, planes.get(name), drawn.get(name), lists, numbers))
+        said = repairs[name].summary if name in repairs else "a step of a pipeline, fitted on half of the items"
+        said = "the rows as they are, compared by the cosine" if name == NONE else said
+        states.append(State(name, said, as_drawn, planes.get(name), drawn.get(name), lists, numbers))
     return states, failed
 
 
@@ -117,32 +120,12 @@ def make(name: str) -> Repair:
     """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
     step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
     repair = Mapped(name) if step else repairs[name].make()
-    if not (isinstance(repair, InnerProduct) or _is_calibration(repair)):
+    if not (isinstance(repair, InnerProduct) or keeps_order(repair)):
         raise InputError(
             f"{repair.name} ranks items by the whole list and has no score of its own; the explorer shows repairs that "
             "are an inner product or a curve of the cosine"
         )
     return repair
-
-
-def _is_calibration(repair: Repair) -> bool:
-    """Whether only the scores of each kind change, so that the order within a modality stays."""
-    return isinstance(repair, Calibrated) and not repair.centered
-
-
-def _rows(repair: Repair, points: Points) -> dict[str, np.ndarray]:
-    """The rows after the map, as they are drawn."""
-    assert isinstance(repair, InnerProduct)
-    view = repair.views_[0]
-    return {name: in_blocks(view.items[name], x) for name, x in points.rows.items()}
-
-
-def _summary(repair: Repair) -> str:
-    if repair.name == NONE:
-        return "the rows as they are, compared by the cosine"
-    return (
-        repairs[repair.name].summary if repair.name in repairs else "a step of a pipeline, fitted on half of the items"
-    )
 
 
 def _gap(rows: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -1,19 +1,17 @@
-"""Import of embeddings from files of other tools, and export to them."""
+"""Import of embeddings from files of other tools; `writers` export them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
 
 from clip_geometry import reading
 from clip_geometry.embedding.reading import is_store, read_store
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats.clip_retrieval import write_clip_retrieval
 from clip_geometry.formats.format import by_suffix, formats, register
 from clip_geometry.formats.labels import read_labels, with_labels
-from clip_geometry.formats.tables import is_export, write_parquet
+from clip_geometry.formats.tables import is_export
 from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, is_rows, modality_of
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file, expanded
@@ -21,8 +19,6 @@ from clip_geometry.progress import note
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 __all__ = [
-    "export_clip_retrieval",
-    "export_parquet",
     "formats",
     "read_any",
     "read_embeddings",
@@ -102,63 +98,6 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
         found = " and ".join(sides)
         raise InputError(f"{shown(Path(path))} holds {found} embeddings; {modality} embeddings were expected")
     return _as(sides[modality] if modality in sides else sides[UNNAMED], modality)
-
-
-def export_clip_retrieval(source: str | Path | Embeddings | Mapping[str, Embeddings], out: str | Path) -> Path:
-    """Write a folder in the layout of clip-retrieval.
-
-    Args:
-        source: Embeddings, one set or one per modality, or a path as for `read_any`.
-        out: The folder.
-
-    Returns:
-        The folder. Both modalities are written as aligned pairs, so an image with five captions appears five times.
-
-    Raises:
-        InputError: If the folder has other shards.
-
-    Example:
-        >>> import numpy as np
-        >>> from clip_geometry import Embeddings, export_clip_retrieval
-        >>> sets = {name: Embeddings(np.eye(3, dtype="float32"), name) for name in ("image", "text")}
-        >>> folder = export_clip_retrieval(sets, "index")
-        >>> sorted(path.name for path in folder.rglob("*_0.*"))
-        ['img_emb_0.npy', 'metadata_0.parquet', 'text_emb_0.npy']
-    """
-    write_clip_retrieval(sets_of(source), Path(out))
-    return Path(out)
-
-
-def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], out: str | Path) -> list[Path]:
-    """Write tables with the vectors in the column "embedding", beside item_id, label and the rest.
-
-    Args:
-        source: Embeddings, one set or one per modality, or a path as for `read_any`.
-        out: A .parquet file for one modality, or a folder for image.parquet and text.parquet.
-
-    Returns:
-        The files.
-
-    Raises:
-        InputError: If `out` is a file and there are several modalities.
-
-    Example:
-        >>> import numpy as np
-        >>> from clip_geometry import Embeddings, export_parquet, read_any
-        >>> image = Embeddings(np.eye(2), "image", labels=np.array(["cat", "dog"]))
-        >>> export_parquet(image, "image.parquet")[0].name
-        'image.parquet'
-        >>> read_any("image.parquet")["image"].labels.tolist()
-        ['cat', 'dog']
-    """
-    sides, out = sets_of(source), Path(out)
-    if out.suffix == ".parquet" and len(sides) != 1:
-        raise InputError(f"{out} is one file and there are {len(sides)} sides; give a folder")
-    paths = [out if out.suffix == ".parquet" else out / f"{modality}.parquet" for modality in sides]
-    for side, path in zip(sides.values(), paths, strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(side, path)
-    return paths
 
 
 def read_sides(path: str | Path) -> dict[str, Embeddings]:
@@ -277,11 +216,3 @@ def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> di
 
 def _as(side: Embeddings, modality: str) -> Embeddings:
     return side if side.modality == modality else replace(side, modality=modality)
-
-
-def sets_of(source: Any) -> Mapping[str, Embeddings]:
-    """Return embeddings or arrays, one set or one per modality, or those at a path, by modality."""
-    if isinstance(source, str | Path):
-        return read_any(source)
-    given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
-    return {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}

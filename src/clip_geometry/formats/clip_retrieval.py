@@ -4,17 +4,13 @@ Row k of each belongs to the same pair. https://github.com/rom1504/clip-retrieva
 """
 
 import re
-from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
-
-from clip_geometry.embeddings import ChosenRows, Embeddings, joined, pair
-from clip_geometry.files import parquet_bytes, write_atomically
+from clip_geometry.embeddings import Embeddings, joined
 from clip_geometry.formats.format import register
-from clip_geometry.formats.tables import arrow_column, columns_of
-from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, write_rows
+from clip_geometry.formats.tables import columns_of
+from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.reading import read_npy, read_table
@@ -92,58 +88,6 @@ def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
                 raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
             shards[int(number[1])] = path
     return dict(sorted(shards.items()))
-
-
-def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> tuple[dict[str, Embeddings], list[str]]:
-    """Write one shard of each, all sides as their pairs, so that an image with five captions appears five times.
-
-    Returns:
-        The sides as they were written, and the names of the columns of the metadata.
-
-    Raises:
-        InputError: If `out` has other shards, which a reader would take for part of it.
-    """
-    import pyarrow as pa
-
-    targets = {modality: out / folder_of(modality) / f"{folder_of(modality)}_0.npy" for modality in sides}
-    metadata = out / "metadata" / "metadata_0.parquet"
-    there = set(out.glob(f"*{SUFFIX}/*{SUFFIX}_*")) | set(out.glob("metadata/metadata_*"))
-    others = sorted(str(path) for path in there - {*targets.values(), metadata})
-    if others:
-        raise InputError(f"{out} already has other shards ({', '.join(others[:3])}): choose a new folder")
-    sides = aligned(sides)
-    first = next(iter(sides.values()))
-    columns = {"item_id": first.item_id, "label": first.labels}
-    called = {("image", "path"): "image_path", ("text", "text"): "caption"}  # as clip-retrieval calls them
-    for modality, side in sides.items():
-        for name, column in side.metadata.items():
-            columns.setdefault(called.get((modality, name), name), column)
-    columns.setdefault("image_path", first.item_id if "image" in sides else None)
-    columns = {name: arrow_column(column) for name, column in columns.items() if column is not None}
-    table = pa.table(columns or {"item_id": pa.array([str(k) for k in range(len(first))])})
-    for modality, side in sides.items():
-        targets[modality].parent.mkdir(parents=True, exist_ok=True)
-        write_rows(side, targets[modality])
-    metadata.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(metadata, parquet_bytes(table))
-    return sides, table.column_names
-
-
-def aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
-    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on.
-
-    Reads no rows. How many are left out, since they have no pair, is noted.
-    """
-    (name, first), *others = sides.items()
-    found = {name: first}
-    for other, each in others:
-        i, j = pair(found[name], each)
-        for mine, theirs, rows, side in ((name, other, i, found[name]), (other, name, j, each)):
-            if lone := len(side) - len(np.unique(rows)):
-                note(f"{lone} of {len(side)} {mine} rows have no {theirs} row and are left out")
-        found = {before: rows.take(i, vectors=ChosenRows(rows.vectors, i)) for before, rows in found.items()}
-        found[other] = each.take(j, vectors=ChosenRows(each.vectors, j))
-    return found
 
 
 register("clip-retrieval", read_clip_retrieval, lambda folder: bool(_folders(folder)))

@@ -7,7 +7,7 @@ import numpy as np
 
 from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.formats.tables import columns_of, sides_of_columns
-from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, sides_by_name
+from clip_geometry.formats.vectors import LABEL_NAMES, sides_by_name
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
 from clip_geometry.reading import damaged, first_line, parsed_number, require_memory
@@ -25,9 +25,8 @@ def read_csv(path: Path) -> Sides:
     """Read rows of numbers, as float64, which holds what float32 and float64 were written from.
 
     With a header, the columns NAME_0, NAME_1, … (or NAME0, …, or 0, 1, …) are the vectors of NAME, and all others are
-    item_id (or id), label and metadata; without such names, all columns of numbers are the vector. Without a header, a
-    first column of texts, or of distinct integers before fractions, is item_id, and a last one of texts, or of integers
-    after fractions, the label.
+    item_id (or id), label and metadata; without such names, all columns of numbers are the vector. Without a header,
+    all columns are.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -45,10 +44,10 @@ def read_csv(path: Path) -> Sides:
     columns = dict(zip(table.column_names, table.columns, strict=True))
     if len(columns) < table.num_columns:
         raise InputError(f"{shown(path)} has two columns of one name; keep one")
-    vectors = _by_name(columns, path) if has_header else _by_place(columns, path)
+    vectors = _by_name(columns, path) if has_header else {"": list(columns)}
     if not any(vectors.values()):
         raise InputError(f"{shown(path)} has no columns of numbers: its columns are {listed(columns)}")
-    called = sides_by_name(vectors, path, "vectors") if has_header else {UNNAMED: UNNAMED}
+    called = sides_by_name(vectors, path, "vectors")
     sides = {}
     for modality, stem in called.items():
         sides[modality] = np.column_stack([_numbers(columns.pop(name), name, path) for name in vectors[stem]])
@@ -74,19 +73,13 @@ def _form(path: Path) -> tuple[str, bool]:
     return delimiter, not numbers or (len(numbers) > 1 and numbers == [str(k) for k in range(len(numbers))])
 
 
-def _is_number(field: str) -> bool:
+def _is_number(field: object) -> bool:
+    """Whether a field, or the first of a column, is a number."""
     try:
-        parsed_number(field)
+        parsed_number(str(field))
     except ValueError:
         return False
     return True
-
-
-def _kind(column: "pa.ChunkedArray") -> str:
-    """Return i or f for a column of numbers, and "" for another; one that begins with a number is one of numbers."""
-    import pyarrow.types as types
-
-    return "i" if types.is_integer(column.type) else "f" if _is_number(str(column[0].as_py())) else ""
 
 
 def _numbers(column: "pa.ChunkedArray", name: str, path: Path) -> np.ndarray:
@@ -108,24 +101,13 @@ def _by_name(columns: "dict[str, pa.ChunkedArray]", path: Path) -> dict[str, lis
         if 0 < len(number := bare[len(stem) :]) < 10:
             numbered.setdefault(stem.rstrip("_[-. "), {})[int(number)] = name
     found = {stem: [each[k] for k in sorted(each)] for stem, each in numbered.items() if len(each) > 1}
-    found = {stem: names for stem, names in found.items() if any(_kind(columns[name]) for name in names)}
+    found = {stem: names for stem, names in found.items() if any(_is_number(columns[name][0]) for name in names)}
     if not found:
-        found = {"vector": [name for name, each in columns.items() if _kind(each) and name.casefold() not in NAMED]}
+        found = {
+            "vector": [name for name, each in columns.items() if _is_number(each[0]) and name.casefold() not in NAMED]
+        }
         note(f"{shown(path)}: the columns {listed(found['vector'])} are taken as the vector")
     return found
-
-
-def _by_place(columns: "dict[str, pa.ChunkedArray]", path: Path) -> dict[str, list[str]]:
-    """Rename a first and a last column that are no part of the vector, and return the columns that are."""
-    names, kinds = list(columns), [_kind(column) for column in columns.values()]
-    for k, called in {0: "item_id", len(names) - 1: "label"}.items():
-        is_code = kinds[k] == "i" and "f" in kinds
-        if is_code and k == 0:
-            is_code = len(columns[names[0]].unique()) == len(columns[names[0]])
-        if len(names) > 1 and (is_code or not kinds[k]):
-            columns[called] = columns.pop(names[k])
-            note(f"{shown(path)}: the {'last' if k else 'first'} column is taken as {called}")
-    return {UNNAMED: [name for name in names if name in columns]}
 
 
 register("csv", read_csv)

@@ -1,4 +1,4 @@
-"""FAISS: indexes that keep the rows themselves (flat, IVF-flat, HNSW-flat), and the folders that `ship` writes."""
+"""FAISS: indexes that keep the rows themselves (flat, IVF-flat, HNSW-flat)."""
 
 import functools
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.formats.tables import columns_of, sides_of_columns
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import Schema, damaged, read_json, read_table, require_memory
-from clip_geometry.registry import InputError, library, listed, shown
+from clip_geometry.reading import damaged, read_table, require_memory
+from clip_geometry.registry import InputError, library, shown
 
 INDEX = "index.faiss"  # of a folder with one, beside items.parquet
 
@@ -102,44 +102,19 @@ def _rows_of_lists(index: Any, path: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(codes).view(np.float32), np.concatenate(ids)
 
 
-class _Part(Schema):
-    index: str
-    first: int
-
-
 def read_faiss(path: Path) -> Sides:
     """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
 
     They are in the order of their ids, which become item_id where a program has given them (IndexIDMap, or
-    add_with_ids of an IVF index). What `ship` wrote are repaired items, whose queries are to be repaired too.
+    add_with_ids of an IVF index).
     """
+    vectors, ids = _rows(path / INDEX if path.is_dir() else path)
     if not path.is_dir():
-        vectors, ids = _rows(path)
         return sides_of_columns({UNNAMED: vectors}, {} if ids is None else {"item_id": ids}, path)
-    names = {0: INDEX}
-    if (path / "search.json").is_file():
-        queries = read_json(path / "search.json", "the table of a shipped index", dict[str, list[_Part]])
-        names = {part.first: part.index for parts in queries.values() for part in parts}
-    if not names or any(Path(name).name != name for name in names.values()):
-        raise damaged(path / "search.json", "FAISS", f"its indices are {listed(names.values())}")
     columns = columns_of(read_table(path / "items.parquet"))
-    sides: Sides = {}
-    for first, name in sorted(names.items()):
-        vectors, _ = _rows(path / name)
-        part = {column: values[first : first + len(vectors)] for column, values in columns.items()}
-        if "modality" not in part or any(len(values) != len(vectors) for values in part.values()):
-            raise InputError(f"{shown(path)} has {len(vectors)} rows in {name} and fewer in items.parquet")
-        found = sides_of_columns({UNNAMED: vectors}, part, path)
-        if twice := sides.keys() & found.keys():
-            raise InputError(f"{shown(path)} has {min(twice)} rows in two indices; give one of them")
-        sides |= found
-    return sides
+    if "modality" not in columns or any(len(values) != len(vectors) for values in columns.values()):
+        raise InputError(f"{shown(path)} has {len(vectors)} rows in {INDEX} and fewer in items.parquet")
+    return sides_of_columns({UNNAMED: vectors}, columns, path)
 
 
-def is_faiss(folder: Path) -> bool:
-    if (folder / INDEX).is_file():
-        return (folder / "items.parquet").is_file()
-    return (folder / "search.json").is_file() and any(folder.glob("items*.faiss"))
-
-
-register("faiss", read_faiss, is_faiss)
+register("faiss", read_faiss, lambda folder: all((folder / name).is_file() for name in (INDEX, "items.parquet")))

@@ -18,18 +18,11 @@ from clip_geometry.registry import InputError, library, shown
 
 def read_hdf5(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
-    with _opened(existing_file(path, "a file of embeddings")) as (h5py, file):
-        groups, seen, arrays = [("", file)], set(), {}
-        for above, group in groups:
-            for name in (name for name in group if isinstance(group.get(name, getlink=True), h5py.HardLink)):
-                found = group[name]
-                if found in seen:  # groups may contain each other
-                    continue
-                seen.add(found)
-                if isinstance(found, h5py.Group):
-                    groups.append((f"{above}{name}/", found))
-                elif isinstance(found, h5py.Dataset) and found.shape is not None:
-                    arrays[f"{above}{name}"] = _stored(found, f"{above}{name}", path)
+    with _opened(existing_file(path, "a file of embeddings")) as file:
+        found: dict[str, Any] = {}
+        file.visititems(lambda name, each: found.update({name: each}))  # hard links only, each object once
+        is_array = {name: getattr(each, "shape", None) is not None for name, each in found.items()}  # no group or type
+        arrays = {name: _stored(each, name, path) for name, each in found.items() if is_array[name]}
         return sides_of_arrays(arrays, path)
 
 
@@ -37,7 +30,7 @@ def read_hdf5(path: Path) -> Sides:
 def _opened(path: Path) -> Iterator[Any]:
     h5py = library("h5py", "h5py", shown(path))
     with reading_with(path, "HDF5"), h5py.File(path, "r") as file:
-        yield h5py, file
+        yield file
 
 
 def _stored(array: Any, name: str, path: Path) -> Stored:
@@ -53,7 +46,7 @@ def _stored(array: Any, name: str, path: Path) -> Stored:
 
 @contextmanager
 def _reader(path: Path, name: str) -> Iterator[Reader]:
-    with _opened(path) as (_, file):
+    with _opened(path) as file:
         array = file[name].asstr(errors="replace") if file[name].dtype.kind == "O" else file[name]
         yield lambda start, stop: array[start:stop]
 

@@ -5,11 +5,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from clip_geometry.geometry import measures
 from clip_geometry.geometry._core.arguments import real_number, whole_number
-from clip_geometry.integrations.sums import STAR
 from clip_geometry.registry import InputError, listed, shown
 
 PREFIX = "geometry/"  # of the names that are logged
@@ -32,7 +30,7 @@ class Threshold:
     """When a measure counts as collapsed: relative to its best value so far, the baseline.
 
     Args:
-        measure: Name in `cg.measures`, or "isoscore_star"; that of each modality is watched on its own.
+        measure: Name in `cg.measures`; that of each modality is watched on its own.
         enter: Share of the baseline beyond which it is collapsed. Below 1, the baseline is the largest magnitude and
             smaller ones are worse; above 1, it is the smallest and larger ones are worse.
         leave: Share of the baseline from which on it is well again, between `enter` and 1.
@@ -56,8 +54,7 @@ class Threshold:
     def __post_init__(self):
         if "/" in str(self.measure):
             raise InputError(f"measure = {shown(self.measure)}; expected it without a modality, since each is watched")
-        if self.measure != STAR:
-            measures[self.measure]
+        measures[self.measure]
         for name in ("enter", "leave"):
             real_number(getattr(self, name), name, lambda share: 0 <= share < math.inf, "a share of the baseline")
         if not (0 < self.enter <= self.leave < 1 or 1 < self.leave <= self.enter):
@@ -146,10 +143,6 @@ class CollapseAlarm:
             raise InputError(f"thresholds are of {listed(each.measure for each in given)}; expected each measure once")
         self.patience, self.settle = whole_number(patience, "patience"), whole_number(settle, "settle")
         self.settled = real_number(settled, "settled", lambda ratio: 1 <= ratio < math.inf, "a ratio from 1 on")
-        self.reset()
-
-    def reset(self) -> None:
-        """Forgets all measurements, as for another training."""
         self.on, self.reason, self.since = False, "", None
         self._signals: dict[str, _Signal] = {}
 
@@ -181,25 +174,6 @@ class CollapseAlarm:
                 of = f" of {values['items']:.0f}" if "items" in values else ""
                 self.reason += f"; {invalid:.0f}{of} rows are NaN, infinite or zero"
         return self.on
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to continue."""
-        signals = {
-            name: {**vars(each), "threshold": each.threshold.measure, "recent": list(each.recent)}
-            for name, each in self._signals.items()
-        }
-        return {"on": self.on, "reason": self.reason, "since": self.since, "signals": signals}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state_dict`. Raises InputError where that is of other thresholds."""
-        self.reset()
-        for name, each in state["signals"].items():
-            if each["threshold"] not in self.thresholds:
-                raise InputError(f"the state has the signal {shown(name)}, which this alarm does not watch")
-            threshold = self.thresholds[each["threshold"]]
-            recent = deque(each["recent"], maxlen=max(self.settle, SMOOTHED))
-            self._signals[name] = _Signal(**{**each, "threshold": threshold, "recent": recent})
-        self.on, self.reason, self.since = state["on"], state["reason"], state["since"]
 
     def _take(self, signal: _Signal, value: float) -> None:
         threshold, recent = signal.threshold, signal.recent

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from math import ceil, isnan
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -155,7 +156,10 @@ def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
             style = {"color": colors[modality], "linestyle": LINE.get(modality, "-"), "label": modality or "_"}
             mark = "." if len(steps) <= 30 else ""
             axes.plot(steps, [curve[step] for step in steps], marker=mark, gid=f"{measure}/{modality}", **style)
-        for first, last in _on(alarm):
+        for on, run in groupby(sorted(alarm.items()), key=lambda each: bool(each[1])):
+            if not on:
+                continue
+            first, *_, last = [step for step, _ in run] * 2  # one step is both
             axes.axvspan(first, last, color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
             axes.axvline(first, color=COLORS[3], linewidth=1, gid="alarm goes on")  # the shade of one step has no width
         known = explain(measure, descriptions)
@@ -171,14 +175,3 @@ def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
     if keys:
         figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=4)
     return figure
-
-
-def _on(alarm: Curve) -> list[tuple[int, int]]:
-    """The first and the last step of each time that the alarm was on."""
-    found: list[tuple[int, int]] = []
-    before = False
-    for step in sorted(alarm):
-        if alarm[step]:
-            found = [*found[:-1], (found[-1][0], step)] if before else [*found, (step, step)]
-        before = bool(alarm[step])
-    return found

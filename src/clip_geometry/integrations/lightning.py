@@ -59,11 +59,3 @@ class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._measure(trainer, pl_module)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The alarm's, for the checkpoint."""
-        return {} if self.monitor.alarm is None else self.monitor.alarm.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if self.monitor.alarm is not None and state_dict:
-            self.monitor.alarm.load_state_dict(state_dict)

@@ -1,15 +1,14 @@
 """The geometry of embeddings as one torchmetrics metric."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torchmetrics
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import flag, real_number, seed_number, whole_number
-from clip_geometry.geometry._core.arrays import as_tensor
-from clip_geometry.integrations.sums import STAR, GeometrySums, planned
+from clip_geometry.geometry._core.arguments import flag, seed_number, whole_number
+from clip_geometry.integrations.sums import GeometrySums, Plan
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 
@@ -50,11 +49,9 @@ class EmbeddingGeometry(torchmetrics.Metric):
 
     Args:
         modalities: Names of the modalities; default "image", "text". A single one may be given to `update` by position.
-        measures: Names in `cg.measures` that take rows or pairs, and "isoscore_star". None for those above.
+        measures: Names in `cg.measures` that take rows or pairs. None for those above.
         normalize: Make rows unit length first, as `cg.measure` does.
         kept: Items of the sample.
-        covariance: C_0 of `isoscore_star`, (d, d), of all modalities or a mapping from modality; it adds that measure.
-        zeta: ζ of `isoscore_star`.
         seed: Seed of the sample.
         options: Of `torchmetrics.Metric`, such as `process_group`.
 
@@ -85,8 +82,6 @@ class EmbeddingGeometry(torchmetrics.Metric):
         measures: Sequence[str] | None = None,
         normalize: bool = True,
         kept: int = 512,
-        covariance: Any = None,
-        zeta: float = 0.2,
         seed: int = 0,
         **options: Any,
     ):
@@ -98,21 +93,10 @@ class EmbeddingGeometry(torchmetrics.Metric):
             raise InputError(f"measures = {shown(measures)}; expected a list of names")
         if measures is None:
             measures = (*(ACROSS if len(names) > 1 else ()), *OF_EACH)
-        if not measures and covariance is None:
+        if not measures:
             raise InputError("measures is empty; expected names, or None for the usual ones")
-        given = covariance if isinstance(covariance, Mapping) else dict.fromkeys(names, covariance)
-        shrunk = {name: as_tensor(each, "covariance") for name, each in given.items() if each is not None}
-        if shrunk and STAR not in measures:
-            measures = (*measures, STAR)
-        self.plan = planned(
-            names,
-            measures,
-            shrunk,
-            normalize=flag(normalize, "normalize"),
-            kept=whole_number(kept, "kept", least=2),
-            zeta=real_number(zeta, "zeta", lambda share: 0 <= share <= 1, "a share from 0 to 1"),
-            seed=seed_number(seed),
-        )
+        settings = flag(normalize, "normalize"), whole_number(kept, "kept", least=2), seed_number(seed)
+        self.plan = Plan(tuple(sorted(names)), tuple(measures), *settings)
         self.items = 0  # of the last `compute`, with those left out
         self.add_state("packed", [], dist_reduce_fx="cat")
         self._dtype = torch.float64  # of what torchmetrics gathers from a process without rows

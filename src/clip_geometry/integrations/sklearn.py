@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.pipeline import Pipeline as Chain
 from sklearn.utils.metadata_routing import UNUSED, get_routing_for_object
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -27,7 +27,7 @@ from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, transf
 from clip_geometry.transforms.base import as_matrix
 
 
-class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class PipelineTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A pipeline, written as a string, for stacked rows of one or several modalities.
 
     Each modality goes through its own chain, and all rows come back in the order in which they were given. As
@@ -78,7 +78,8 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         pipeline, rows = Pipeline(self.steps), as_matrix(X)
         validate_data(self, X, reset=True, skip_check_array=True)
         places = _places(modality, len(rows))
-        if item is None and len(places) > 1 and (step := next(filter(_pairs, pipeline.steps), None)):
+        step = next((step for step in pipeline.steps if transforms[step.name].paired), None)
+        if item is None and len(places) > 1 and step is not None:
             # by position, the rows of a shuffled split would pair with any other
             raise InputError(
                 f"{step} is fitted on rows that belong together: give item=, one name for each row, equal where two "
@@ -89,6 +90,7 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if fitted.refusal:
             raise InputError(fitted.refusal)
         self.pipeline_ = fitted
+        self._n_features_out = next(iter(fitted.dimensions.values()))[1]  # names are pipelinetransformer0, …
         return self
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -117,22 +119,6 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         for name, at in places.items():
             stacked[at] = transformed[name]
         return stacked
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the new columns: those of the features, or of the step that mixes them.
-
-        Where the chains of the modalities would name them differently, they are pipelinetransformer0, ….
-        """
-        check_is_fitted(self, "pipeline_")
-        found = []
-        for chain in self.pipeline_.chains.values():
-            names = super().get_feature_names_out(input_features)  # checked, or x0, x1, …
-            for transform in chain:
-                names = transform.get_feature_names_out(names)
-            found.append(names)
-        if all(np.array_equal(names, found[0]) for names in found):
-            return found[0]
-        return np.array([f"{type(self).__name__.lower()}{k}" for k in range(len(found[0]))], dtype=object)
 
 
 class MeasureScorer(BaseEstimator):
@@ -172,9 +158,7 @@ class MeasureScorer(BaseEstimator):
         """What the measure takes."""
         y = None if y is None else np.asarray(y)
         labels = y if y is not None and y.ndim == 1 else None
-        across = measure.inputs.across or measure.takes == "languages"
-        if measure.takes == "rows by language":
-            return rows, y if modality is None else as_values(modality, len(rows), name="modality")
+        across = measure.inputs.across
         chosen = [self.modalities] if isinstance(self.modalities, str) else self.modalities
         if modality is None:
             if chosen is not None:
@@ -205,8 +189,7 @@ class MeasureScorer(BaseEstimator):
         if measure.takes == "labeled rows" and labels is None:
             raise InputError(f"{measure.name} compares classes: give y, one label for each row")
         view = View(sets, {name: each.vectors for name, each in sets.items()})
-        takes = replace(measure, takes="pairs") if measure.takes == "languages" else measure
-        return view.arguments(takes, "both" if across else next(iter(sets)))
+        return view.arguments(measure, "both" if across else next(iter(sets)))
 
 
 _GIVE = (
@@ -247,17 +230,13 @@ def scorer(
         {'k': 2}
     """
     found = as_registered(measure)
-    if found.takes not in TAKES and found.takes not in ("languages", "rows by language"):
+    if found.takes not in TAKES:
         raise InputError(
             f"{found.name} takes {found.takes}, which no scorer is given: put a classifier at the end of the pipeline "
             "and score its predictions"
         )
     _greater_is_better(found, greater_is_better)
     return MeasureScorer(measure, greater_is_better, modalities)
-
-
-def _pairs(step: Step) -> bool:
-    return transforms[step.name].paired
 
 
 def _greater_is_better(measure: Measure, asked: bool | None) -> bool:

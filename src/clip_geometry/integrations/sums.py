@@ -1,6 +1,6 @@
 """What batches of embeddings leave behind: moments, sums over pairs and a sample of the rows, which merge exactly."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any
@@ -14,13 +14,11 @@ from clip_geometry.geometry._core.arrays import as_tensor
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import unit_rows
 from clip_geometry.geometry._core.values import SMALLEST
-from clip_geometry.geometry.isoscore import isoscore_star
 from clip_geometry.geometry.spread import effective_rank
 from clip_geometry.registry import InputError, listed
 
 # measures of sums: their `from_sums` reads counts, means, unit_spreads and differences only
 OF_SUMS = ("average_cosine", "modality_gap", "relative_modality_gap", "matching_cosine")
-STAR = "isoscore_star"  # no entry of `measures`, since it takes a covariance
 HEADER = 4  # d, pairs, pairs left out, rows kept
 
 Place = tuple[str, ...]  # one modality, or the two of a couple
@@ -28,15 +26,13 @@ Place = tuple[str, ...]  # one modality, or the two of a couple
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is measured.
+    """What is measured. Raises InputError for measures that need more than rows and pairs.
 
     Args:
         modalities: Their names, sorted as everywhere in the package.
-        names: Names in `measures`, or "isoscore_star".
+        names: Names in `measures`.
         normalize: Whether rows are made unit length first.
         kept: Rows of the sample, for measures that sums do not give.
-        zeta: Of IsoScore*.
-        covariance: Modality → C_0 of IsoScore*.
         seed: Of the sample.
     """
 
@@ -44,9 +40,16 @@ class Plan:
     names: tuple[str, ...]
     normalize: bool
     kept: int
-    zeta: float
-    covariance: Mapping[str, Tensor]
     seed: int
+
+    def __post_init__(self):
+        for name in self.names:
+            takes = measures[name].takes
+            if takes not in ("rows", "two sets", "pairs", "distinct pairs", "matched sets"):
+                raise InputError(f"{name} takes {takes}; a live metric has rows and pairs only")
+            if measures[name].inputs.across and not self.couples:
+                there = listed(self.modalities)
+                raise InputError(f"{name} compares two modalities, and there is one, {there}; leave it out")
 
     @property
     def couples(self) -> list[Place]:
@@ -57,7 +60,7 @@ class Plan:
         """Name of each number, `name/modality` or `name/first+second` → its measure and what that is taken of."""
         found = {}
         for name in self.names:
-            across = name != STAR and measures[name].inputs.across
+            across = measures[name].inputs.across
             for place in self.couples if across else [(each,) for each in self.modalities]:
                 found[name if across and len(self.modalities) == 2 else f"{name}/{'+'.join(place)}"] = name, place
         return found
@@ -107,9 +110,6 @@ class GeometrySums:
                 shapes = f"{plan.modalities[0]} has shape {tuple(given[0].shape)} and {name} has {tuple(each.shape)}"
                 raise InputError(f"{shapes}; expected pairs in one space, row i with row i")
         stacked = torch.stack([each.to(given[0].device, torch.float64) for each in given], 1)  # (n, modalities, d)
-        for name, covariance in plan.covariance.items():
-            if covariance.shape != (d := stacked.shape[2], d):
-                raise InputError(f"the covariance of {name} has shape {tuple(covariance.shape)}; rows need ({d}, {d})")
         if not len(stacked):
             return None
         length = stacked.abs().amax(2)  # squares must stay in float64; of a zero row there is no direction
@@ -118,10 +118,9 @@ class GeometrySums:
         if invalid:
             stacked = stacked[valid]
         if not len(stacked):
-            d = stacked.shape[2]
-            nothing = tuple(_nothing(stacked, d) for _ in plan.modalities)
-            pairs = stacked.new_zeros(len(plan.couples), 2)
-            return cls(plan, 0, invalid, nothing, nothing, pairs, stacked.new_zeros(0, 1 + len(nothing) * d))
+            d, zeros = stacked.shape[2], stacked.new_zeros
+            nothing = (Moments(0, zeros(d), zeros(d, d), zeros(d), zeros(())),) * len(plan.modalities)
+            return cls(plan, 0, invalid, nothing, nothing, zeros(len(plan.couples), 2), zeros(0, 1 + len(nothing) * d))
         raw = {name: stacked[:, k] for k, name in enumerate(plan.modalities)}
         units = {name: unit_rows(each) for name, each in raw.items()}
         unit = tuple(Moments.of(each) for each in units.values())
@@ -194,8 +193,6 @@ class GeometrySums:
         if not self.n:
             raise InputError("there are no rows")
         moments = self.moments[self.plan.modalities.index(places[0])]
-        if name == STAR:
-            return isoscore_star(moments, self.plan.covariance[places[0]], zeta=self.plan.zeta)
         measure: Measure = measures[name]
         if measure.from_moments or measure.function is effective_rank:
             return measure.function(moments, **measure.options)
@@ -220,26 +217,6 @@ class GeometrySums:
         if isinstance(calls[call], InputError):
             raise calls[call]
         return measure.pick(calls[call])
-
-
-def planned(modalities: Iterable[str], names: Iterable[str], covariance: Mapping[str, Tensor], **settings: Any) -> Plan:
-    """A plan whose names are checked. Raises InputError for measures that need more than rows and pairs."""
-    modalities, names = tuple(sorted(modalities)), tuple(names)
-    for name in names:
-        if name == STAR:
-            if missing := set(modalities) - set(covariance):
-                raise InputError(f"{STAR} needs a covariance of each modality; none is given of {listed(missing)}")
-            continue
-        takes = measures[name].takes
-        if takes not in ("rows", "two sets", "pairs", "distinct pairs", "matched sets"):
-            raise InputError(f"{name} takes {takes}; a live metric has rows and pairs only")
-        if measures[name].inputs.across and len(modalities) < 2:
-            raise InputError(f"{name} compares two modalities, and there is one, {listed(modalities)}; leave it out")
-    return Plan(modalities, names, covariance=covariance, **settings)
-
-
-def _nothing(like: Tensor, d: int) -> Moments:
-    return Moments(0, like.new_zeros(d), like.new_zeros(d, d), like.new_zeros(d), like.new_zeros(()))
 
 
 def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:

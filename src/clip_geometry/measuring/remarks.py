@@ -131,14 +131,26 @@ def _shift(a: np.ndarray, b: np.ndarray) -> int:
 
 
 def copies(embeddings: Embeddings, modality: str) -> Iterator[str]:
-    """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path."""
+    """Say how many rows are copies that nothing explains."""
+    if count := len(unexplained_copies(embeddings, first_equal(embeddings.vectors))):
+        others = " with other ids" * bool(_explaining(embeddings))
+        yield f"{count} of {len(embeddings)} {modality} rows are exact copies of rows{others}"
+
+
+def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:
+    """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path.
+
+    first: what `first_equal` returns of the rows.
+    """
+    rows = np.flatnonzero(first != np.arange(len(first)))
+    for column in _explaining(embeddings):
+        rows = rows[column[rows] != column[first[rows]]]
+    return rows
+
+
+def _explaining(embeddings: Embeddings) -> list[np.ndarray]:
     columns = [embeddings.item_id, *(embeddings.metadata.get(name) for name in SAME)]
-    known = [column for column in columns if column is not None]
-    first = first_equal(embeddings.vectors)
-    copied = np.flatnonzero(first != np.arange(len(first)))
-    count = sum(not any(column[k] == column[first[k]] for column in known) for k in copied)
-    if count:
-        yield f"{count} of {len(embeddings)} {modality} rows are exact copies of rows" + " with other ids" * bool(known)
+    return [column for column in columns if column is not None]
 
 
 def first_equal(vectors: Any) -> np.ndarray:

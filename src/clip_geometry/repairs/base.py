@@ -211,9 +211,9 @@ class InnerProduct(Repair):
 
         score = slope[a, m] ⟨q', x'⟩ + offset[a, m] + b[a, m](x') + c[a, m](q'),
 
-    where ' is the view of the kind (a, m). `item_rows` and `query_rows` write it as one inner product: for each view as
-    many copies of the row as the slopes have rank, one dimension for each modality of queries (offset and b) and, if
-    there is a c, one for each modality of items.
+    where ' is the view of the kind (a, m). `item_map` and `query_map` of `shipping` write it as one inner product:
+    for each view as many copies of the row as the slopes have rank, one dimension for each modality of queries (offset
+    and b) and, if there is a c, one for each modality of items.
 
     Attributes:
         views_: The maps before the products.
@@ -246,33 +246,6 @@ class InnerProduct(Repair):
         if (c := self.query_bias(query, item, q)) is not None:
             scores += c[:, None]
         return scores
-
-    def item_rows(self, item: str, x: np.ndarray) -> np.ndarray:
-        """Return items as an index stores them, (m, D)."""
-        self._term(item, item)
-        viewed = [view.items[item](x) for view in self.views_]
-        columns = [weights[item] * viewed[v] for v, _, weights in self._blocks()]
-        if self._has_biases():
-            for query in self.modalities:
-                term = self._term(query, item)
-                bias = self.item_bias(query, item, viewed[term.view])
-                columns.append(np.full((len(x), 1), term.offset) + (0 if bias is None else bias[:, None]))
-        if self._has_query_biases():
-            columns += [np.full((len(x), 1), float(item == each)) for each in self.modalities]
-        return np.concatenate(columns, axis=1)
-
-    def query_rows(self, query: str, q: np.ndarray) -> np.ndarray:
-        """Return queries as an index is asked with them, (n, D)."""
-        self._term(query, query)
-        viewed = [view.queries[query](q) for view in self.views_]
-        columns = [weights[query] * viewed[v] for v, weights, _ in self._blocks()]
-        if self._has_biases():
-            columns += [np.full((len(q), 1), float(query == each)) for each in self.modalities]
-        if self._has_query_biases():
-            for item in self.modalities:
-                bias = self.query_bias(query, item, viewed[self._term(query, item).view])
-                columns.append(np.zeros((len(q), 1)) if bias is None else bias[:, None])
-        return np.concatenate(columns, axis=1)
 
     @property
     def modalities(self) -> list[str]:
@@ -312,25 +285,15 @@ class InnerProduct(Repair):
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered repair.
-
-    Attributes:
-        name: As registered.
-        kind: Its class.
-        parameters: Of the class.
-        summary: What it does, in a line.
-        formula: Of the score.
-        reference: Where it is from.
-        baseline: Whether it is only compared with, as the fusion of separate indices, which is no mixed index.
-    """
+    """A registered repair: its name, its class, and what catalog.yaml explains."""
 
     name: str
     kind: type[Repair]
-    parameters: Mapping[str, Any]
     summary: str
     formula: str
-    reference: str
-    baseline: bool
+    reference: str = ""
+    baseline: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> Repair:
         """Return the repair, not yet fitted."""
@@ -340,20 +303,6 @@ class Entry:
 
 
 repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
-
-
-def register(
-    name: str,
-    kind: type[Repair],
-    summary: str,
-    formula: str,
-    reference: str = "",
-    *,
-    baseline: bool = False,
-    **parameters: Any,
-) -> None:
-    """Add a repair to the registry; `parameters` are those of its class."""
-    repairs.add(name, Entry(name, kind, parameters, summary, formula, reference, baseline))
 
 
 def make_repair(name: str) -> Repair:

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from clip_geometry.registry import InputError
-from clip_geometry.repairs.base import InnerProduct, Kind, Known, Term, register
+from clip_geometry.repairs.base import InnerProduct, Kind, Known, Term
 from clip_geometry.repairs.maps import TwoViews
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
@@ -225,20 +225,3 @@ def others(kind: Kind, known: Known, table: np.ndarray, most: int | None = None)
 def _every(table: np.ndarray, most: int | None) -> int:
     """The stride by which at most so many rows are taken."""
     return 1 if most is None else -(-len(table) // most)
-
-
-for _kind, _summary, _formula, _reference in (
-    (ZScore, "scores of each kind at mean 0 and deviation 1", "(cos − mean) / std", ""),
-    (Quantile, "the share of scores of the kind that are lower", "F(cos)", ""),
-    (Posterior, "the log odds of relevance given the cosine and the kind", "slope · cos + offset", "Platt 1999"),
-    (
-        IsotonicPosterior,
-        "the probability of relevance given the cosine and the kind",
-        "P(relevant | cos)",
-        "Zadrozny and Elkan 2002",
-    ),
-):
-    register(_kind.name, _kind, _summary, _formula, _reference)
-    _name = f"{_kind.name}[centered]" if "[" not in _kind.name else _kind.name.replace("]", "-centered]")
-    _summary += ", across modalities without their means"
-    register(_name, _kind, _summary, _formula, _reference, centered=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import positive_number
-from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term, register
+from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term
 from clip_geometry.repairs.maps import TwoViews
 
 BEHIND = -4.0  # added to a cosine: below all others
@@ -60,42 +60,3 @@ class ReciprocalRank(TwoViews, Listwise):
             found[item] = 1 / (self.constant + ranks + TIE * order.index(item))
             found[item][np.isneginf(cosines)] = -np.inf
         return found
-
-
-FUSED = "1/(60 + rank in its modality)"
-for _name, _kind, _summary, _formula, _reference, _parameters in (
-    ("other", OtherOnly, "other modalities than the query's only, as with a filter", "cos(q, x)", "", {}),
-    (
-        "other[centered]",
-        OtherOnly,
-        "other modalities than the query's only, without the mean of each",
-        "cos(q − μ_a, x − μ_m)",
-        "",
-        {"centered": True},
-    ),
-    (
-        "rrf",
-        ReciprocalRank,
-        "one index for each modality, fused by rank, other modalities than the query's first",
-        FUSED,
-        "Cormack et al. 2009",
-        {},
-    ),
-    (
-        "rrf[centered]",
-        ReciprocalRank,
-        "one index for each modality, fused by rank, across modalities without their means",
-        FUSED,
-        "Cormack et al. 2009",
-        {"centered": True},
-    ),
-    (
-        "rrf[own-first]",
-        ReciprocalRank,
-        "one index for each modality, fused by rank, the query's modality first",
-        FUSED,
-        "Cormack et al. 2009",
-        {"own_first": True},
-    ),
-):
-    register(_name, _kind, _summary, _formula, _reference, baseline=True, **_parameters)

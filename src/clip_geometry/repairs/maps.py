@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clip_geometry.repairs.base import InnerProduct, Known, Repair, Term, View, register
+from clip_geometry.repairs.base import InnerProduct, Known, Repair, Term, View
 from clip_geometry.transforms import Affine, Normalize, Pipeline
 
 DETERMINED = ("whiten", "procrustes", "least_squares")  # by as many rows as dimensions, which they fit exactly
@@ -85,53 +85,3 @@ class TwoViews(Repair):
 def _centered(x: np.ndarray) -> Affine:
     mean = Normalize().apply(x).mean(0)
     return Affine(np.eye(len(mean)), -mean, renormalise=True, unit_rows_in=True)
-
-
-register("none", Mapped, "the cosine as it is", "cos(q, x)", pipeline="")
-register(
-    "center",
-    Mapped,
-    "the mean of each modality subtracted",
-    "cos(q − μ_a, x − μ_m)",
-    "Liang et al. 2022, arXiv:2203.02053",
-    pipeline="center[each]",
-)
-register(
-    "gr_clip",
-    SeparateMeans,
-    "the mean of each modality subtracted, with means of their own for queries",
-    "cos(q − μ_a of queries, x − μ_m of items)",
-    "Li et al. 2025, arXiv:2507.19054",
-)
-register(
-    "whiten",
-    Mapped,
-    "the 64 principal directions of all rows at equal variance",
-    "cos(W(q − μ), W(x − μ))",
-    "Su et al. 2021, arXiv:2103.15316",
-    pipeline="whiten(64)[pooled]",
-)
-register(
-    "procrustes",
-    Mapped,
-    "texts rotated onto their images",
-    "cos(q R, x)",
-    "Schönemann 1966",
-    pipeline="procrustes[text-to-image]",
-)
-register(
-    "least_squares",
-    Mapped,
-    "texts mapped onto their images by least squares",
-    "cos(q W, x)",
-    "Tyshchuk et al. 2023",
-    pipeline="least_squares[text-to-image]",
-)
-register(
-    "realign",
-    Mapped,
-    "texts moved onto the mean and the total variance of images; needs no pairs",
-    "cos(μ_x + s(q − μ_y), x)",
-    "Yu et al. 2026, arXiv:2602.07026",
-    pipeline="realign(centroid=false)[text-to-image]",
-)

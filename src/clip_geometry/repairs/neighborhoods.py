@@ -1,18 +1,50 @@
 """Repairs by neighborhoods: an item that is near to many queries of a bank, a hub, counts less."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp
 
 from clip_geometry.geometry._core.arguments import positive_number, whole_number
 from clip_geometry.registry import InputError
-from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term, register
+from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term
 from clip_geometry.repairs.maps import view_of
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
 ENTRIES = 2**22  # of a block of cosines: 32 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Statistic:
+    """How near a row is to a bank: factor · mean of its k highest cosines, or factor · log Σ exp(β cos).
+
+    Args:
+        bank: (m, d) unit rows.
+        own: Whether a bank row that is the row itself is left out.
+        factor: Of the statistic.
+        k: Number of neighbors; None for the log sum.
+        beta: β of the log sum.
+    """
+
+    bank: np.ndarray
+    own: bool
+    factor: float = -1.0
+    k: int | None = None
+    beta: float = 0.0
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return the statistic of unit rows, (n,)."""
+        if self.k is not None:
+            return self.factor * nearest_mean(x, self.bank, self.k, own=self.own)
+        return self.factor * over_bank(x, self.bank, lambda cosines: _log_sum(self.beta, cosines), own=self.own)
+
+    @property
+    def neighbors(self) -> int:
+        """k, or all rows of a smaller bank; 0 for the log sum."""
+        return min(self.k or 0, len(self.bank) - self.own)
 
 
 class Neighborhood(InnerProduct):
@@ -37,6 +69,13 @@ class Neighborhood(InnerProduct):
 
     def _slope(self, known: Known) -> float:
         return 1.0
+
+    @abstractmethod
+    def item_statistic(self, query: str, item: str) -> Statistic:
+        """Return the bias of items."""
+
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
+        return self.item_statistic(query, item)(x)
 
 
 class CSLS(Neighborhood):
@@ -66,11 +105,15 @@ class CSLS(Neighborhood):
     def _slope(self, known: Known) -> float:
         return 2.0
 
-    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
-        return -nearest_mean(x, self.queries_[query], self.k, own=query == item)
+    def item_statistic(self, query: str, item: str) -> Statistic:
+        return Statistic(self.queries_[query], query == item, k=self.k)
+
+    def query_statistic(self, query: str, item: str) -> Statistic:
+        """Return the bias of queries."""
+        return Statistic(self.items_[item], query == item, k=self.k)
 
     def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray:
-        return -nearest_mean(q, self.items_[item], self.k, own=query == item)
+        return self.query_statistic(query, item)(q)
 
 
 class NNN(Neighborhood):
@@ -86,8 +129,8 @@ class NNN(Neighborhood):
     def __init__(self, k: int = 128, alpha: float = 0.75):
         self.k, self.alpha = whole_number(k, "k", of=", of neighbors"), positive_number(alpha, "alpha")
 
-    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
-        return -self.alpha * nearest_mean(x, self.queries_[query], self.k, own=query == item)
+    def item_statistic(self, query: str, item: str) -> Statistic:
+        return Statistic(self.queries_[query], query == item, -self.alpha, k=self.k)
 
 
 class InvertedSoftmax(Neighborhood):
@@ -108,9 +151,8 @@ class InvertedSoftmax(Neighborhood):
     def _slope(self, known: Known) -> float:
         return self.beta or known.logit_scale
 
-    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
-        beta = self.terms_[query, item].slope
-        return -over_bank(x, self.queries_[query], lambda cosines: _log_sum(beta, cosines), own=query == item)
+    def item_statistic(self, query: str, item: str) -> Statistic:
+        return Statistic(self.queries_[query], query == item, beta=self.terms_[query, item].slope)
 
 
 class QBNorm(Listwise):
@@ -199,33 +241,3 @@ def _blocks(x: np.ndarray, bank: np.ndarray, *, own: bool) -> Iterator[tuple[sli
 
 def _log_sum(beta: float, cosines: np.ndarray) -> np.ndarray:
     return np.asarray(logsumexp(beta * cosines, axis=1))
-
-
-register(
-    "csls",
-    CSLS,
-    "twice the cosine less the mean cosines of the item and of the query to their 10 nearest",
-    "2 cos(q, x) − r_a(x) − r_m(q)",
-    "Conneau et al. 2018, arXiv:1710.04087",
-)
-register(
-    "inverted_softmax",
-    InvertedSoftmax,
-    "the log probability of the query among a bank of queries, given the item",
-    "β cos(q, x) − log Σ_b exp(β cos(b, x))",
-    "Smith et al. 2017, arXiv:1702.03859",
-)
-register(
-    "qb_norm",
-    QBNorm,
-    "the inverted softmax for queries whose first item is first for some query of a bank, else the cosine",
-    "β cos(q, x) − [first item of q is first for some b] log Σ_b exp(β cos(b, x))",
-    "Bogolin et al. 2022, arXiv:2112.12777",
-)
-register(
-    "nnn",
-    NNN,
-    "the cosine less 0.75 times the mean cosine of the item to its 128 nearest queries of a bank",
-    "cos(q, x) − α r_a(x)",
-    "Chowdhury et al. 2024, arXiv:2410.24114",
-)

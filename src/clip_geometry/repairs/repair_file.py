@@ -7,7 +7,7 @@ checksum, and what the repair learned, as far as it has it; the tensors are floa
   map.K.b are those of map K; where identity is true, W is the identity and is left out.
 - views: the map (its number) of the queries and of the items of each modality.
 - terms: view, slope and offset of each kind (modality of the query, modality of the item).
-- knots: the kinds that have a curve; knots.K, (2, p), are the cosines and the values of the K-th.
+- knots: the kinds that have a curve, [query, item] each; knots.K, (2, p), are the cosines and values of the K-th.
 - banks: attribute → modalities; ATTRIBUTE.MODALITY are its rows.
 """
 
@@ -31,22 +31,16 @@ Number = Annotated[int, Field(ge=0)]
 
 
 class _Map(BaseModel):
+    """The fields of an `Affine` beside its arrays."""
+
     identity: bool
     renormalise: bool
     unit_rows_in: bool
 
 
-class _View(BaseModel):
-    queries: dict[str, Number]
-    items: dict[str, Number]
-
-
-class _Kind(BaseModel):
+class _Term(BaseModel):
     query: str
     item: str
-
-
-class _Term(_Kind):
     view: Number
     slope: float
     offset: float
@@ -61,9 +55,9 @@ class _Facts(BaseModel):
     name: str
     parameters: dict[str, str | bool | int | float | None]
     maps: list[_Map] = []
-    views: list[_View] = []
+    views: list[dict[str, dict[str, Number]]] = []
     terms: list[_Term] = []
-    knots: list[_Kind] = []
+    knots: list[tuple[str, str]] = []
     banks: dict[str, list[str]] = {}
 
 
@@ -86,8 +80,7 @@ def write_repair(repair: Repair, path: Path) -> None:
         if attribute == "views_":
             unique = list({id(each): each for view in value for side in view for each in side.values()}.values())
             number = {id(each): k for k, each in enumerate(unique)}
-            fields = ("identity", "renormalise", "unit_rows_in")
-            facts["maps"] = [{field: getattr(each, field) for field in fields} for each in unique]
+            facts["maps"] = [{field: getattr(each, field) for field in _Map.model_fields} for each in unique]
             for k, each in enumerate(unique):
                 tensors |= {f"map.{k}.b": each.b} if each.identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
             facts["views"] = [
@@ -96,7 +89,7 @@ def write_repair(repair: Repair, path: Path) -> None:
         elif attribute == "terms_":
             facts["terms"] = [{"query": q, "item": x, **term._asdict()} for (q, x), term in value.items()]
         elif attribute == "knots_":
-            facts["knots"] = [{"query": q, "item": x} for q, x in value]
+            facts["knots"] = list(value)
             tensors |= {f"knots.{k}": np.stack(curve) for k, curve in enumerate(value.values())}
         else:
             facts["banks"][attribute] = list(value)
@@ -123,12 +116,14 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
     for attribute in attributes_of(kind):
         if attribute == "views_":
             maps = [_affine(each, f"map.{k}", tensors) for k, each in enumerate(facts.maps)]
-            sides = [(view.queries, view.items) for view in facts.views]
-            value = [View(*({name: maps[k] for name, k in side.items()} for side in view)) for view in sides]
+            value = [
+                View(**{side: {name: maps[k] for name, k in numbers.items()} for side, numbers in view.items()})
+                for view in facts.views
+            ]
         elif attribute == "terms_":
             value = {(term.query, term.item): Term(term.view, term.slope, term.offset) for term in facts.terms}
         elif attribute == "knots_":
-            value = {(kind.query, kind.item): tuple(tensors[f"knots.{k}"]) for k, kind in enumerate(facts.knots)}
+            value = {kind: tuple(tensors[f"knots.{k}"]) for k, kind in enumerate(facts.knots)}
         else:
             value = {modality: tensors[f"{attribute}.{modality}"] for modality in facts.banks[attribute]}
         setattr(repair, attribute, value)

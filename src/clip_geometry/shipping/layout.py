@@ -9,8 +9,7 @@ import numpy as np
 from clip_geometry.display.words import render
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.neighborhoods import SAME
-from clip_geometry.shipping.banks import Statistic
-from clip_geometry.shipping.rows import RowMap, item_map, query_map
+from clip_geometry.shipping.rows import Biased, RowMap, item_map, query_map
 from clip_geometry.transforms import Affine
 
 
@@ -30,11 +29,12 @@ class Arrays:
             "unit_after": view.renormalise,
         }
 
-    def statistic(self, statistic: Statistic) -> dict[str, Any]:
+    def statistic(self, biased: Biased) -> dict[str, Any]:
         """Return a statistic in JSON; k is 0 for the log sum."""
+        column, view, statistic = biased
         return {
-            "column": statistic.column,
-            "view": statistic.view,
+            "column": column,
+            "view": view,
             "bank": self._name(statistic.bank),
             "own": statistic.own,
             "factor": statistic.factor,

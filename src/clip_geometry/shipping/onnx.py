@@ -9,8 +9,7 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import library
 from clip_geometry.repairs import Repair
-from clip_geometry.repairs.neighborhoods import SAME
-from clip_geometry.shipping.banks import Statistic
+from clip_geometry.repairs.neighborhoods import SAME, Statistic
 from clip_geometry.shipping.base import Target, require_inner_product, targets
 from clip_geometry.shipping.rows import RowMap, item_map, query_map
 from clip_geometry.transforms import Affine
@@ -45,7 +44,7 @@ class _Graph:
         helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
         views = {v: self.view(mapped.views[v]) for v, _ in mapped.copies}
         columns = [self.add("Mul", views[v], self.constant(np.array(weight))) for v, weight in mapped.copies]
-        statistics = {each.column: self.statistic(each, views[each.view]) for each in mapped.statistics}
+        statistics = {column: self.statistic(each, views[view]) for column, view, each in mapped.statistics}
         shape = ""
         if len(mapped.constants):
             rows = self.add("Gather", self.add("Shape", "raw"), self.constant(np.array([0])))

@@ -8,7 +8,7 @@ import numpy as np
 
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Term, View
-from clip_geometry.shipping.banks import Statistic, item_statistics, query_statistics
+from clip_geometry.repairs.neighborhoods import CSLS, Neighborhood, Statistic
 from clip_geometry.transforms import Affine, FittedPipeline
 
 
@@ -22,6 +22,14 @@ class Linear(NamedTuple):
 EMPTY = 1e-12  # weight of a copy, relative to the largest, that is rounding
 
 Step: TypeAlias = Linear | Literal["normalize"]
+
+
+class Biased(NamedTuple):
+    """A column of a repaired row: its constant and a statistic of the row after a view."""
+
+    column: int
+    view: int
+    statistic: Statistic
 
 
 class Copy(NamedTuple):
@@ -45,13 +53,13 @@ class RowMap:
     views: Sequence[Affine]
     copies: Sequence[Copy]
     constants: np.ndarray
-    statistics: Sequence[Statistic] = ()
+    statistics: Sequence[Biased] = ()
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         viewed = [view(x) for view in self.views]
         constants = np.tile(self.constants, (len(x), 1))
-        for each in self.statistics:
-            constants[:, each.column] += each(viewed[each.view])
+        for column, view, statistic in self.statistics:
+            constants[:, column] += statistic(viewed[view])
         return np.concatenate([*(weight * viewed[v] for v, weight in self.copies), constants], axis=1)
 
     @property
@@ -138,8 +146,15 @@ def query_map(repair: InnerProduct, modality: str) -> RowMap:
     copies = [Copy(v, weights[modality]) for v, weights, _ in repair._blocks()]
     constants = [float(modality == each) for each in repair.modalities] if repair._has_biases() else []
     constants += [0.0] * len(repair.modalities) if repair._has_query_biases() else []
-    views = [view.queries[modality] for view in repair.views_]
-    return RowMap(views, copies, np.array(constants), query_statistics(repair, modality))
+    views, statistics = [view.queries[modality] for view in repair.views_], []
+    if repair._has_query_biases():
+        if not isinstance(repair, CSLS):
+            raise InputError(f"the query bias of {repair.name} has no form that can be shipped")
+        first = len(repair.modalities)  # after the columns of item biases
+        for k, item in enumerate(repair.modalities, first):
+            term = repair.terms_[modality, item]
+            statistics.append(Biased(k, term.view, repair.query_statistic(modality, item)))
+    return RowMap(views, copies, np.array(constants), statistics)
 
 
 def item_map(repair: InnerProduct, modality: str) -> RowMap:
@@ -149,8 +164,14 @@ def item_map(repair: InnerProduct, modality: str) -> RowMap:
     names = repair.modalities
     constants = [repair.terms_[query, modality].offset for query in names] if repair._has_biases() else []
     constants += [float(modality == each) for each in names] if repair._has_query_biases() else []
-    views = [view.items[modality] for view in repair.views_]
-    return RowMap(views, copies, np.array(constants), item_statistics(repair, modality))
+    views, statistics = [view.items[modality] for view in repair.views_], []
+    if type(repair).item_bias is not InnerProduct.item_bias:
+        if not isinstance(repair, Neighborhood):
+            raise InputError(f"the item bias of {repair.name} has no form that can be shipped")
+        for k, query in enumerate(names):
+            term = repair.terms_[query, modality]
+            statistics.append(Biased(k, term.view, repair.item_statistic(query, modality)))
+    return RowMap(views, copies, np.array(constants), statistics)
 
 
 def groups_of(repair: InnerProduct, names: list[str]) -> list[list[str]]:

@@ -3,7 +3,7 @@
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,17 @@ def _experiment(name: str) -> tuple[str, ...]:
     return f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
 
 
+def configured(members: Mapping[str, Any], heading: str) -> Iterator[tuple[str, ...]]:
+    """The blocks of members that have configs."""
+    for name, entry in members.items():
+        options = ", ".join(key for key in entry.config.model_fields if key != "name")
+        yield f"{name}: {entry.summary}", f"{heading}: {options}"
+
+
 def blocks_of(what: str) -> Iterator[tuple[str, ...]]:
     """The blocks of one of the LISTS: "name: what it is", and what is said below it."""
     match what:
         case "tasks":
-            from clip_geometry.cli.lists import configured
             from clip_geometry_experiments.tasks import target_tasks, tasks
 
             yield from configured({**tasks, **target_tasks}, "options")

@@ -5,8 +5,7 @@ import pytest
 from scipy.special import ndtr
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.matching import match
-from clip_geometry.diagnosis.ranks import _fall, random_share
+from clip_geometry.diagnosis.matching import _fall, match, random_share
 from support.clip_like import clip_like, unit
 
 ORDER = ("shifted_pairs", "shuffled_pairs", "unrelated_spaces")

@@ -133,7 +133,7 @@ def test_copies_of_pairs(run, clean):
 @pytest.mark.parametrize("block", [7, 400])
 def test_rows_that_equal_their_partners(run, clean, monkeypatch, block):
     """In any block of pairs."""
-    monkeypatch.setattr("clip_geometry.diagnosis.checks.exact_duplicates.BLOCK", block)
+    monkeypatch.setattr("clip_geometry.diagnosis.checks.copies.BLOCK", block)
     rows = [3, 50, 399]
     clean["image"][rows] = clean["text"][rows]
     (found,) = run("exact_duplicates", clean)

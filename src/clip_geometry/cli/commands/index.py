@@ -1,5 +1,6 @@
 """A mixed index from the command line: what is wrong with it, and how it looks."""
 
+import io
 import shlex
 import sys
 from pathlib import Path
@@ -67,22 +68,56 @@ def diagnose(
     check_repairs(repairs)
     check_repairs(repair)
 
-    from clip_geometry.cli.diagnose_files import diagnose_files
-
-    diagnose_files(
-        paths,
-        labels=labels or [],
-        other=other,
-        relevant=relevant,
-        want=want,
-        names=repairs,
-        splits=splits,
-        seed=seed,
-        json_file=json_file,
-        figure_file=figure,
-        write=write,
-        write_repair=repair,
+    from clip_geometry.cli.diagnose_files import (
+        all_or_none,
+        check_targets,
+        labels_of,
+        print_diagnosis,
+        shipping_command,
     )
+    from clip_geometry.cli.tables import console, say
+    from clip_geometry.diagnosis import diagnose as diagnose_sets
+    from clip_geometry.files import write_atomically
+    from clip_geometry.progress import progress
+
+    check_targets(figure, write)
+    said, refused = [], []
+    with all_or_none(json_file, figure, write) as targets:
+        found = diagnose_sets(
+            *paths,
+            labels=labels_of(labels or []),
+            other=other,
+            relevant=relevant,  # pyright: ignore[reportArgumentType] # checked above
+            want=want,  # pyright: ignore[reportArgumentType]
+            repairs=None if repairs is None else [part.strip() for part in repairs.split(",") if part.strip()],
+            splits=splits,
+            seed=seed,
+            progress=progress,
+        )
+        if json_file is not None:
+            write_atomically(targets[json_file], found.to_json().encode())
+            said.append(f"diagnosis: {json_file}")
+        try:
+            if figure is not None:
+                drawn = io.BytesIO()
+                found.figure().savefig(drawn, dpi=200, format=figure.suffix[1:])
+                write_atomically(targets[figure], drawn.getvalue())
+                said.append(f"figure: {figure}")
+        except InputError as error:
+            refused.append(str(error))
+        try:
+            if write is not None:
+                fitted = found.fitted(repair)
+                fitted.save(targets[write])
+                said.append(f"repair: {fitted.name} in {write}, fitted on all items (at most 2,000)")
+                said.append(f"next: {shipping_command(fitted, write, paths)}")
+        except InputError as error:
+            refused.append(f"{write} was not written: {error}")
+    print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
+    for line in said:
+        say(console(), line)
+    if refused:
+        raise InputError("; ".join(refused))
 
 
 def explore(

@@ -52,25 +52,34 @@ def measure(
     check_measures(measures)
     check_embeddings(*paths)
 
-    from clip_geometry.cli.measure_files import measure_files
+    from clip_geometry.cli.measure_files import labeled_sets, print_layers, print_records, write_records
+    from clip_geometry.embedding.engines import open_engine
     from clip_geometry.files import claimed
+    from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, names_to_measure, records_by
+    from clip_geometry.transforms import parse_pipeline
 
     with nullcontext() if json_file is None else claimed(json_file) as target:
-        measure_files(
-            paths,
-            labels=labels,
-            steps="" if raw else pipeline,
-            names=measures,
-            everything=everything,
-            by=by,
-            json_file=target,
-            seed=seed,
-            blocks=blocks,
-            engine=engine,
-            address=address,
-            scaling=scaling,
-            full_size=full_size,
-        )
+        steps = parse_pipeline("" if raw else DEFAULT_STEPS if pipeline is None else pipeline)
+        chosen, optional = names_to_measure(ALL if everything else measures, "--measures")
+        sets = labeled_sets(paths, labels, needing=[] if optional else chosen)
+        with open_engine(engine, address) as opened:
+            records = records_by(
+                by,
+                sets,
+                steps,
+                chosen,
+                seed=seed,
+                blocks=blocks,
+                engine=None if engine == "local" else opened,  # in this process what fits is kept in memory
+                optional=optional,
+                scaling=scaling,
+                full_size=full_size,
+            )
+        print_records(records, by_default=pipeline is None and not raw)
+        if by != "layer":
+            print_layers(sets)
+        if target is not None:
+            write_records(target, records)
 
 
 def compare(
@@ -109,17 +118,13 @@ def compare(
         check_pipeline("" if steps == "raw" else steps)
     check_measures(measures)
 
-    from clip_geometry.cli.comparison import compare_paths
+    from clip_geometry.cli.comparison import bibliography_of, print_comparison, write_comparison
+    from clip_geometry.measurement.comparison import compare as compare_sets
+    from clip_geometry.measuring.records import ALL
 
-    compare_paths(
-        paths,
-        ["raw"] if raw else pipeline or [],
-        measures=measures,
-        everything=everything,
-        labels=labels,
-        seed=seed,
-        blocks=blocks,
-        csv=csv,
-        latex=latex,
-        json_file=json_file,
-    )
+    bibliography = None if latex is None else bibliography_of(latex)
+    columns = ["raw"] if raw else pipeline or []
+    chosen = ALL if everything else measures
+    found = compare_sets(*paths, pipelines=columns, measures=chosen, labels=labels, blocks=blocks, seed=seed)
+    print_comparison(found)
+    write_comparison(found, csv, json_file, latex, bibliography)

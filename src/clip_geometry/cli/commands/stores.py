@@ -8,7 +8,7 @@ import typer
 from clip_geometry.cli import completion
 from clip_geometry.cli.commands.options import Address, Device, EngineName, Overrides
 from clip_geometry.cli.early import check_embeddings
-from clip_geometry.registry import printable
+from clip_geometry.registry import InputError, printable, shown
 
 
 def embed(
@@ -50,27 +50,66 @@ def embed(
     KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
     have a field, the encoder's is set; data.seed=1 sets the data set's.
     """
-    from clip_geometry.cli.embed_named import embed_named
+    if export not in (None, "clip-retrieval", "parquet"):
+        raise InputError(f"--export {shown(export)} is unknown; known are clip-retrieval, parquet")
+    if only not in (None, "image", "text"):
+        raise InputError(f"--only {shown(only)} is unknown; known are image, text")
+    more = next((each for each in overrides or () if "=" not in each and Path(each).exists()), None)
+    if more is not None:  # the shell has expanded {000..123} or *
+        raise InputError(f"{shown(more)} is a second data set; quote 'shards/{{000..123}}.tar', or give the folder")
 
-    data_options = {"split": split, "prompt": prompt, "language": language}
-    model_options = {"precision": precision, "features": features}
-    embed_named(
-        model,
-        dataset,
-        out,
-        model_options={key: value for key, value in model_options.items() if value is not None},
-        data_options={key: value for key, value in data_options.items() if value is not None},
-        overrides=overrides or [],
-        export=export,
-        only=only,
-        limit=limit,
-        batch_size=batch_size,
-        shard_size=shard_size,
-        device=device,
-        max_corrupt=max_corrupt,
-        engine=engine,
-        address=address,
-    )
+    from clip_geometry import data, encoders
+    from clip_geometry.cli.embed_named import left_out, share_out
+    from clip_geometry.config import parse_overrides, validate
+    from clip_geometry.embedding.loop import embed as embed_data
+    from clip_geometry.embedding.reading import read_store
+    from clip_geometry.embedding.throughput import Throughput
+    from clip_geometry.formats.writers import writers
+    from clip_geometry.modalities import modality_name
+    from clip_geometry.paths import expanded
+
+    out = expanded(out)
+    for_model, for_data, for_speed = share_out(parse_overrides(overrides or []), model, dataset)
+    named = {"split": split, "prompt": prompt, "language": language, "precision": precision, "features": features}
+    given = {name: value for name, value in named.items() if value is not None}
+    throughput = validate(Throughput, for_speed, "embed")
+    model_options = {name: given.pop(name) for name in ("precision", "features") if name in given}
+    config = encoders.resolve_encoder(model, **{**model_options, **for_model})
+    options = {**given, **for_data}
+    languages = str(options.get("language", "")).split(",")
+    stores = {}
+    for spoken in map(str.strip, languages):
+        each, folder = options, out
+        if len(languages) > 1:
+            each, folder = {**options, "language": spoken}, out / modality_name(spoken, "the language")
+        items = data.load_dataset(data.resolve_dataset(dataset, **each))
+        part = only or ("text" if stores else None)  # the images are those of the first language
+        stores[folder] = items if part is None else items.only(part)
+    for folder, items in stores.items():
+        manifest = embed_data(
+            config,
+            items,
+            folder,
+            limit=limit,
+            batch_size=batch_size,
+            shard_size=shard_size,
+            device=device,
+            throughput=throughput,
+            max_corrupt=max_corrupt,
+            engine=engine,
+            address=address,
+        )
+        for modality, side in manifest["sides"].items():
+            print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
+        print(printable(f"store: {folder}"))
+        sides = read_store(folder, limit=limit)
+        if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
+            print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
+        if export is not None:
+            place = folder / "export" / export
+            place.mkdir(parents=True, exist_ok=True)
+            writers[export](sides, place, place)
+            print(printable(f"{export}: {place}"))
 
 
 def export(

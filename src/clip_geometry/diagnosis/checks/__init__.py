@@ -1,28 +1,25 @@
-"""The checks, one file each, beside the words of its finding; a file is imported when its check is run."""
+"""The checks, by subject, each with its threshold and the reason for it, beside the words of its finding."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.registry import Registry
 
-# in the order in which their findings are told: what makes other findings doubtful comes first
-NAMES = (
+# modules, in the order in which their findings are told: what makes other findings doubtful comes first
+MODULES = (
     "invalid_rows",
     "mixed_models",
-    "unrelated_spaces",
-    "shifted_pairs",
-    "shuffled_pairs",
+    "pairs",
     "misplaced_rows",
     "not_unit",
-    "wrong_activation",
-    "wrong_context",
+    "manifest",
     "dead_dimensions",
     "low_precision",
-    "exact_duplicates",
-    "near_duplicates",
-    "leakage",
+    "copies",
     "truncated_captions",
     "hubs",
     "modality_gap",
@@ -52,18 +49,16 @@ class Check:
     function: Callable[[Context], Iterator[Finding]]
     threshold: str
 
-    def __post_init__(self):
-        object.__setattr__(self, "__module__", self.function.__module__)  # the registry compares it with the home
+
+checks: Registry[Check] = Registry("check", "clip-geometry diagnose --help")
 
 
-checks: Registry[Check] = Registry(
-    "check", "clip-geometry diagnose --help", homes={name: f"{__name__}.{name}" for name in NAMES}
-)
-
-
-def add_check(name: str, title: str, *, threshold: str) -> Callable[[Callable[[Context], Iterator[Finding]]], Check]:
-    """Register the decorated function as a check."""
-    return lambda function: checks.add(name, Check(name, title, function, threshold))
+def add_check(function: Callable[[Context], Iterator[Finding]]) -> Check:
+    """Register a function as a check, whose docstring is its title and, after a blank line, its threshold."""
+    title, _, threshold = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
+    title = title[:1].lower() + title[1:].removesuffix(".")
+    name = function.__name__
+    return checks.add(name, Check(name, title, function, " ".join(threshold.split())))
 
 
 def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Finding]:
@@ -87,6 +82,9 @@ def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Fin
         >>> [found.evidence for found in run_checks(Context({"image": cg.Embeddings(x, "image")}), ["invalid_rows"])]
         ['1 of 50 (2.0 ± 2.0%) image rows is zero or holds NaN or infinity, the first of them row 7.']
     """
-    chosen: Sequence[str] = NAMES if names is None else tuple(names)
-    found = [each for name in chosen for each in checks[name].function(context)]
+    found = [each for name in (checks if names is None else names) for each in checks[name].function(context)]
     return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+
+
+for _module in MODULES:
+    import_module(f"{__name__}.{_module}")

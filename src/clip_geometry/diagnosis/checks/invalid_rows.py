@@ -9,10 +9,12 @@ from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
 
 
-@add_check(
-    "invalid_rows", "rows that are zero or hold NaN or infinity", threshold="One such row: no cosine with it exists."
-)
+@add_check
 def invalid_rows(context: Context) -> Iterator[Finding]:
+    """Rows that are zero or hold NaN or infinity.
+
+    One such row: no cosine with it exists.
+    """
     for modality in context.sets:
         bad = np.flatnonzero(~context.valid(modality))
         if len(bad):

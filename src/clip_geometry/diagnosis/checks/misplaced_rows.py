@@ -8,7 +8,6 @@ import numpy as np
 from clip_geometry.diagnosis.checks import add_check
 from clip_geometry.diagnosis.context import BLOCK, Context
 from clip_geometry.diagnosis.finding import Finding, finding
-from clip_geometry.diagnosis.matching import chosen
 
 LEAST = 50  # rows of each modality
 FIT = 5000  # rows of each modality that the direction is fitted on
@@ -17,26 +16,25 @@ AMONG = 4.0  # of the other modality
 MOST = 0.1  # of the rows: more are another fault
 
 
-@add_check(
-    "misplaced_rows",
-    "rows of one modality among those of another",
-    threshold="Along the direction that separates the modalities best (ridge discriminant, fitted on the other half of "
-    "the rows), a row lies 6 standard deviations from its own modality, beyond the middle, and within 4 of the other "
-    "one. Clean rows are up to 6.2 away, but not among the others; modalities without a gap cannot be told apart.",
-)
+@add_check
 def misplaced_rows(context: Context) -> Iterator[Finding]:
+    """Rows of one modality among those of another.
+
+    Along the direction that separates the modalities best (ridge discriminant, fitted on the other half of the rows), a
+    row lies 6 standard deviations from its own modality, beyond the middle, and within 4 of the other one. Clean rows
+    are up to 6.2 away, but not among the others; modalities without a gap cannot be told apart.
+    """
     if len(context.sets) < 2:
         context.skip("misplaced_rows", "one modality only")
     for one, other in combinations(context.sets, 2):
         if context.sets[one].dim != context.sets[other].dim:
             context.skip("misplaced_rows", "of different dimensions", one, other)
             continue
-        own = [~np.isin(context.sample(name), context.foreign_numbers(name)) for name in (one, other)]
-        numbers = [context.sample(name)[mask] for name, mask in zip((one, other), own, strict=True)]
+        numbers = [context.sample(name)[context.own(name)] for name in (one, other)]
         if min(map(len, numbers)) < LEAST:
             context.skip("misplaced_rows", f"fewer than {LEAST} rows of both", one, other)
             continue
-        rows = [chosen(context.unit(name), mask) for name, mask in zip((one, other), own, strict=True)]
+        rows = [context.own_rows(name) for name in (one, other)]
         scores = _scores(rows, [np.zeros(len(x), dtype=bool) for x in rows], context.seed)
         # again without the rows that are out of place: they turn the direction
         scores = _scores(rows, [scores[0] < 0, scores[1] > 0], context.seed)

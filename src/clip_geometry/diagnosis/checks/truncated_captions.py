@@ -12,13 +12,13 @@ CONTEXT = 77  # tokens, start and end included: CLIP's, where no manifest says o
 SOME = 0.01
 
 
-@add_check(
-    "truncated_captions",
-    "texts longer than the model's context",
-    threshold="One text that the manifest counts as truncated, or whose words alone, at least a token each, exceed the "
-    "context length. A note below 1% of the texts.",
-)
+@add_check
 def truncated_captions(context: Context) -> Iterator[Finding]:
+    """Texts longer than the model's context.
+
+    One text that the manifest counts as truncated, or whose words alone, at least a token each, exceed the context
+    length. A note below 1% of the texts.
+    """
     for modality, each in context.sets.items():
         facts = each.provenance.get("encoder")
         length = facts.get("context_length") if isinstance(facts, dict) else None

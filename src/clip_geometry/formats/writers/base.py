@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import ChosenRows, Embeddings, pair
 from clip_geometry.files import claimed, new_folder
+from clip_geometry.formats import read_any
 from clip_geometry.formats.tables import columns_beside, texts_of, vectors_of
 from clip_geometry.formats.vectors import GROUP, dtype_of
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.paths import expanded
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError, Registry, listed, shown
 
 if TYPE_CHECKING:
@@ -65,9 +67,12 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
         >>> cg.export(image, "image.parquet", to="parquet")
         {'image.parquet': '3 rows, float32'}
     """
-    from clip_geometry.formats import sets_of
-
-    write, out, sets = writers[to], expanded(out), sets_of(source)
+    write, out = writers[to], expanded(out)
+    if isinstance(source, str | Path):
+        sets = read_any(source)
+    else:
+        given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
+        sets = {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}
     if not sum(map(len, sets.values())):
         raise InputError(f"{shown(source)} has no rows; expected at least one to export")
     if normalize:
@@ -103,6 +108,23 @@ def blocks(side: Embeddings) -> Iterator[np.ndarray]:
                 f"{side.modality} rows have NaN or infinity in row {row}; remove or repair such rows first"
             )
         yield block
+
+
+def aligned(sets: Sets) -> dict[str, Embeddings]:
+    """Return the sets with row k of each belonging together: the pairs of the first with the second, and so on.
+
+    Reads no rows. How many are left out, since they have no pair, is noted.
+    """
+    (name, first), *others = sets.items()
+    found = {name: first}
+    for other, each in others:
+        i, j = pair(found[name], each)
+        for mine, theirs, rows, side in ((name, other, i, found[name]), (other, name, j, each)):
+            if lone := len(side) - len(np.unique(rows)):
+                note(f"{lone} of {len(side)} {mine} rows have no {theirs} row and are left out")
+        found = {before: rows.take(i, vectors=ChosenRows(rows.vectors, i)) for before, rows in found.items()}
+        found[other] = each.take(j, vectors=ChosenRows(each.vectors, j))
+    return found
 
 
 def common(sets: Sets, format_name: str) -> tuple[int, int, np.dtype]:

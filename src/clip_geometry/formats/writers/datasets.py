@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clip_geometry.formats.clip_retrieval import aligned
 from clip_geometry.formats.tables import columns_beside, vectors_of
 from clip_geometry.formats.vectors import GROUP, dtype_of
-from clip_geometry.formats.writers.base import Sets, writers
+from clip_geometry.formats.writers.base import Sets, aligned, writers
 from clip_geometry.registry import library
 
 if TYPE_CHECKING:

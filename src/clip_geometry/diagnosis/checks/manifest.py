@@ -1,4 +1,4 @@
-"""A model built with another activation than its weights were trained with, as its manifest tells."""
+"""Models that were built, or texts that were prepared, in another way than in training, as the manifest tells."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,6 +8,7 @@ from clip_geometry.diagnosis.checks import add_check
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
 
+CLIP_CONTEXT = 77  # tokens of a text, start and end included
 # SHA-256 of the checkpoints that OpenAI published, from their addresses; all were trained with QuickGELU
 OPENAI = {
     "afeb0e10f9e5a86da6080e35cf09123aca3b358a0c3e3b6c78a7b63bc04b6762": "RN50",
@@ -22,13 +23,13 @@ OPENAI = {
 }
 
 
-@add_check(
-    "wrong_activation",
-    "a model with another activation than its weights were trained with",
-    threshold="The manifest names OpenAI's weights (by tag, checksum or repository), any -quickgelu architecture or a "
-    "tag of open_clip's table, and an activation that is not theirs.",
-)
+@add_check
 def wrong_activation(context: Context) -> Iterator[Finding]:
+    """A model with another activation than its weights were trained with.
+
+    The manifest names OpenAI's weights (by tag, checksum or repository), any -quickgelu architecture or a tag of
+    open_clip's table, and an activation that is not theirs.
+    """
     found: dict[tuple[str, str, str], list[str]] = {}
     for modality, each in context.sets.items():
         facts = each.provenance.get("encoder") or {}
@@ -37,20 +38,43 @@ def wrong_activation(context: Context) -> Iterator[Finding]:
             context.skip("wrong_activation", "no manifest that names an activation", modality)
         if not activation or "/fresh" in model:
             continue
-        expected = trained_with(model, facts)
-        if expected is not None and is_quick(activation) != expected[0]:
+        expected = _trained_with(model, facts)
+        if expected is not None and _is_quick(activation) != expected[0]:
             found.setdefault((model, activation, expected[1]), []).append(modality)
     for (model, activation, reason), modalities in found.items():
-        quick = not is_quick(activation)
+        quick = not _is_quick(activation)
         values = {"model": model, "activation": activation, "reason": reason, "quick": quick}
         yield finding("wrong_activation", "error", *modalities, **values)
 
 
-def is_quick(activation: str) -> bool:
+@add_check
+def wrong_context(context: Context) -> Iterator[Finding]:
+    """Texts cut or padded in another way than in training.
+
+    The manifest of OpenAI's weights has another context length than 77, or that of a SigLIP model says that texts were
+    padded to the longest of the batch: it was trained with full padding and reads the padding.
+    """
+    for modality, each in context.sets.items():
+        facts = each.provenance.get("encoder")
+        if modality == "image" and len(context.sets) > 1:
+            continue
+        if not isinstance(facts, dict):
+            context.skip("wrong_context", "no manifest of the encoder", modality)
+            continue
+        model = str(each.provenance.get("model") or "")
+        length, padding = facts.get("context_length"), str(facts.get("padding") or "")
+        openai = (_trained_with(model, facts) or (False, ""))[1] if "/fresh" not in model else ""
+        if "siglip" in model.casefold() and padding in ("longest", "True", "do_not_pad"):
+            yield finding("wrong_context", "error", modality, model=model, padding=padding, length=length)
+        elif "OpenAI" in openai and isinstance(length, int) and length != CLIP_CONTEXT:
+            yield finding("wrong_context", "error", modality, model=model, padding="", length=length)
+
+
+def _is_quick(activation: str) -> bool:
     return "quickgelu" in activation.casefold().replace("_", "")
 
 
-def trained_with(model: str, facts: Mapping[str, Any]) -> tuple[bool, str] | None:
+def _trained_with(model: str, facts: Mapping[str, Any]) -> tuple[bool, str] | None:
     """Whether the weights were trained with QuickGELU, and how one knows; None where nothing tells."""
     weights = facts.get("weights")
     checksum = str(weights.get("sha256")) if isinstance(weights, Mapping) else ""
