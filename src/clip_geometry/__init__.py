@@ -15,7 +15,6 @@ _HOME = {
     "clip_geometry.embedding.loop": ["embed"],
     "clip_geometry.embeddings": ["Embeddings", "pair"],
     "clip_geometry.encoders": ["load_encoder", "paired_image_model", "resolve_encoder"],
-    "clip_geometry.encoders.open_clip.inversion": ["Inversion", "Inverted", "invert"],
     "clip_geometry.evaluators": [
         "class_generalization",
         "contrastive_loss",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
 
 WIDEST = 100  # of text that is easy to read
+OPTIONS = "options (key=value)"
 Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 Line = tuple[str, str, str, str]  # group, name, what it is, its variants
 
@@ -97,6 +98,11 @@ def _described(members: "Iterable[Measure]") -> Iterator[Block]:
         yield f"{m.name}: {m.title}", reading, f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
 
 
+def of_package(members: Mapping[str, Any], package: str) -> dict[str, Any]:
+    """The members whose config is of that package: others may have registered some, too."""
+    return {name: entry for name, entry in members.items() if entry.config.__module__.startswith(f"{package}.")}
+
+
 def configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:
     for name, entry in members.items():
         options = ", ".join(key for key in entry.config.model_fields if key != "name")
@@ -115,7 +121,7 @@ def blocks_of(what: str) -> Iterator[Block]:
             families, architectures = models()
             options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
             for pattern, summary in families:
-                yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
+                yield f"{pattern}: {summary}", f"{OPTIONS}: {', '.join(options[pattern])}"
             yield ("",)
             yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
             yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
@@ -123,7 +129,7 @@ def blocks_of(what: str) -> Iterator[Block]:
         case "datasets":
             from clip_geometry.data import datasets
 
-            yield from configured(datasets, "options (key=value)")
+            yield from configured(of_package(datasets, "clip_geometry"), OPTIONS)
         case "formats":
             from clip_geometry.formats import formats
 
@@ -163,12 +169,17 @@ def shipped_lists() -> str:
     from clip_geometry.shipping import targets
     from clip_geometry.transforms import transforms
 
+    families = [name for name in of_package(encoders, "clip_geometry") if name != "scenes-clip"]
     names = {
         "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),
         "pipeline step": list(transforms),
         "repair": list(repairs),
         "target": list(targets),
-        "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
+        "model": [
+            *MODELS,
+            "scenes-clip/fresh",
+            *(f"{name}:" for name in families),
+        ],
     }
     shipped_ones = [what for what in LISTS if what != "models"]
     index = {what: index_of(what) for what in shipped_ones}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clip_geometry.config import Config
 from clip_geometry.encoders.pixels import Pixels
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.registry import InputError, Registry, of_packages
 
 
 class EncoderConfig(Config):
@@ -173,4 +173,7 @@ class EncoderEntry:
     check: Callable[[Any], object] = lambda config: None  # (config): InputError on a wrong name, without network
 
 
-encoders: Registry[EncoderEntry] = Registry("encoder", "clip-geometry list models")
+# other packages have modules that register further families
+encoders: Registry[EncoderEntry] = Registry(
+    "encoder", "clip-geometry list models", more=[entry.module for entry in of_packages("clip_geometry.encoders")]
+)

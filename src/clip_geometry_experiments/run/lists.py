@@ -1,4 +1,4 @@
-"""`clip-geometry list experiments`, `list configs` and `list tasks`, which this package adds to the library's lists."""
+"""What `clip-geometry list` has of this package: experiments, configs, tasks, and more data sets."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from clip_geometry_experiments.run.config import shipped_configs
 
 FILE = Path(__file__).with_name("lists.json")
-LISTS = ("tasks", "experiments", "configs")
+LISTS = ("tasks", "experiments", "configs", "datasets")
 
 
 @functools.cache
@@ -55,6 +55,13 @@ def blocks_of(what: str) -> Iterator[tuple[str, ...]]:
             from clip_geometry_experiments.tasks import target_tasks, tasks
 
             yield from configured({**tasks, **target_tasks}, "options")
+        case "datasets":
+            from clip_geometry.cli.lists import OPTIONS, configured, of_package
+            from clip_geometry.data import datasets
+
+            found = of_package(datasets, "clip_geometry_experiments")
+            found.pop("task")  # which is one of the list of tasks
+            yield from configured(found, OPTIONS)
         case "configs":
             for name, head, title, _ in _configs():
                 yield f"{name}: {title}", *head
@@ -85,7 +92,8 @@ def index_of(what: str) -> list[tuple[str, str, str, str]]:
 
 def shipped_lists() -> str:
     """The text of lists.json."""
-    names = {"experiment": [line[1] for line in index_of("experiments")], "config": list(shipped_configs())}
+    experiments = [line[1] for line in index_of("experiments")]
+    names = {"experiment": experiments, "config": list(shipped_configs()), "model": ["words:"]}
     lists = {"names": names, "index": {what: index_of(what) for what in LISTS}}
     blocks = {what: list(blocks_of(what)) for what in LISTS}
     return json.dumps({**lists, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"
