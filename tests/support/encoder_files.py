@@ -280,29 +280,6 @@ def sentence_folder(tmp_path_factory, bert_folder):
 
 
 @pytest.fixture(scope="session")
-def sentence_clip_folder(tmp_path_factory, hf_clip_folder):
-    """The tiny CLIPModel as sentence-transformers saved it until version 5.3, then Dense to 12."""
-    from safetensors.torch import save_file
-    from torch import nn
-
-    folder = tmp_path_factory.mktemp("sentence") / "clip"
-    shutil.copytree(hf_clip_folder, folder / "0_CLIPModel")
-    modules = [
-        {"idx": k, "name": str(k), "path": f"{k}_{kind}", "type": f"sentence_transformers.models.{kind}"}
-        for k, kind in enumerate(("CLIPModel", "Dense"))
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Dense").mkdir()
-    dense = {"in_features": 20, "out_features": 12, "activation_function": "torch.nn.modules.linear.Identity"}
-    (folder / "1_Dense" / "config.json").write_text(json.dumps(dense))
-    save_file(
-        scattered(lambda: nn.ModuleDict({"linear": nn.Linear(20, 12)})).state_dict(),
-        folder / "1_Dense/model.safetensors",
-    )
-    return folder
-
-
-@pytest.fixture(scope="session")
 def words_file(tmp_path_factory):
     """Vectors of the small vocabulary, 6 columns, with the list of words beside them."""
     folder = tmp_path_factory.mktemp("words")
