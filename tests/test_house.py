@@ -28,7 +28,7 @@ LAYERS = [
     {"embeddings", "results"},
     {"planes", "transforms", "losses", "files", "progress", "versions"},
     {"geometry"},
-    {"config"},
+    {"config", "pickles"},
     {"reading"},
     {"memory", "modalities", "paths"},
     {"registry"},

@@ -82,9 +82,11 @@ def read_table(path: Path) -> Table:
             (_, names), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
         except csv.Error as error:
             raise InputError(f"{path}, line {reader.line_num}, is not CSV: {error}") from None
-        table = _checked(path, names, rows, f"fields; the header has {len(names)}")
+        table = table_of_lines(path, names, rows, f"fields; the header has {len(names)}")
     elif suffix == ".tsv":
-        table = read_tsv(path)
+        # quotation marks are text
+        (_, names), *rows = [(number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1)]
+        table = table_of_lines(path, names, rows, f"fields between tabs; the header has {len(names)}")
     elif suffix == ".jsonl":
         lines = enumerate(read_text(path, "a table").split("\n"), start=1)
         cells = [parse_json(line, f"{shown(path)}, line {k},", dict[str, Any]) for k, line in lines if line.strip()]
@@ -104,17 +106,7 @@ def read_table(path: Path) -> Table:
     return table
 
 
-def read_tsv(path: Path, names: Sequence[str] | None = None, between: re.Pattern[str] = re.compile("\t")) -> Table:
-    """Read columns between tabs; quotation marks are text. The names are those in the first line, unless given."""
-    rows = [(number, between.split(line)) for number, line in enumerate(read_lines(path), start=1)]
-    expected = f"expected are {names and len(names)}: {', '.join(names or ())}"
-    if names is None:
-        (_, names), *rows = rows
-        expected = f"the header has {len(names)}"
-    return _checked(path, names, rows, f"fields between tabs; {expected}")
-
-
-def _checked(path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[str]]], expected: str) -> Table:
+def table_of_lines(path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[str]]], expected: str) -> Table:
     """Return the table of rows with their line numbers, all of them as wide as there are names."""
     for line, row in rows:
         if len(row) != len(names):

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from clip_geometry.data.base import CaptionsOnly, Dataset, DatasetEntry, KnownSplits, datasets
 from clip_geometry.data.captions import captions_of
-from clip_geometry.data.tables import Table, language_files, read_aligned, read_table, read_tsv
+from clip_geometry.data.tables import Table, language_files, read_aligned, read_lines, read_table, table_of_lines
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
@@ -123,8 +123,12 @@ class WikicapsConfig(ParallelConfig):
         pair = self.pair or f"{self.language}-en"
         files = (place / f"img_{pair}.tok.lc.filtered.{self.split}" for place in (folder / "wikicaps_v1.0", folder))
         file = next((file for file in files if file.is_file()), None)
-        between = re.compile(r"\t| \|\|\| ")
-        return None if file is None else read_tsv(file, ("image", *pair.split("-")), between=between)
+        if file is None:
+            return None
+        names = ("image", *pair.split("-"))
+        lines = enumerate(read_lines(file), start=1)
+        rows = [(number, re.split(r"\t| \|\|\| ", line)) for number, line in lines]
+        return table_of_lines(file, names, rows, f"fields between tabs; expected are {len(names)}: {', '.join(names)}")
 
 
 class Xtd10Config(ParallelConfig):
