@@ -18,7 +18,6 @@ from pydantic import BaseModel, model_validator
 from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
-from clip_geometry.data.tables import readable_parquet
 from clip_geometry.files import exclusive
 from clip_geometry.paths import existing_folder
 from clip_geometry.pickles import read_pickle
@@ -218,14 +217,11 @@ class _Schema(BaseModel):
 
 def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list[str]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with readable_parquet(file):
-        names = pq.read_schema(file).names
-    missing = [name for name in ("img", config.label) if name not in names]
+    table = read_table(file)
+    missing = [name for name in ("img", config.label) if name not in table.column_names]
     if missing:
-        raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(names)}")
-    table = read_table(file, columns=["img", config.label])
+        raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
     facts = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         features = parse_json(facts, f"the schema of {shown(file)}", _Schema).info.features

@@ -4,8 +4,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
@@ -93,9 +92,13 @@ def read_table(path: Path) -> Table:
         table = _table(path, dict.fromkeys(name for row in cells for name in row), cells)
     elif suffix == ".parquet":
         import pyarrow.parquet as pq
+        from pyarrow import ArrowException
 
-        with readable_parquet(path), pq.ParquetFile(path) as file:
-            count, names = file.metadata.num_rows, tuple(file.schema_arrow.names)
+        try:
+            with pq.ParquetFile(path) as file:
+                count, names = file.metadata.num_rows, tuple(file.schema_arrow.names)
+        except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
+            raise damaged(path, ".parquet", error) from None
         if count == 0:
             raise InputError(f"{path} has no rows")
         table = Table(path, names, lambda name: reading.read_table(path, columns=[name])[name].to_pylist())
@@ -118,17 +121,6 @@ def _table(path: Path, names: Iterable[str], rows: list[dict[str, Any]]) -> Tabl
     if not rows:
         raise InputError(f"{path} has no rows")
     return Table(path, tuple(names), lambda name: [row.get(name) for row in rows])
-
-
-@contextmanager
-def readable_parquet(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises for a truncated or foreign file into an InputError."""
-    from pyarrow import ArrowException
-
-    try:
-        yield
-    except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
-        raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
 
 
 def read_lines(path: Path) -> list[str]:

@@ -23,7 +23,7 @@ from clip_geometry.encoders.hf import (
     check_ids,
     context_length,
     load_tokenizer,
-    read_config,
+    read_encoder_config,
     revision_of,
     weights_of,
 )
@@ -40,7 +40,7 @@ from clip_geometry.encoders.hidden_states.rows import (
 from clip_geometry.encoders.hidden_states.streams import Stream, streams_of
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError
 
 EXPECTED = "an encoder or decoder in transformers' layout"
 CLIP = re.compile(r"(open_clip|hf-hub|local-dir|hf-clip):.|scenes-clip/.")  # how the names of CLIP models begin
@@ -298,12 +298,7 @@ def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model) of a model of transformers."""
     config = _named(config)
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    values = read_config(folder, EXPECTED)
-    kind = values["model_type"]
-    if kind == "clip":
-        raise InputError(f"{shown(folder)} holds a model of type 'clip'; name it hidden-states:hf-clip:{config.name}")
-    if values.get("is_encoder_decoder") or "vision_config" in values:
-        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}, not {EXPECTED} (BERT, GPT-2, …)")
+    read_encoder_config(folder, EXPECTED, {"clip": f"hidden-states:hf-clip:{config.name}"})
     return folder, weights_of(config)
 
 
