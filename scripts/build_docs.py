@@ -42,7 +42,9 @@ def blocks_of(what: str) -> Iterator[Block]:
         case "datasets":
             from clip_geometry.data import datasets
 
-            yield from experiment_lists.configured(datasets, "options (key=value)")
+            yield from experiment_lists.configured(
+                experiment_lists.of_package(datasets, "clip_geometry"), experiment_lists.OPTIONS
+            )
         case "formats":
             from clip_geometry.formats import formats
 
@@ -81,11 +83,13 @@ def shipped_lists() -> str:
     from clip_geometry.shipping import targets
     from clip_geometry.transforms import transforms
 
+    own = experiment_lists.of_package(encoders, "clip_geometry")
+    families = [name for name in own if name != "scenes-clip"]
     names = {
         "pipeline step": list(transforms),
         "repair": list(repairs),
         "target": list(targets),
-        "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
+        "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in families)],
     }
     blocks = {what: list(blocks_of(what)) for what in LISTS if what not in ("models", *CATALOG)}
     heads = {what: (head.partition(": ") for head, *_ in several) for what, several in blocks.items()}

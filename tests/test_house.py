@@ -28,7 +28,7 @@ LAYERS = [
     {"embeddings", "results"},
     {"planes", "transforms", "losses", "files", "progress", "versions"},
     {"geometry"},
-    {"catalog", "config"},
+    {"catalog", "config", "pickles"},
     {"reading"},
     {"memory", "modalities", "paths"},
     {"registry"},

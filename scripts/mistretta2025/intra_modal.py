@@ -9,6 +9,7 @@ import tempfile
 import numpy as np
 
 import clip_geometry as cg
+from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
         images = cg.read_store(folder)["image"]
     rows, labels = np.array(images.vectors), np.array(images.labels)
     index = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    found = cg.invert(cg.load_encoder(model), rows[: given.queries], "text", cg.Inversion(steps=given.steps))
+    found = invert(cg.load_encoder(model), rows[: given.queries], "text", Inversion(steps=given.steps))
     print(f"cosine of images with the texts found for them: {float(found.cosines.mean()):.3f}")
     for name, queries in (("images", rows[: given.queries]), ("texts found for them", found.rows.numpy())):
         cosines = queries / np.linalg.norm(queries, axis=1, keepdims=True) @ index.T

@@ -27,7 +27,7 @@ TOPICS = {
     ),
     "Transforms": ("transforms",),
     "Embed, read and export": (
-        *("data", "encoders", "encoders.open_clip.inversion"),
+        *("data", "encoders"),
         *("embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
         *("formats", "formats.writers"),
     ),

@@ -8,8 +8,8 @@ import argparse
 import torch
 
 import clip_geometry as cg
-from clip_geometry.encoders.trace import trace
 from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import predicted_cosines
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import trace
 
 
 def main() -> None:

@@ -18,9 +18,6 @@ from clip_geometry.embeddings import pair as pair
 from clip_geometry.encoders import load_encoder as load_encoder
 from clip_geometry.encoders import paired_image_model as paired_image_model
 from clip_geometry.encoders import resolve_encoder as resolve_encoder
-from clip_geometry.encoders.open_clip.inversion import Inversion as Inversion
-from clip_geometry.encoders.open_clip.inversion import Inverted as Inverted
-from clip_geometry.encoders.open_clip.inversion import invert as invert
 from clip_geometry.evaluators import Relevance as Relevance
 from clip_geometry.evaluators import class_generalization as class_generalization
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from math import inf
 from pkgutil import iter_modules
@@ -189,11 +189,9 @@ class Registry(Mapping[str, T], Generic[T]):
         return [self[name] for name in sorted(places, key=places.__getitem__) if places[name] < inf]
 
 
-def of_packages(group: str) -> Iterator[tuple[str, Any]]:
-    """Name and object of the entry points of a group, of packages that are installed: a checkout may lack one."""
-    for entry in entry_points(group=group):
-        if find_spec(entry.module.partition(".")[0]) is not None:
-            yield entry.name, entry.load()
+def of_packages(group: str) -> list[EntryPoint]:
+    """The entry points of a group, of packages that are installed: a checkout may lack one."""
+    return [entry for entry in entry_points(group=group) if find_spec(entry.module.partition(".")[0]) is not None]
 
 
 def import_all(package: str) -> None:

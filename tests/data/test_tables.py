@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clip_geometry.data.tables import language_files, read_aligned, read_table, read_tsv
+from clip_geometry.data.tables import language_files, read_aligned, read_table
 from clip_geometry.registry import InputError
 
 ROWS = {
@@ -38,18 +38,6 @@ def test_quotation_marks_between_tabs_are_text(tmp_path):
     cells = ['"', 'a "quoted" word', '"all of it"', "one\u2028line", " spaces "]
     (tmp_path / "t.tsv").write_bytes("\r\n".join(["en", *cells, "", ""]).encode())
     assert read_table(tmp_path / "t.tsv").strings("en") == cells
-
-
-def test_a_tsv_without_a_header(tmp_path):
-    (tmp_path / "t.dev").write_text("a.jpg\teine Katze\ta cat\nb.jpg\tein Hund\ta dog\n")
-    table = read_tsv(tmp_path / "t.dev", ("image", "de", "en"))
-    assert {name: table.strings(name) for name in table.names} == {
-        "image": ["a.jpg", "b.jpg"],
-        "de": ["eine Katze", "ein Hund"],
-        "en": ["a cat", "a dog"],
-    }
-    with pytest.raises(InputError, match=r"line 1, has 3 fields between tabs; expected are 2: image, de$"):
-        read_tsv(tmp_path / "t.dev", ("image", "de"))
 
 
 def test_jsonl_lines_end_at_line_feeds_only(tmp_path):

@@ -107,15 +107,6 @@ MINIMAL = {
         saved=True,
         keys={"modules", "prompt"},
     ),
-    "sentence, clip": Family(
-        "sentence:{}",
-        {"dim": {"image": 12, "text": 12}, "context_length": 14, "modules": ["CLIPModel", "Dense"], "prompt": ""}
-        | {"activation": "quick_gelu", "logit_scale": pytest.approx(20.0855, rel=1e-4)},
-        "sentence_clip_folder",
-        files=("modules.json", "0_CLIPModel/preprocessor_config.json", "1_Dense/model.safetensors"),
-        saved=True,
-        keys={"modules", "prompt"},
-    ),
     "timm": Family(
         "timm:test_vit_relpos/fresh",
         {
@@ -135,6 +126,8 @@ MINIMAL = {
         files=("vectors.npy", "vectors.json"),
     ),
 }
+# some are of the experiments
+MINIMAL = {key: row for key, row in MINIMAL.items() if key.partition(",")[0] in encoders}
 
 
 @pytest.fixture(scope="module")

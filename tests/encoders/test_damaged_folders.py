@@ -141,7 +141,7 @@ NO_WEIGHTS = "has no weights: none of the files model.safetensors, pytorch_model
         ("hf-text", "config.json", None, f"has no config.json; {ENCODER} was expected"),
         ("hf-text", "model.safetensors", None, NO_WEIGHTS),
         ("hf-text", "tokenizer.json", None, "holds no tokenizer that transformers can load"),
-        ("hidden-states", "config.json", '{"model_type": "clip"}', "of type 'clip'; name it hidden-states:hf-clip:"),
+        ("hidden-states", "config.json", '{"model_type": "clip"}', "of type 'clip'; load it by hidden-states:hf-clip:"),
         (
             "hidden-states",
             "config.json",

@@ -272,7 +272,7 @@ def test_wrong_options(bert_pieces, options, message):
 
 
 def test_models_of_another_kind_are_refused(bert_pieces, hf_clip_folder, tmp_path):
-    with pytest.raises(InputError, match="type 'clip'; name it hidden-states:hf-clip:"):
+    with pytest.raises(InputError, match="type 'clip'; load it by hidden-states:hf-clip:"):
         resolve_encoder(f"hidden-states:{hf_clip_folder}")
     (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
     with pytest.raises(InputError, match="type 't5', not an encoder or decoder"):

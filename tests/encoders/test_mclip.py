@@ -263,11 +263,11 @@ def test_linear_layers_that_do_not_fit_are_one_sentence(legacy, folder, tmp_path
     )
     expect(pickle.dumps([ones(3, int), ones(3)]), "is no pickled list of arrays of floating-point numbers")
     expect(pickle.dumps([np.array(["a"], object)]), "is no pickled list of arrays of floating-point numbers")
-    expect(b"nonsense", r"is no pickled list of arrays \(")
-    expect(pickle.dumps([_Malice(tmp_path / "run")]), r"arrays \(UnpicklingError: posix\.mkdir is refused\)")
+    expect(b"nonsense", "is not a pickled list of arrays: ")
+    expect(pickle.dumps([_Malice(tmp_path / "run")]), r"arrays: posix\.mkdir is refused")
     assert not (tmp_path / "run").exists()
     with pytest.raises(pickle.UnpicklingError, match="text encoded as 'rot13'"):
-        from clip_geometry.encoders.checkpoint import _latin1
+        from clip_geometry.pickles import _latin1
 
         _latin1("abc", "rot13")
 

@@ -12,7 +12,7 @@ from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.encoders.sentence import WHEELS, full_name
+from clip_geometry.encoders.sentence import FORWARD, WHEELS, full_name
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.minilm import minilm
@@ -213,10 +213,21 @@ def expect(folder, sentence):
 
 def test_modules_in_another_order_or_of_another_kind_are_named(folder):
     set_modules(folder, "Transformer", "Pooling", "WordWeights")
-    expect(folder, "modules that cannot be loaded here: WordWeights; known are Transformer, Pooling, CLIPModel, Dense")
+    expect(folder, "modules that cannot be loaded here: WordWeights; known are Transformer, Pooling, Dense")
     for kinds in (["Pooling", "Transformer"], ["Transformer"]):
         set_modules(folder, *kinds)
         expect(folder, f"has the modules {', '.join(kinds)}; expected Transformer, Pooling, then")
+    for modality in ("image", "message"):  # as of a Qwen-VL with Pooling, which also encodes texts by its chat template
+        set_modules(folder, "Transformer", "Pooling")
+        rewrite(folder / "sentence_bert_config.json", modality_config={"text": FORWARD, modality: FORWARD})
+        expect(folder, f"its Transformer takes '{modality}' by 'forward', which is not supported")
+
+
+def test_a_clip_is_referred_to_its_own_family(folder):
+    set_modules(folder, "CLIPModel", "Dense")
+    expect(folder, "modules that cannot be loaded here: CLIPModel; .* a CLIP is loaded by hf-clip: from the folder")
+    set_modules(folder, "Transformer")
+    expect(folder, "a CLIP is loaded by hf-clip: from the folder with its config.json")
 
 
 def test_prompts_that_are_not_supported_are_named(folder):

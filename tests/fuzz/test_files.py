@@ -15,7 +15,6 @@ from safetensors.numpy import load, save
 import clip_geometry as cg
 from clip_geometry import reading
 from clip_geometry.config import digest
-from clip_geometry.encoders.words import find_files, read_words
 from clip_geometry.files import parquet_bytes
 from clip_geometry.formats import read_labels
 from clip_geometry.transforms.map_file import KEY, checksum
@@ -70,11 +69,6 @@ TABLES = {
         }
     ).encode(),
 }
-WORDS = {
-    "w.txt": b"2 3\nred 1 2 3\nblue 4 5 6\n",
-    "g.vec": b"red 1 2 3\nblue 4 5 6\n",
-    "w.bin": b"2 3\nred " + X[0].tobytes() + b"\nblue " + X[1].tobytes() + b"\n",
-}
 PICKLES = {
     "c.pt": written(lambda f: torch.save({"w": torch.ones(2, 2), "n": 1}, f)),
     "old.pt": written(lambda f: torch.save({"w": torch.ones(2, 2)}, f, _use_new_zipfile_serialization=False)),
@@ -96,7 +90,6 @@ READ = {
     "embeddings": (100, ARRAYS, read_sides),
     "labels": (50, LABEL_FILES, read_labels),
     "captions": (50, TABLES, read_captions),
-    "words": (30, WORDS, lambda path: read_words(find_files(path))),
     "checkpoint": (30, PICKLES, reading.read_checkpoint),
 }
 

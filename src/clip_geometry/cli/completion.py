@@ -36,7 +36,7 @@ def model(incomplete: str) -> list[str]:
     spec = importlib.util.find_spec("open_clip")
     places = [] if spec is None else spec.submodule_search_locations or []
     found = sorted(path.stem for place in places for path in Path(place, "model_configs").glob("*.json"))
-    return [*shipped()["names"]["model"], *(f"open_clip:{name}/fresh" for name in found)]
+    return [*all_lists()["names"]["model"], *(f"open_clip:{name}/fresh" for name in found)]
 
 
 def dataset(incomplete: str) -> list[str]:

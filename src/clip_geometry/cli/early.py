@@ -37,9 +37,10 @@ def all_lists() -> dict[str, Any]:
     The entry points of the group `clip_geometry.lists` are functions that return such a mapping; none imports torch.
     """
     found = {part: dict(lists) for part, lists in shipped().items()}
-    for _, lists_of_package in of_packages("clip_geometry.lists"):
-        for part, lists in lists_of_package().items():
-            found[part].update(lists)
+    for entry in of_packages("clip_geometry.lists"):
+        for part, lists in entry.load()().items():
+            for what, lines in lists.items():
+                found[part][what] = [*found[part].get(what, ()), *lines]
     return found
 
 

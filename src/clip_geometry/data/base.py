@@ -14,7 +14,7 @@ from PIL import Image
 from pydantic import field_validator
 
 from clip_geometry.config import Config, digest
-from clip_geometry.registry import Registry, did_you_mean
+from clip_geometry.registry import Registry, did_you_mean, of_packages
 
 # runs of letters and digits, joined by apostrophes and hyphens and, between digits, by points and commas; runs of
 # anything else that is not space
@@ -215,4 +215,7 @@ class DatasetEntry:
     summary: str
 
 
-datasets: Registry[DatasetEntry] = Registry("data set", "clip-geometry list datasets")
+# other packages have modules that register further data sets
+datasets: Registry[DatasetEntry] = Registry(
+    "data set", "clip-geometry list datasets", more=[entry.module for entry in of_packages("clip_geometry.datasets")]
+)

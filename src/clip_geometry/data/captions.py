@@ -1,12 +1,8 @@
-"""Captions in one or more languages: of the user's own, and the published sets multi30k, wikicaps and xtd10."""
+"""Captions in one or more languages."""
 
-import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self
-
-from pydantic import model_validator
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import (
@@ -14,13 +10,12 @@ from clip_geometry.data.base import (
     CaptionsOnly,
     Dataset,
     DatasetEntry,
-    KnownSplits,
     Side,
     datasets,
     revision,
 )
 from clip_geometry.data.images import listed_images
-from clip_geometry.data.tables import PLACE, Table, language_files, read_aligned, read_table, read_tsv
+from clip_geometry.data.tables import PLACE, Table, language_files, read_aligned, read_table
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
@@ -133,143 +128,3 @@ datasets.add(
     "captions",
     DatasetEntry(CaptionsConfig, load, "a table (.csv, .tsv, .parquet, .jsonl) or aligned text files of captions"),
 )
-
-
-# --- published sets in several languages, found by name
-
-
-class ParallelConfig(KnownSplits, CaptionsOnly):
-    """A set that is found by its name.
-
-    Attributes:
-        path: The folder of the set; default: the first of $CLIP_GEOMETRY_DATA/<name> and $CLIP_GEOMETRY_DATA/captions
-            that holds it.
-        split: One of SPLITS.
-        images: The folder of the images; default: the folder IMAGES beside the captions, or else their own folder.
-    """
-
-    LAYOUT: ClassVar[str]  # what an error says was looked for
-    IMAGES: ClassVar[str] = "images"
-    path: Path | None = None
-
-    def find(self, folder: Path) -> Table | None:
-        """Return the table of the split in a folder, with a column per language, or None if it is not there."""
-        raise NotImplementedError
-
-
-def load_set(config: ParallelConfig) -> Dataset:
-    """Load a set; item_id is the image name, or the row number if the set comes without image names."""
-    if config.path is not None:
-        folders = [existing_folder(config.path, f"a folder that holds {config.name}")]
-    else:
-        shared = os.environ.get("CLIP_GEOMETRY_DATA")
-        folders = [Path(shared).expanduser() / name for name in (config.name, "captions")] if shared else []
-    table = next((table for table in map(config.find, folders) if table is not None), None)
-    if table is None:
-        expected = f"expected {config.LAYOUT}; docs/data.md says where to get it"
-        if config.path is not None:
-            raise InputError(f"{config.path} holds no {config.split} split of {config.name}; {expected}")
-        places = " or ".join(map(str, folders))
-        missing = f"is not in {places}" if places else "is looked for in CLIP_GEOMETRY_DATA, which is not set"
-        raise InputError(
-            f"the {config.split} split of {config.name} {missing}; give its folder with path=…, {expected}"
-        )
-    folder = table.path if table.path.is_dir() else table.path.parent
-    images = folder / config.IMAGES if (folder / config.IMAGES).is_dir() else folder
-    return captions_of(config, table, None, "image" if "image" in table.names else None, folder=images)
-
-
-def table_at(path: Path) -> Table | None:
-    return read_table(path) if path.is_file() else None
-
-
-def aligned_at(folder: Path, texts: Iterable[str], image_names: str) -> Table | None:
-    """Read the line-aligned files named by `texts`, with {language} in them, and `image_names` if it exists."""
-    files = {language: file for text in texts for language, file in language_files(folder / text).items()}
-    names = next((file for ending in ("", ".gz") if (file := folder / (image_names + ending)).is_file()), None)
-    return read_aligned(folder, dict(sorted(files.items())), names) if files else None
-
-
-class Multi30kConfig(ParallelConfig):
-    """Multi30k (Elliott et al. 2016, 2017; Barrault et al. 2018): captions of Flickr30k, translated from English.
-
-    Attributes:
-        path: A clone of github.com/multi30k/dataset, its folder data/task1/raw, or a folder of
-            multi30k_<split>.parquet.
-        language: en, de, fr, and for some splits cs.
-    """
-
-    SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "test_2018_flickr")
-    LAYOUT = "multi30k_<split>.parquet or data/task1/raw/<split>.<language>[.gz]"
-    name: str = "multi30k"
-    split: str = "test_2016_flickr"
-
-    def find(self, folder: Path) -> Table | None:
-        text = f"{self.split}.{{language}}"
-        return (
-            table_at(folder / f"multi30k_{self.split}.parquet")
-            or aligned_at(folder, [f"data/task1/raw/{text}"], f"data/task1/image_splits/{self.split}.txt")
-            or aligned_at(folder, [text], f"../image_splits/{self.split}.txt")
-        )
-
-
-class WikicapsConfig(ParallelConfig):
-    """WikiCaps (Schamoni et al. 2018): captions that users of Wikimedia Commons wrote, in two languages each.
-
-    There are three sets of images, with captions in German and English, French and English, Russian and English.
-
-    Attributes:
-        path: The unpacked wikicaps_v1.0, or the folder that holds it.
-        language: de, fr, ru or en.
-        pair: The set of images, de-en, fr-en or ru-en; default: that of the language, except for English, which is in
-            all three.
-    """
-
-    SPLITS = ("dev", "test")
-    LAYOUT = "wikicaps_v1.0/img_<pair>.tok.lc.filtered.<split>"
-    name: str = "wikicaps"
-    pair: Literal["de-en", "fr-en", "ru-en"] | None = None
-
-    @model_validator(mode="after")
-    def _in_the_pair(self) -> Self:
-        if self.pair is None and self.language == "en":
-            raise ValueError("wikicaps has English captions of three sets of images; say pair=de-en, fr-en or ru-en")
-        languages = self.pair.split("-") if self.pair else ["de", "fr", "ru", "en"]
-        if self.language not in languages:
-            where = f"the pair {self.pair} of wikicaps" if self.pair else "wikicaps"
-            raise ValueError(f"{where} has no captions in {self.language!r}; its languages are {', '.join(languages)}")
-        return self
-
-    def find(self, folder: Path) -> Table | None:
-        """Lines of image name, foreign and English caption, with a tab after the name and a tab or " ||| " between the
-        captions: descriptions of the published files differ."""
-        pair = self.pair or f"{self.language}-en"
-        files = (place / f"img_{pair}.tok.lc.filtered.{self.split}" for place in (folder / "wikicaps_v1.0", folder))
-        file = next((file for file in files if file.is_file()), None)
-        between = re.compile(r"\t| \|\|\| ")
-        return None if file is None else read_tsv(file, ("image", *pair.split("-")), between=between)
-
-
-class Xtd10Config(ParallelConfig):
-    """XTD10 (Aggarwal and Kale 2020): one caption of each of 1,000 COCO images in eleven languages.
-
-    Attributes:
-        path: A clone of github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10, or a folder with xtd10.parquet.
-        language: en, de, fr, es, it, ru, pl, tr, ko, zh or jp, as the set writes Japanese.
-    """
-
-    SPLITS = ("test",)
-    LAYOUT = "xtd10.parquet or {XTD10,MIC,STAIR}/test_1kcaptions_<language>.txt"
-    name: str = "xtd10"
-
-    def find(self, folder: Path) -> Table | None:
-        # German, English and French come from another collection (MIC), and Japanese ("jp") from STAIR
-        texts = [f"{collection}/test_1kcaptions_{{language}}.txt" for collection in ("XTD10", "MIC", "STAIR")]
-        return table_at(folder / "xtd10.parquet") or aligned_at(folder, texts, "XTD10/test_image_names.txt")
-
-
-datasets.add("multi30k", DatasetEntry(Multi30kConfig, load_set, "captions of Flickr30k photographs in en, de, fr, cs"))
-datasets.add(
-    "wikicaps", DatasetEntry(WikicapsConfig, load_set, "captions from Wikimedia Commons in de-en, fr-en, ru-en")
-)
-datasets.add("xtd10", DatasetEntry(Xtd10Config, load_set, "1000 captions of COCO photographs in eleven languages"))

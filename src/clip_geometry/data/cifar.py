@@ -7,7 +7,6 @@ torchvision's classes are not used for reading: they unpickle whatever they find
 import io
 import json
 import os
-import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -19,11 +18,11 @@ from pydantic import BaseModel, model_validator
 from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
-from clip_geometry.data.tables import readable_parquet
 from clip_geometry.files import exclusive
 from clip_geometry.paths import existing_folder
+from clip_geometry.pickles import read_pickle
 from clip_geometry.progress import note
-from clip_geometry.reading import first_line, is_not_fetched, parse_json, read_table
+from clip_geometry.reading import is_not_fetched, parse_json, read_table
 from clip_geometry.registry import InputError, shown
 
 PART = "tmp"  # the beginning of the name of a folder that is being filled
@@ -194,10 +193,10 @@ def download(config: CifarConfig, folder: Path) -> None:
 
 def _from_pickles(config: CifarConfig, *files: Path) -> tuple[Any, list[int], list[str]]:
     *batches, meta = files
-    class_names: Any = read_pickle(meta).get(f"{config.label}_names")
+    class_names: Any = read_batch(meta).get(f"{config.label}_names")
     images, labels = [], []
     for file in batches:
-        batch = read_pickle(file)
+        batch = read_batch(file)
         rows, of_rows = batch.get("data"), batch.get(f"{config.label}s")
         if not (isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and rows.shape[1:] == (3072,)):
             raise InputError(f"{file} holds no 'data' of (n, 3072) bytes; a {config.TITLE} pickle was expected")
@@ -218,14 +217,11 @@ class _Schema(BaseModel):
 
 def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list[str]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with readable_parquet(file):
-        names = pq.read_schema(file).names
-    missing = [name for name in ("img", config.label) if name not in names]
+    table = read_table(file)
+    missing = [name for name in ("img", config.label) if name not in table.column_names]
     if missing:
-        raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(names)}")
-    table = read_table(file, columns=["img", config.label])
+        raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
     facts = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         features = parse_json(facts, f"the schema of {shown(file)}", _Schema).info.features
@@ -250,30 +246,9 @@ def _image_of(rows: Any, k: int) -> Image.Image:
     return load_image(io.BytesIO(content))
 
 
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-}
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Builds plain objects and NumPy arrays only, whatever a pickle asks for."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return _ALLOWED[module, name]
-
-
-def read_pickle(path: Path) -> dict[str, Any]:
+def read_batch(path: Path) -> dict[str, Any]:
     """Read the dictionary in one of CIFAR's files, which Python 2 wrote; raise InputError for any other content."""
-    try:
-        with path.open("rb") as file:
-            content = _ArrayUnpickler(file, encoding="latin1").load()
-    except Exception as error:  # a damaged pickle raises anything
-        why = first_line(error) or "it is truncated"
-        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: {why}") from None
+    content = read_pickle(path, "one of CIFAR's pickles", encoding="latin1")
     if not isinstance(content, dict):
         raise InputError(f"{shown(path)} is not one of CIFAR's pickles: it holds no dictionary")
     return content

@@ -4,8 +4,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
@@ -82,18 +81,24 @@ def read_table(path: Path) -> Table:
             (_, names), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
         except csv.Error as error:
             raise InputError(f"{path}, line {reader.line_num}, is not CSV: {error}") from None
-        table = _checked(path, names, rows, f"fields; the header has {len(names)}")
+        table = table_of_lines(path, names, rows, f"fields; the header has {len(names)}")
     elif suffix == ".tsv":
-        table = read_tsv(path)
+        # quotation marks are text
+        (_, names), *rows = [(number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1)]
+        table = table_of_lines(path, names, rows, f"fields between tabs; the header has {len(names)}")
     elif suffix == ".jsonl":
         lines = enumerate(read_text(path, "a table").split("\n"), start=1)
         cells = [parse_json(line, f"{shown(path)}, line {k},", dict[str, Any]) for k, line in lines if line.strip()]
         table = _table(path, dict.fromkeys(name for row in cells for name in row), cells)
     elif suffix == ".parquet":
         import pyarrow.parquet as pq
+        from pyarrow import ArrowException
 
-        with readable_parquet(path), pq.ParquetFile(path) as file:
-            count, names = file.metadata.num_rows, tuple(file.schema_arrow.names)
+        try:
+            with pq.ParquetFile(path) as file:
+                count, names = file.metadata.num_rows, tuple(file.schema_arrow.names)
+        except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
+            raise damaged(path, ".parquet", error) from None
         if count == 0:
             raise InputError(f"{path} has no rows")
         table = Table(path, names, lambda name: reading.read_table(path, columns=[name])[name].to_pylist())
@@ -104,17 +109,7 @@ def read_table(path: Path) -> Table:
     return table
 
 
-def read_tsv(path: Path, names: Sequence[str] | None = None, between: re.Pattern[str] = re.compile("\t")) -> Table:
-    """Read columns between tabs; quotation marks are text. The names are those in the first line, unless given."""
-    rows = [(number, between.split(line)) for number, line in enumerate(read_lines(path), start=1)]
-    expected = f"expected are {names and len(names)}: {', '.join(names or ())}"
-    if names is None:
-        (_, names), *rows = rows
-        expected = f"the header has {len(names)}"
-    return _checked(path, names, rows, f"fields between tabs; {expected}")
-
-
-def _checked(path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[str]]], expected: str) -> Table:
+def table_of_lines(path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[str]]], expected: str) -> Table:
     """Return the table of rows with their line numbers, all of them as wide as there are names."""
     for line, row in rows:
         if len(row) != len(names):
@@ -126,17 +121,6 @@ def _table(path: Path, names: Iterable[str], rows: list[dict[str, Any]]) -> Tabl
     if not rows:
         raise InputError(f"{path} has no rows")
     return Table(path, tuple(names), lambda name: [row.get(name) for row in rows])
-
-
-@contextmanager
-def readable_parquet(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises for a truncated or foreign file into an InputError."""
-    from pyarrow import ArrowException
-
-    try:
-        yield
-    except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
-        raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
 
 
 def read_lines(path: Path) -> list[str]:

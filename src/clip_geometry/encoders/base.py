@@ -13,7 +13,8 @@ from torch import Tensor
 
 from clip_geometry.config import Config
 from clip_geometry.encoders.pixels import Pixels
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.encoders.runtime import zero_biases
+from clip_geometry.registry import InputError, Registry, of_packages
 
 
 class EncoderConfig(Config):
@@ -54,6 +55,12 @@ class SeededConfig(EncoderConfig):
         if (self.seed or self.zero_bias) and not self.is_fresh:
             raise ValueError("seed and zero_bias are for freshly initialised models, this one has weights")
         return self
+
+    def initialized(self, model: torch.nn.Module) -> dict[str, Any]:
+        """What `describe` says about the weights of a model that was initialized; sets its biases to zero if asked."""
+        if self.zero_bias:
+            zero_biases(model)
+        return {"name": "fresh", "seed": self.seed, "zero_bias": self.zero_bias}
 
 
 class FreshOption(EncoderConfig):
@@ -173,4 +180,7 @@ class EncoderEntry:
     check: Callable[[Any], object] = lambda config: None  # (config): InputError on a wrong name, without network
 
 
-encoders: Registry[EncoderEntry] = Registry("encoder", "clip-geometry list models")
+# other packages have modules that register further families
+encoders: Registry[EncoderEntry] = Registry(
+    "encoder", "clip-geometry list models", more=[entry.module for entry in of_packages("clip_geometry.encoders")]
+)

@@ -1,14 +1,10 @@
-"""Weights from files: tensors and arrays only, never code; checked against the model before they are copied."""
+"""Weights from files: tensors only, never code; checked against the model before they are copied."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
-from clip_geometry.paths import existing_file
 from clip_geometry.reading import first_line, read_checkpoint, read_safetensors
 from clip_geometry.registry import InputError, shown
 
@@ -60,49 +56,3 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) 
         model.load_state_dict(given)
     except (RuntimeError, NotImplementedError) as error:  # sparse or quantized tensors
         raise InputError(f"{origin} does not fit the architecture: {first_line(error)}") from None
-
-
-# --- numpy arrays from a plain pickle, which is not PyTorch's format, so that torch.load(weights_only=True) refuses it
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Replaces _codecs.encode, by which protocol 2 writes bytes and which would take any codec."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"text encoded as {encoding!r}")
-    return text.encode("latin1")
-
-
-ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): "ndarray",  # only ever the first argument of _reconstruct, so nothing that can be called
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _latin1,
-}
-for _core in ("numpy.core", "numpy._core"):
-    # in place of numpy's own, for arrays only: an empty one, whose state follows in the pickle
-    ALLOWED[f"{_core}.multiarray", "_reconstruct"] = lambda kind, shape, typecode: np.empty(0, np.int8)
-    ALLOWED[f"{_core}.numeric", "_frombuffer"] = lambda buffer, dtype, shape, order: np.reshape(  # of protocol 5
-        np.frombuffer(buffer, dtype=dtype), shape, order=order
-    )
-
-
-class _ArraysOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} is refused")
-        return ALLOWED[module, name]
-
-
-def read_pickled_arrays(path: Path, what: str) -> list[np.ndarray]:
-    """The arrays of a pickled list or tuple. Anything else in the pickle is refused: code is never run."""
-    with existing_file(path, what).open("rb") as file:
-        try:
-            values = _ArraysOnly(file).load()
-        except Exception as error:  # a damaged pickle raises nearly anything
-            why = f"{type(error).__name__}: {first_line(error)}"
-            raise InputError(f"{shown(path)} is no pickled list of arrays ({why})") from None
-    numeric = isinstance(values, list | tuple) and all(
-        isinstance(value, np.ndarray) and value.dtype.kind == "f" for value in values
-    )
-    if not numeric:
-        raise InputError(f"{shown(path)} is no pickled list of arrays of floating-point numbers; {what} was expected")
-    return list(values)

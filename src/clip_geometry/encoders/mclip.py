@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import BaseModel, Field
 from torch import nn
@@ -32,8 +33,9 @@ from clip_geometry.encoders.hf.text import TextEncoder, TextParts, mean_pooling
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import existing_file
+from clip_geometry.pickles import read_pickle
 from clip_geometry.reading import checked
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 
 EXPECTED = "a text tower of Multilingual-CLIP"
 LINEAR = "a file with the weights of a linear layer"
@@ -230,7 +232,14 @@ def _load_legacy(files: Files, config: MClipConfig) -> tuple[Any, nn.Linear]:
     transformer, path = load_model(AutoModel, files.folder, config.model), files.linear
     assert path is not None
     if path.suffix == ".pkl":
-        arrays = checkpoint.read_pickled_arrays(path, LINEAR)
+        arrays = read_pickle(path, "a pickled list of arrays")
+        numeric = isinstance(arrays, list | tuple) and all(
+            isinstance(value, np.ndarray) and value.dtype.kind == "f" for value in arrays
+        )
+        if not numeric:
+            raise InputError(
+                f"{shown(path)} is no pickled list of arrays of floating-point numbers; {LINEAR} was expected"
+            )
         if len(arrays) != 2:
             raise InputError(f"{path} holds {len(arrays)} arrays; weight and bias of a linear layer were expected")
         weight, bias = torch.tensor(arrays[0]).t(), torch.tensor(arrays[1])  # from TensorFlow, which has the transpose

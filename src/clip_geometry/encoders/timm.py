@@ -15,14 +15,7 @@ from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import BatchNormOption, Encoder, EncoderEntry, SeededConfig, encoders
 from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.encoders.pixels import halves
-from clip_geometry.encoders.runtime import (
-    DTYPES,
-    activations,
-    inference,
-    parameter_count,
-    use_batch_statistics,
-    zero_biases,
-)
+from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count, use_batch_statistics
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, did_you_mean, shown
@@ -109,9 +102,7 @@ def load(config: TimmConfig, device: torch.device) -> "TimmEncoder":
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(config.seed)
             model: Any = timm.create_model(full, num_classes=0)
-        facts = {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
-        if config.zero_bias:
-            zero_biases(model)
+        facts = config.initialized(model)
     else:
         facts = {"name": path.name, "sha256": sha256_of(path)}
         with torch.random.fork_rng(devices=[]):  # the initialization that the weights replace
@@ -171,10 +162,7 @@ class TimmEncoder(Encoder):
             "parameters": parameter_count(self.model),
             "activation": activations(self.model),
             "preprocessing": repr(self.transform),
-            "tokenizer": None,
-            "context_length": None,
-            "logit_scale": None,
-            "logit_bias": None,
+            **dict.fromkeys(("tokenizer", "context_length", "logit_scale", "logit_bias")),
         }
 
 

@@ -1,4 +1,4 @@
-"""`clip-geometry list experiments`, `list configs` and `list tasks`, which this package adds to the library's lists."""
+"""What `clip-geometry list` has of this package: experiments, configs, tasks, and more data sets."""
 
 import functools
 import json
@@ -11,7 +11,8 @@ from typing import Any
 from clip_geometry_experiments.run.config import shipped_configs
 
 FILE = Path(__file__).with_name("lists.json")
-LISTS = ("tasks", "experiments", "configs")
+LISTS = ("tasks", "experiments", "configs", "datasets")
+OPTIONS = "options (key=value)"
 
 
 @functools.cache
@@ -47,6 +48,11 @@ def _experiment(name: str) -> tuple[str, ...]:
     return f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
 
 
+def of_package(members: Mapping[str, Any], package: str) -> dict[str, Any]:
+    """The members whose config is of that package: others may have registered some, too."""
+    return {name: entry for name, entry in members.items() if entry.config.__module__.startswith(f"{package}.")}
+
+
 def configured(members: Mapping[str, Any], heading: str) -> Iterator[tuple[str, ...]]:
     """The blocks of members that have configs."""
     for name, entry in members.items():
@@ -61,6 +67,12 @@ def blocks_of(what: str) -> Iterator[tuple[str, ...]]:
             from clip_geometry_experiments.tasks import target_tasks, tasks
 
             yield from configured({**tasks, **target_tasks}, "options")
+        case "datasets":
+            from clip_geometry.data import datasets
+
+            found = of_package(datasets, "clip_geometry_experiments")
+            found.pop("task")  # which is one of the list of tasks
+            yield from configured(found, OPTIONS)
         case "configs":
             for name, head, title, _ in _configs():
                 yield f"{name}: {title}", *head
@@ -91,7 +103,8 @@ def index_of(what: str) -> list[tuple[str, str, str, str]]:
 
 def shipped_lists() -> str:
     """The text of lists.json."""
-    names = {"experiment": [line[1] for line in index_of("experiments")], "config": list(shipped_configs())}
+    experiments = [line[1] for line in index_of("experiments")]
+    names = {"experiment": experiments, "config": list(shipped_configs()), "model": ["words:"]}
     lists = {"names": names, "index": {what: index_of(what) for what in LISTS}}
     blocks = {what: list(blocks_of(what)) for what in LISTS}
     return json.dumps({**lists, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"

@@ -61,3 +61,16 @@ def test_weights_that_do_not_fit_are_one_sentence(folder):
     save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError):
         load(folder)
+
+
+def test_the_processor_that_transformers_saves_today_is_read(hf_clip_folder, tmp_path, images, captions):
+    from transformers import CLIPImageProcessor, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
+
+    folder = tmp_path / "model"
+    CLIPModel.from_pretrained(hf_clip_folder).save_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(hf_clip_folder, model_max_length=14)
+    CLIPProcessor(CLIPImageProcessor.from_pretrained(hf_clip_folder), tokenizer).save_pretrained(folder)
+    assert not (folder / "preprocessor_config.json").exists()
+    ours, theirs = load(folder), load(hf_clip_folder)
+    assert torch.equal(*(each.image_features(pixels_of(each, images)) for each in (ours, theirs)))
+    assert torch.equal(*(each.text_features(each.tokenize(captions)) for each in (ours, theirs)))

@@ -38,10 +38,10 @@ def discovered() -> dict[str, Any]:
     """The commands of other packages: the entry points of the group `clip_geometry.commands` are functions as those of
     `COMMANDS`."""
     found = {}
-    for name, command in of_packages("clip_geometry.commands"):
+    for entry in of_packages("clip_geometry.commands"):
         one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        one.command(name, context_settings=HELP_OPTIONS)(command)
-        found[name] = _with_examples(name, typer.main.get_command(one))
+        one.command(entry.name, context_settings=HELP_OPTIONS)(entry.load())
+        found[entry.name] = _with_examples(entry.name, typer.main.get_command(one))
     return found
 
 

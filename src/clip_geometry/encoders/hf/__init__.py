@@ -15,7 +15,7 @@ import torch
 from clip_geometry.config import digest
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import FreshOption, SeededConfig, Tokens
-from clip_geometry.encoders.runtime import bounded, zero_biases
+from clip_geometry.encoders.runtime import bounded
 from clip_geometry.files import sha256_of
 from clip_geometry.reading import first_line, read_json
 from clip_geometry.registry import InputError, shown
@@ -46,6 +46,16 @@ def read_config(folder: Path, what: str, key: str | None = "model_type") -> dict
         with_key = "" if key is None else f" with the key {key!r}"
         raise InputError(f"{shown(path)} is no JSON object{with_key}; {what} was expected")
     return values
+
+
+def read_encoder_config(folder: Path, what: str, elsewhere: Mapping[str, str]) -> None:
+    """Raises InputError where the folder holds no encoder; elsewhere: model type → the name that loads it."""
+    values = read_config(folder, what)
+    kind = values["model_type"]
+    if kind in elsewhere:
+        raise InputError(f"{shown(folder)} holds a model of type {kind!r}; load it by {elsewhere[kind]}")
+    if values.get("is_encoder_decoder") or "vision_config" in values:
+        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}, not {what} (BERT, …)")
 
 
 @contextmanager
@@ -172,9 +182,7 @@ def build(
         return load_model(kind, folder, config.model, settings), {"name": weights.name, "sha256": sha256_of(weights)}
     model = from_settings(kind, settings, config.model, config.seed)
     drop_pooler(model)
-    if config.zero_bias:
-        zero_biases(model)
-    return model.float(), {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
+    return model.float(), config.initialized(model)
 
 
 def weights_of(config: HFConfig) -> Path | None:

@@ -21,14 +21,14 @@ from clip_geometry.encoders.hf import (
     check_ids,
     context_length,
     load_tokenizer,
-    read_config,
+    read_encoder_config,
     revision_of,
     token_counts,
     tokenize,
     weights_of,
 )
 from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError
 
 # hidden (n, t, d), mask (n, t), 1 for tokens and 0 for padding on either side → rows (n, d or a multiple)
 Pooling = Callable[[Tensor, Tensor], Tensor]
@@ -138,7 +138,6 @@ def transformer_facts(
 # --- the family hf-text
 
 EXPECTED = "a text encoder in transformers' layout"
-FAMILIES = {"clip": "hf-clip", "M-CLIP": "mclip"}  # model types that have an encoder family of their own
 
 
 class HFTextConfig(HFConfig):
@@ -155,12 +154,8 @@ class HFTextConfig(HFConfig):
 def find(config: HFTextConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model), downloaded if need be."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    values = read_config(folder, EXPECTED)
-    kind = values["model_type"]
-    if kind in FAMILIES:
-        raise InputError(f"{shown(folder)} holds a model of type {kind!r}; load it by {FAMILIES[kind]}:{config.name}")
-    if values.get("is_encoder_decoder") or "vision_config" in values:
-        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}, not {EXPECTED} (BERT, …)")
+    # model types that have an encoder family of their own
+    read_encoder_config(folder, EXPECTED, {"clip": f"hf-clip:{config.name}", "M-CLIP": f"mclip:{config.name}"})
     return folder, weights_of(config)
 
 

@@ -23,7 +23,7 @@ from clip_geometry.encoders.hf import (
     check_ids,
     context_length,
     load_tokenizer,
-    read_config,
+    read_encoder_config,
     revision_of,
     weights_of,
 )
@@ -37,10 +37,10 @@ from clip_geometry.encoders.hidden_states.rows import (
     text_rows,
     units_of,
 )
+from clip_geometry.encoders.hidden_states.streams import Stream, streams_of
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
-from clip_geometry.encoders.trace import Operation, tower_of
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError
 
 EXPECTED = "an encoder or decoder in transformers' layout"
 CLIP = re.compile(r"(open_clip|hf-hub|local-dir|hf-clip):.|scenes-clip/.")  # how the names of CLIP models begin
@@ -207,24 +207,18 @@ class ClipHiddenStates(HiddenStatesEncoder):
             self.grid: tuple[int, int] = tuple(getattr(visual, "grid_size", (0, 0)))  # pyright: ignore
             towers = {"image": visual, "text": text}
             self.widths = {key: getattr(getattr(each, "transformer", None), "width", 0) for key, each in towers.items()}
-        self.streams: dict[str, dict[int, Operation]] = {}
+        self.streams: dict[str, dict[int, Stream]] = {}
         self._without: dict[str, str] = {}  # why a tower has no rows
         for modality in ("image", "text"):
             try:
-                tower = tower_of(inner, modality)
+                streams = streams_of(inner.model, modality, inner.config.model)
             except InputError as error:
                 self._without[modality] = str(error)
                 continue
-            if modality == "image" and not self.is_hf and hasattr(inner.model.visual, "attnpool"):
-                self._without[modality] = "its image tower is a ResNet, which has no patches of one width"
-                continue
-            self.streams[modality] = {operation.layer: operation for operation in tower.operations}
-            self.streams[modality].popitem()  # the final normalization
-        if not self.streams:
-            raise InputError(self._without["text"])
-        for modality, streams in self.streams.items():
             layers = config.chosen_layers(len(streams), f"the {modality} tower of {config.model}")
             self.streams[modality] = {layer: streams[layer] for layer in layers}
+        if not self.streams:
+            raise InputError(self._without["text"])
         self.modalities = frozenset(self.streams)
         tokens = {"image": self.grid[0] * self.grid[1] + 1, "text": SENTENCE}
         self.item_bytes = max(len(each) * tokens[name] * self.widths[name] * 4 for name, each in self.streams.items())
@@ -277,8 +271,8 @@ class ClipHiddenStates(HiddenStatesEncoder):
         """The stream of each chosen layer during the forward pass."""
         kept: dict[int, Tensor] = {}
         with inference(), ExitStack() as hooks:
-            for layer, operation in self.streams[modality].items():
-                hooks.callback(operation.hook(partial(kept.__setitem__, layer)).remove)
+            for layer, stream in self.streams[modality].items():
+                hooks.callback(stream.hook(partial(kept.__setitem__, layer)).remove)
             forward()
         return [kept[layer] for layer in self.streams[modality]]
 
@@ -304,12 +298,7 @@ def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model) of a model of transformers."""
     config = _named(config)
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    values = read_config(folder, EXPECTED)
-    kind = values["model_type"]
-    if kind == "clip":
-        raise InputError(f"{shown(folder)} holds a model of type 'clip'; name it hidden-states:hf-clip:{config.name}")
-    if values.get("is_encoder_decoder") or "vision_config" in values:
-        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}, not {EXPECTED} (BERT, GPT-2, …)")
+    read_encoder_config(folder, EXPECTED, {"clip": f"hidden-states:hf-clip:{config.name}"})
     return folder, weights_of(config)
 
 

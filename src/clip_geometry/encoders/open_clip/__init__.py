@@ -21,7 +21,7 @@ from clip_geometry.encoders.open_clip.source import (
     parse,
     scenes_folder,
 )
-from clip_geometry.encoders.runtime import bounded, quiet_logging, use_batch_statistics, zero_biases
+from clip_geometry.encoders.runtime import bounded, quiet_logging, use_batch_statistics
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import shown
 
@@ -127,9 +127,7 @@ def load(config: OpenClipConfig, device: torch.device) -> OpenClipEncoder:
                 tokenizer = open_clip.get_tokenizer(source.name)
         if path is None:
             assert isinstance(config, FreshConfig)
-            weights = {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
-            if config.zero_bias:
-                zero_biases(model)
+            weights = config.initialized(model)
         else:
             weights = {"name": path.name, "sha256": sha256_of(path)}
             if source.published:

@@ -6,10 +6,10 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from clip_geometry.encoders import encoder_revision
-from clip_geometry.encoders.words import WordsConfig
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import Model, RunConfig, RunFolder, Source
 from clip_geometry_experiments.kit.stored import check_sources
+from clip_geometry_experiments.kit.word_vectors import WordsConfig
 
 
 class ContextualConfig(RunConfig):

@@ -6,12 +6,12 @@ from functools import cached_property
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders.words import find, read_words
 from clip_geometry.measuring.provenance import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry_experiments.kit.base import RunFolder
+from clip_geometry_experiments.kit.word_vectors import find, read_words
 
 
 class WordEmbeddings:

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from clip_geometry.display.table import read_explanations
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders.open_clip.inversion import Inversion
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
+from clip_geometry_experiments.studies.intra_modal.inversion import Inversion
 
 PREFIX = "intra_modal."
 INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}
@@ -62,9 +62,9 @@ class IntraModal(Experiment):
         import torch
 
         from clip_geometry.encoders import load_encoder
-        from clip_geometry.encoders.open_clip.inversion import invert
         from clip_geometry.measuring.provenance import context
         from clip_geometry.progress import progress
+        from clip_geometry_experiments.studies.intra_modal.inversion import invert
         from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
 
         config = self.config

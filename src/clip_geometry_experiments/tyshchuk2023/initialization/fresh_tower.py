@@ -16,13 +16,20 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.encoders.hf.text import HFTextConfig
 from clip_geometry.encoders.open_clip import FreshConfig, find
 from clip_geometry.encoders.runtime import quiet_logging
-from clip_geometry.encoders.trace import Affine, Norm, Operation, Trace, tower_parameters, trace
 from clip_geometry.geometry import average_cosine
 from clip_geometry.measuring.sets import MeasuredSets, named, rows_or_notes
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import (
+    Affine,
+    Norm,
+    Operation,
+    Trace,
+    tower_parameters,
+    trace,
+)
 
 CONE = ("average_cosine", "min_pairwise_cosine", "cone_mean_cosine", "cone_min_cosine", "cone_half_angle")
 PARTITION = (

@@ -6,11 +6,11 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from clip_geometry.encoders import load_encoder
-from clip_geometry.encoders.open_clip.inversion import Inversion, invert
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.run.runner import RunFolder, plan
 from clip_geometry_experiments.studies.intra_modal.figures import intra_modal_figure, tell
+from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
 from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
 
 VALUES = {

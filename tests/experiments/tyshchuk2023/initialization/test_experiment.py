@@ -14,7 +14,6 @@ from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Side
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.open_clip.source import scenes_folder
-from clip_geometry.encoders.trace import Affine, Norm, Operation, Trace, trace
 from clip_geometry.geometry import average_cosine, measures
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
@@ -31,6 +30,7 @@ from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
     modalities,
     predicted_cosines,
 )
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import Affine, Norm, Operation, Trace, trace
 
 SCENES = {
     "name": "tiny",

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from clip_geometry.data.base import DatasetEntry, datasets
-from clip_geometry.data.captions import ParallelConfig, load_set
 from clip_geometry.data.tables import Table
 from clip_geometry.reading import read_json
+from clip_geometry_experiments.kit.caption_sets import ParallelConfig, load_set
 
 
 class KarpathyConfig(ParallelConfig):

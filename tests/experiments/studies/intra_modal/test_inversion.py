@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.hub import folder_of
-from clip_geometry.encoders.open_clip.inversion import Inversion, invert
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
 
 TOWERS = {
     "byobnet": {"timm_model_name": "test_byobnet", "timm_pool": "avg", "timm_proj": "linear"},

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.trace import Affine, Norm, tower_parameters, trace
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import Affine, Norm, tower_parameters, trace
+from support.encoder_files import *  # noqa: F403
 from support.encoding import pixels_of
 
 PRE_NORM = ["attention normalisation", "attention", "attention residual",

@@ -36,8 +36,7 @@ class Inversion(Config):
         batch_size: Rows at a time; they do not depend on each other.
 
     Example:
-        >>> import clip_geometry as cg
-        >>> cg.Inversion(steps=1000).lr
+        >>> Inversion(steps=1000).lr
         0.02
     """
 
@@ -57,8 +56,7 @@ class Inverted(NamedTuple):
         cosines: Of each with the row that it stands for.
 
     Example:
-        >>> import clip_geometry as cg
-        >>> cg.Inverted._fields
+        >>> Inverted._fields
         ('rows', 'cosines')
     """
 
@@ -93,7 +91,7 @@ def invert(
         >>> import clip_geometry as cg
         >>> encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), "cpu")
         >>> red = encoder.text_features(encoder.tokenize(["a red circle"]))
-        >>> before, after = (cg.invert(encoder, red, "image", cg.Inversion(steps=k)).cosines for k in (1, 20))
+        >>> before, after = (invert(encoder, red, "image", Inversion(steps=k)).cosines for k in (1, 20))
         >>> bool(after > before)
         True
     """

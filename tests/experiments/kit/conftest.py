@@ -1,0 +1,1 @@
+from support.data_files import *  # noqa: F403

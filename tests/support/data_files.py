@@ -1,0 +1,204 @@
+import gzip
+import io
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+CIFAR_NAMES = {
+    "label": ["airplane", "automobile", "bird", "cat", "deer"],
+    "fine_label": ["apple", "bed", "lawn_mower", "otter", "pine_tree"],
+    "coarse_label": ["animals", "large_things"],
+}
+
+
+@pytest.fixture
+def write_image():
+    """Writes a small random image and returns its pixels (exact only in lossless formats)."""
+
+    def write(path: Path, seed: int = 0, size: tuple[int, int] = (7, 5)) -> np.ndarray:
+        pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+        return pixels
+
+    return write
+
+
+@pytest.fixture
+def cifar_rows() -> dict:
+    rng = np.random.default_rng(3)
+    return {
+        "pixels": rng.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8),
+        "fine_label": (fine := [int(k) for k in rng.integers(0, 5, 12)]),
+        "coarse_label": [int(k) for k in rng.integers(0, 2, 12)],
+        "label": fine,
+    }
+
+
+@pytest.fixture
+def cifar_python(tmp_path, cifar_rows) -> Path:
+    """The torchvision layout, in pickles as Python 2 wrote them."""
+    folder = tmp_path / "python" / "cifar-100-python"
+    folder.mkdir(parents=True)
+    batch = {
+        "batch_label": "testing batch 1 of 1",
+        "fine_labels": cifar_rows["fine_label"],
+        "coarse_labels": cifar_rows["coarse_label"],
+        "data": cifar_rows["pixels"].transpose(0, 3, 1, 2).reshape(-1, 3072),
+    }
+    meta = {f"{kind}_names": CIFAR_NAMES[kind] for kind in ("fine_label", "coarse_label")}
+    (folder / "test").write_bytes(python2_pickle(batch))
+    (folder / "meta").write_bytes(python2_pickle(meta))
+    return folder.parent
+
+
+@pytest.fixture
+def cifar10_python(tmp_path, cifar_rows) -> Path:
+    """The same for CIFAR-10: two images in each of the five batches of train, all twelve in that of test."""
+    folder = tmp_path / "python10" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    pixels = cifar_rows["pixels"].transpose(0, 3, 1, 2).reshape(-1, 3072)
+    batches = {"test_batch": slice(12), **{f"data_batch_{k}": slice(2 * k - 2, 2 * k) for k in range(1, 6)}}
+    for name, rows in batches.items():
+        batch = {"batch_label": name, "labels": cifar_rows["label"][rows], "data": pixels[rows]}
+        (folder / name).write_bytes(python2_pickle(batch))
+    meta = {"num_cases_per_batch": 2, "label_names": CIFAR_NAMES["label"], "num_vis": 3072}
+    (folder / "batches.meta").write_bytes(python2_pickle(meta))
+    return folder.parent
+
+
+@pytest.fixture
+def cifar_parquet(tmp_path, cifar_rows) -> Path:
+    """The Hugging Face layout, with the rows in another order."""
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    write_cifar_parquet(folder / "test-00000-of-00001.parquet", cifar_rows, "fine_label", "coarse_label")
+    return folder
+
+
+@pytest.fixture
+def cifar10_parquet(tmp_path, cifar_rows) -> Path:
+    folder = tmp_path / "parquet10"
+    (folder / "plain_text").mkdir(parents=True)
+    write_cifar_parquet(folder / "plain_text/test-00000-of-00001.parquet", cifar_rows, "label")
+    return folder
+
+
+def write_cifar_parquet(path: Path, rows: dict, *kinds: str) -> None:
+    order = np.random.default_rng(4).permutation(len(rows["pixels"]))
+    images = [{"bytes": png(rows["pixels"][k]), "path": None} for k in order]
+    table = pa.table({"img": images, **{kind: [rows[kind][k] for k in order] for kind in kinds}})
+    features = {kind: {"names": CIFAR_NAMES[kind], "_type": "ClassLabel"} for kind in kinds}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def python2_pickle(value) -> bytes:
+    """Protocol 2 with byte strings, as cPickle of Python 2 and numpy 1 wrote CIFAR's files."""
+    return b"\x80\x02" + _opcodes(value) + b"."
+
+
+def _opcodes(value) -> bytes:
+    if value is None or isinstance(value, bool):
+        return {None: b"N", True: b"\x88", False: b"\x89"}[value]
+    if isinstance(value, int):
+        return b"J" + struct.pack("<i", value)
+    if isinstance(value, str | bytes):
+        content = value.encode() if isinstance(value, str) else value
+        return b"T" + struct.pack("<i", len(content)) + content
+    if isinstance(value, tuple):
+        return b"(" + b"".join(map(_opcodes, value)) + b"t"
+    if isinstance(value, list):
+        return b"](" + b"".join(map(_opcodes, value)) + b"e"
+    if isinstance(value, dict):
+        return b"}(" + b"".join(_opcodes(part) for item in value.items() for part in item) + b"u"
+    empty = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + _opcodes((0,)) + _opcodes("b") + b"tR"
+    dtype = b"cnumpy\ndtype\n" + _opcodes(("u1", 0, 1)) + b"R" + _opcodes((3, "|", None, None, None, -1, -1, 0)) + b"b"
+    state = _opcodes(1) + _opcodes(value.shape) + dtype + _opcodes(False) + _opcodes(value.tobytes())
+    return empty + b"(" + state + b"tb"
+
+
+LANGUAGES = ("en", "de", "fr", "es", "it", "ru", "pl", "tr", "ko", "zh", "jp")
+THINGS = ("cat", "dog", "bus")
+
+
+@pytest.fixture
+def photographs() -> tuple[str, ...]:
+    return tuple(f"{thing}.png" for thing in THINGS)
+
+
+def aligned_text(language: str) -> str:
+    return "".join(f"{thing} ({language})\n" for thing in THINGS)
+
+
+@pytest.fixture
+def multi30k_folder(tmp_path) -> Path:
+    """As github.com/multi30k/dataset lays it out: no Czech in the test set of 2017, no image names of the train set."""
+    root = tmp_path / "multi30k" / "data" / "task1"
+    for folder in ("raw", "image_splits", "tok"):
+        (root / folder).mkdir(parents=True)
+    for split, languages in {
+        "train": "en de fr cs",
+        "test_2016_flickr": "en de fr cs",
+        "test_2017_mscoco": "en de fr",
+    }.items():
+        for language in languages.split():
+            file = root / "raw" / f"{split}.{language}.gz"
+            file.write_bytes(gzip.compress(aligned_text(language).encode()))
+    for split, number in {"test_2016_flickr": "", "test_2017_mscoco": "#367178"}.items():
+        lines = "".join(f"{thing}.png{number}\n" for thing in THINGS)
+        (root / "image_splits" / f"{split}.txt").write_text(lines)
+    return tmp_path / "multi30k"
+
+
+@pytest.fixture
+def xtd10_folder(tmp_path) -> Path:
+    """As github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10 lays it out."""
+    root = tmp_path / "xtd10"
+    for language in LANGUAGES:
+        folder = root / {"en": "MIC", "de": "MIC", "fr": "MIC", "jp": "STAIR"}.get(language, "XTD10")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"test_1kcaptions_{language}.txt").write_text(aligned_text(language).rstrip("\n"))
+    (root / "XTD10" / "test_image_names.txt").write_text("".join(f"{thing}.png\n" for thing in THINGS))
+    return root
+
+
+@pytest.fixture
+def karpathy_folder(tmp_path, write_image) -> Path:
+    """Karpathy's files for Flickr30k and COCO, and the images, whose widths differ; image 4 has seven captions."""
+    root = tmp_path / "karpathy"
+    images = []
+    for k, split in enumerate(("train", "restval", "val", "test", "test")):
+        folder = "val2014" if k else "train2014"
+        captions = [{"raw": f"Image {k}, caption {n}.", "tokens": [], "sentid": n} for n in range(7 if k == 4 else 5)]
+        images.append({"filepath": folder, "filename": f"{k}.jpg", "split": split, "sentences": captions})
+        for place in (folder, "flickr30k-images"):
+            write_image(root / place / f"{k}.jpg", size=(7 + k, 5))
+    (root / "dataset_coco.json").write_text(json.dumps({"images": images, "dataset": "coco"}))
+    images = [{**image, "filepath": ""} for image in images if image["split"] != "restval"]
+    (root / "dataset_flickr30k.json").write_text(json.dumps({"images": images, "dataset": "flickr30k"}))
+    return root
+
+
+@pytest.fixture
+def wikicaps_folder(tmp_path) -> Path:
+    """As wikicaps_v1.0.tar.gz unpacks; the captions of a pair say which pair it is."""
+    root = tmp_path / "wikicaps" / "wikicaps_v1.0"
+    root.mkdir(parents=True)
+    for other in ("de", "fr", "ru"):
+        for split in ("dev", "test"):
+            lines = [f'{thing}.png\t" {thing} ({other})\t{thing} (en of {other}, {split})\n' for thing in THINGS]
+            (root / f"img_{other}-en.tok.lc.filtered.{split}").write_text("".join(lines))
+    return root.parent
