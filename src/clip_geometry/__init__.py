@@ -86,7 +86,6 @@ _HOME = {
         "neural_collapse",
         "NeuralCollapse",
         "null_value",
-        "objectives",
         "participation_ratio",
         "partition_isotropy",
         "partition_over",

@@ -53,10 +53,6 @@ ELSEWHERE = {
     "hubness": "grows with d",
     "robin_hood": "grows with d",
     "antihub_share": "grows with d",
-    "objective_silhouette": "a sum over rows or pairs, which grows with n",
-    "objective_classifier": "a sum over rows or pairs, which grows with n",
-    "objective_triplet": "a sum over rows or pairs, which grows with n",
-    "triplet_bound": "a sum over rows or pairs, which grows with n",
 }
 
 

@@ -4,7 +4,6 @@ What comes out has the kind of what went in: rows that are tensors give differen
 rows; numpy arrays, lists and tables give floats, and arrays where there is a number for each row or direction.
 """
 
-from clip_geometry.geometry import objectives
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry.agreement.imbalance import information_imbalance
 from clip_geometry.geometry.agreement.neighbors import cknna, cycle_knn
@@ -91,7 +90,6 @@ __all__ = [
     "nesum",
     "neural_collapse",
     "null_value",
-    "objectives",
     "participation_ratio",
     "partition_isotropy",
     "partition_over",

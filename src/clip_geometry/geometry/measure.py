@@ -23,7 +23,7 @@ Bound: TypeAlias = int | float | str
 
 # as they are read; the last ones are those of evaluators
 GROUPS = (
-    *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors", "objectives"),
+    *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors"),
     *("retrieval", "classification", "contrastive loss", "languages"),
 )
 

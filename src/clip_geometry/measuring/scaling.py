@@ -82,7 +82,6 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
     "cone_": _EXTREME,
     "min_pairwise_cosine": _EXTREME,
     "isoscore": _LIMIT,
-    "objective_isotropy": _LIMIT,
     "effective_rank": _SPECTRUM,
     "mutual_knn": _KNN,
     "cycle_knn": _KNN,

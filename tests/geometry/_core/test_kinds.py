@@ -100,7 +100,6 @@ NUMBERS = {
     "permutation_test of pairs": lambda x: cg.permutation_test("matching_cosine", X + 1, x, draws=9),
     "isoscore_star": lambda x: cg.isoscore_star(x, np.eye(6), zeta=0.5),
     "partition_over": lambda x: cg.partition_over(x, np.eye(6)),
-    "class vectors": lambda x: cg.objectives.classifier(x, LABELS, np.eye(4, 6)),
 }
 
 

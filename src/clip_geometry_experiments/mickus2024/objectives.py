@@ -5,7 +5,8 @@ The sums run over ordered pairs and triples, as in the paper, and are no means: 
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,7 +26,6 @@ from clip_geometry.geometry._core.rows import (
     mean_row,
 )
 from clip_geometry.geometry.isoscore import participation_ratio
-from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
 
 DISTANCES = 2**20  # distances at a time: 8 MB
@@ -51,10 +51,11 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         InputError: There is a single label.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.silhouette(x, labels), 1)
+        >>> round(objectives.silhouette(x, labels), 1)
         98121.6
     """
     x = as_matrix(x)
@@ -82,9 +83,10 @@ def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
         InputError: All rows are equal, or d = 1.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.objectives.isotropy(x), 3)
+        >>> round(objectives.isotropy(x), 3)
         0.953
     """
     moments = as_moments(x, least_d=2)
@@ -112,10 +114,11 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
         InputError: The labels do not fit.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.classifier(x, labels), 1)
+        >>> round(objectives.classifier(x, labels), 1)
         -2224.3
     """
     x = as_matrix(x)
@@ -159,10 +162,11 @@ def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         InputError: There are fewer rows, or the labels do not fit.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.triplet(x, labels), 1)
+        >>> round(objectives.triplet(x, labels), 1)
         -72656.8
     """
 
@@ -198,10 +202,11 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         InputError: There are fewer rows, or the labels do not fit.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.triplet_bound(x, labels), 1)
+        >>> round(objectives.triplet_bound(x, labels), 1)
         1051.0
     """
 
@@ -260,113 +265,29 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
     return squares.masked_fill(at_zero, 1).sqrt().masked_fill(at_zero, 0)
 
 
-_SHARED: Any = {"group": "objectives", "by_default": False, "reference": "Mickus et al. 2024, arXiv:2402.03191"}
-_SILHOUETTE = Measure(
-    name="objective_silhouette",
-    depends_on_n=True,
-    streams=True,
-    aggregated=True,
-    title="Silhouette objective",
-    brief="distances between less within classes, as an objective",
-    function=silhouette,
-    takes="labeled rows",
-    summary="Squared distances between classes minus squared distances within, over all ordered pairs of rows.",
-    reading="Of rows of unit length the highest value has every class on one point of its own, the mean of all rows "
-    "being 0.",
-    caveat="Between fixed class means it rises with the scatter of every class of less than half of the rows, and of "
-    "two equal classes it does not see the scatter at all. A sum over n² pairs; random labels score high.",
-    formula="ΣΣ sign(ℓ(d), ℓ(d')) ‖d − d'‖², sign −1 for equal labels and +1 otherwise",
-    range=(float("-inf"), float("inf")),
-    direction="higher is more clustered",
-    at_gaussian=None,
-    invariances=("rotation", "translation"),
-    smooth=False,  # a sum: leaving rows out changes its size more than its meaning
-    **_SHARED,
-)
-_ISOTROPY = Measure(
-    name="objective_isotropy",
-    depends_on_n=True,
-    streams=True,
-    from_moments=True,
-    title="Isotropy objective",
-    brief="evenness of the axes' variances, as an objective",
-    function=isotropy,
-    takes="rows",
-    summary="The cosine between the variances along the principal axes and equal variances.",
-    reading="1 means equal variance in all directions, 1/√d that one direction carries all of it.",
-    caveat="IsoScore on another scale, (d O² − 1)/(d − 1), with the same bias: n isotropic rows give about √(n/(n + "
-    "d)). It never reaches 0, and moving rows apart does not raise it by itself.",
-    formula="cos(1, λ) = √(PR/d), λ the eigenvalues of the covariance, PR the participation ratio",
-    least_d=2,
-    range=(0, 1),
-    direction="higher is more isotropic",
-    at_gaussian=1,
-    invariances=("rotation", "translation", "scale"),
-    **_SHARED,
-)
-_CLASSIFIER = Measure(
-    name="objective_classifier",
-    depends_on_n=True,
-    streams=True,
-    aggregated=True,
-    title="Linear classifier objective",
-    brief="margin of class means as a classifier",
-    function=classifier,
-    takes="labeled rows",
-    summary="How much more a linear classifier with the class means as its weights gives to the right class than to "
-    "all wrong ones.",
-    reading="Higher means that rows agree with their own class vector and disagree with the others.",
-    caveat="It depends on the origin: of k > 2 classes a common offset μ takes n(k − 2)‖μ‖² off. It has no optimum, "
-    "since longer rows raise it, and the class means are not the weights of a trained classifier. A sum over n rows.",
-    formula="−Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, c_ω the mean of class ω",
-    range=(float("-inf"), float("inf")),
-    direction="higher separates better",
-    at_gaussian=None,
-    invariances=("rotation",),
-    smooth=False,
-    **_SHARED,
-)
-_TRIPLET = Measure(
-    name="objective_triplet",
-    depends_on_n=True,
-    title="Triplet objective",
-    brief="minus the triplet loss over all triplets",
-    function=triplet,
-    takes="labeled rows",
-    summary="Minus the triplet loss without margin, summed over all triplets of anchor, positive and negative.",
-    reading="0 means that every row is nearer to all rows of its class than to any other row.",
-    caveat="Rows that all collapse to one point have the best value, 0, too, and shrinking all rows raises it. A sum "
-    "over n³ triplets, so its size grows with n.",
-    least_n=3,
-    quadratic=True,
-    formula="−ΣΣΣ max(‖a − p‖ − ‖a − n‖, 0), p of the anchor's label, n of another",
-    range=(float("-inf"), 0),
-    direction="higher is more clustered",
-    at_gaussian=None,
-    invariances=("rotation", "translation"),
-    smooth=False,
-    **_SHARED,
-)
-_BOUND = Measure(
-    name="triplet_bound",
-    depends_on_n=True,
-    title="Bound of the triplet objective",
-    brief="upper bound of the triplet objective",
-    function=triplet_bound,
-    takes="labeled rows",
-    summary="The sum of weighted distances that the triplet objective never exceeds.",
-    reading="Negative values bound the triplet objective, positive ones say nothing about it, as it is at most 0.",
-    caveat="Random labels give 0 on average however bad their triplets are. It does not bound the silhouette "
-    "objective, although the paper says so. A sum over n² pairs with weights up to n, so its size grows with n.",
-    least_n=3,
-    quadratic=True,
-    formula="ΣΣ s ‖a − d‖, s = n_ω − n for equal labels and n_ω − 1 otherwise, ω the label of a",
-    range=(float("-inf"), float("inf")),
-    direction="higher is more clustered",
-    at_gaussian=None,
-    invariances=("rotation", "translation"),
-    smooth=False,
-    **_SHARED,
-)
-for _measure in (_SILHOUETTE, _ISOTROPY, _CLASSIFIER, _TRIPLET, _BOUND):
-    add_measure(_measure)
+@dataclass(frozen=True)
+class Objective:
+    """An objective as `StateCallback` takes it, in place of a registered measure.
+
+    Args:
+        function: Of the rows, or of rows and labels.
+        takes: Which of both, as `Measure.takes`.
+        from_moments: Whether it takes `Moments` in place of rows.
+    """
+
+    function: Callable[..., Tensor]
+    takes: Literal["rows", "labeled rows"] = "labeled rows"
+    from_moments: bool = False
+
+    def __call__(self, *sets: Any) -> Tensor:
+        return self.function(*sets)
+
+
+# by the names in configs and records; numbers.yaml says what they mean
+OBJECTIVES = {
+    "objective_silhouette": Objective(silhouette),
+    "objective_isotropy": Objective(isotropy, takes="rows", from_moments=True),
+    "objective_classifier": Objective(classifier),
+    "objective_triplet": Objective(triplet),
+    "triplet_bound": Objective(triplet_bound),
+}
