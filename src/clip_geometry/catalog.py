@@ -26,7 +26,7 @@ INVARIANCES = {
 }
 # as they are read; the last ones are those of evaluators
 GROUPS = (
-    *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors", "objectives"),
+    *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors"),
     *("retrieval", "classification", "contrastive loss", "languages"),
 )
 LABELS = ("labels", "languages")  # arguments with one value per row; all others are rows

@@ -206,8 +206,8 @@ def test_bad_rows_are_one_clear_sentence(name, case):
 
 # undefined without spread: rounding would turn 0/0 into a plausible number
 SPREAD = (
-    "participation_ratio", "isoscore", "isoscore[unbiased]", "objective_isotropy", "information_imbalance", "cycle_knn",
-    "cknna", "rsa", "cka", "mutual_knn", "sphericity", "sliced_normality", "coordinate_spread", "effective_rank",
+    "participation_ratio", "isoscore", "isoscore[unbiased]", "information_imbalance", "cycle_knn",
+    "cknna", "cka", "mutual_knn", "sphericity", "coordinate_spread", "effective_rank",
     "spectral_discrepancy", "hubness", "robin_hood", "antihub_share", "robin_hood[image_to_text]",
     "antihub_share[image_to_text]", "robin_hood[text_to_image]", "antihub_share[text_to_image]", "alpha_req", "nesum",
 )  # fmt: skip

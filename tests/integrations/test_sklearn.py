@@ -263,8 +263,8 @@ def test_labels_are_y(pairs):
     labels = (x[:, 0] > 1).astype(int)
     fitted = cg.Whiten(3).fit(x)
     assert scorer("silhouette")(fitted, x, labels) == cg.silhouette(fitted.transform(x), labels)
-    assert scorer("objective_classifier")(fitted, x, pd.Series(labels)) == pytest.approx(
-        float(measures["objective_classifier"](fitted.transform(x), labels))
+    assert scorer("nc1", greater_is_better=False)(fitted, x, pd.Series(labels)) == pytest.approx(
+        -float(measures["nc1"](fitted.transform(x), labels))
     )
     with pytest.raises(InputError, match="silhouette compares classes: give y, one label for each row"):
         scorer("silhouette")(fitted, x)

@@ -1,9 +1,15 @@
 """SIGReg against the authors' sketch, and what it does to rows."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
 from clip_geometry.losses import SIGReg
+from clip_geometry.losses.sigreg import epps_pulley
+
+GAUSSIAN = math.sqrt(2 * math.pi) * (1 - 1 / math.sqrt(3))
 
 
 def cloud(*shape, seed=0):
@@ -67,3 +73,18 @@ def test_padding_is_left_out_and_low_precision_is_raised():
         low = penalty(states.bfloat16())
     assert low.dtype == torch.float32
     assert float(low) == pytest.approx(float(penalty(states.bfloat16().double())), rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_quadrature_is_the_integral(seed):
+    """In closed form: the integral of each product of exponentials is that of a Gaussian (Epps & Pulley 1983)."""
+    values = np.random.default_rng(seed).normal(size=40) * 1.1 + 0.3
+    apart = np.exp(-((values[:, None] - values) ** 2) / 2).sum() / 40
+    exact = math.sqrt(2 * math.pi) * (apart - math.sqrt(2) * np.exp(-(values**2) / 4).sum() + 40 / math.sqrt(3))
+    assert float(epps_pulley(torch.from_numpy(values)[:, None])) == pytest.approx(exact, rel=2e-3)
+
+
+@pytest.mark.parametrize("n", [20, 500])
+def test_the_mean_of_gaussian_values_is_the_same_for_any_n(n):
+    values = torch.randn(n, 4000, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    assert float(epps_pulley(values).mean()) == pytest.approx(GAUSSIAN, rel=0.06)

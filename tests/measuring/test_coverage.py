@@ -127,7 +127,6 @@ TOO_SMALL = {
 }
 TOO_LARGE = {
     "mutual_knn": 0.99,
-    "lidar": 1.0,
     "spectral_discrepancy": 1.0,
     "retrieval[two_sided].image.precision_at_10": 0.99,
 }

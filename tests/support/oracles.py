@@ -14,7 +14,7 @@ from support.oracles_dimension import DIMENSION_ORACLES
 from support.oracles_directional import DIRECTIONAL_ORACLES
 from support.oracles_modalities import MODALITY_ORACLES
 from support.oracles_neighbors import NEIGHBOR_ORACLES
-from support.oracles_objectives import OBJECTIVE_ORACLES
+from support.oracles_objectives import COSINE_ORACLES
 
 
 def unit(x):
@@ -167,5 +167,5 @@ ORACLES = {
     **DIRECTIONAL_ORACLES,
     **CLASS_ORACLES,
     **NEIGHBOR_ORACLES,
-    **OBJECTIVE_ORACLES,
+    **COSINE_ORACLES,
 }

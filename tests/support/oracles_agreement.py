@@ -1,8 +1,6 @@
 """Definitions of the agreement of two spaces, by dense matrices and plain loops."""
 
 import numpy as np
-from scipy.spatial.distance import pdist
-from scipy.stats import spearmanr
 
 from support.oracles_neighbors import distances, neighbors, unit
 
@@ -42,6 +40,4 @@ AGREEMENT_ORACLES = {
     "information_imbalance": information_imbalance,
     "cycle_knn": cycle_knn,
     "cknna": cknna,
-    # by the distances of unit rows, so that copies tie and near rows keep their order
-    "rsa": lambda x, y: spearmanr(-pdist(unit(x)), -pdist(unit(y))).statistic,
 }

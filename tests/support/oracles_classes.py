@@ -1,8 +1,6 @@
-"""Definitions of neural collapse and of LiDAR, by covariance matrices, and of sliced normality."""
+"""Definitions of neural collapse, by covariance matrices."""
 
 import numpy as np
-import scipy.linalg
-import torch
 from scipy.spatial.distance import cdist
 
 
@@ -45,33 +43,10 @@ def nc4(x, labels, text):
     return (nearest != cdist(x, text[classes], "cosine").argmin(1)).mean()
 
 
-def lidar(x, labels, delta=1e-4):
-    x = x / np.abs(x).max()
-    within, between, _ = scatters(x, labels)
-    values = scipy.linalg.eigh(between, within + delta * np.trace(within) / len(within) * np.eye(len(within)))[0]
-    shares = values[values > 1e-14 * values.max()] / values.sum()
-    return np.exp(-(shares * np.log(shares)).sum())
-
-
-def sliced_normality(x, directions=128, seed=0):
-    rows = x - x.mean(0)
-    rows = rows / np.sqrt((rows**2).mean())
-    drawn = torch.randn(x.shape[1], directions, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    t, values = np.linspace(-5, 5, 17), []
-    for direction in drawn.numpy().T:
-        along = rows @ direction / np.linalg.norm(direction)
-        difference = np.exp(1j * np.outer(t, along)).mean(1) - np.exp(-(t**2) / 2)
-        values.append(len(x) * np.trapezoid(np.abs(difference) ** 2 * np.exp(-(t**2) / 2), t))
-    return np.mean(values)
-
-
 CLASS_ORACLES = {
     "nc1": nc1,
     "nc2_norm": nc2_norm,
     "nc2_angle": nc2_angle,
     "nc3": nc3,
     "nc4": nc4,
-    "lidar": lidar,
-    "lidar[pairs]": lambda x, y: lidar(np.concatenate([x, y]), np.tile(np.arange(len(x)), 2)),
-    "sliced_normality": sliced_normality,
 }

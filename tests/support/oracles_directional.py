@@ -1,24 +1,9 @@
-"""Definitions of the concentration of directions and of the statistics of isotropy tests."""
+"""Definitions of the statistics of isotropy tests."""
 
 import mpmath
 import numpy as np
 
 from support.oracles_neighbors import unit
-
-
-def vmf_concentration(x):
-    u, d = unit(x), x.shape[1]
-    mean = u.mean(0)
-    axis = mean / np.linalg.norm(mean)
-    lack = ((u - axis) ** 2).sum(1).mean() / 2  # 1 − R, of which narrow cones keep all digits
-    with mpmath.workdps(40):
-        target, half = 1 - mpmath.mpf(lack), mpmath.mpf(d) / 2
-        start = target * (d - target**2) / (1 - target**2)
-
-        def excess(kappa):
-            return mpmath.besseli(half, kappa) / mpmath.besseli(half - 1, kappa) - target
-
-        return float(mpmath.findroot(excess, (start, 1.001 * start)))
 
 
 def over_pairs(x):
@@ -75,7 +60,6 @@ def sphericity(x):
 
 
 DIRECTIONAL_ORACLES = {
-    "vmf_concentration": vmf_concentration,
     "rayleigh": rayleigh,
     "bingham": bingham,
     "sphericity": sphericity,

@@ -99,10 +99,12 @@ def conformity_distances(x):
     return [np.mean([cosine_distance(a, b) for j, b in enumerate(u) if j != i]) for i, a in enumerate(u)]
 
 
-OBJECTIVE_ORACLES = {
+COSINE_ORACLES = {
     "inter_type_cosine": inter_type_cosine,
     "intra_type_cosine": intra_type_cosine,
     "conformity_std": lambda x: np.std(conformity_distances(x)),
+}
+OBJECTIVE_ORACLES = {
     "objective_silhouette": lambda x, labels: sum(silhouette_terms(x, labels)),
     "objective_isotropy": isotropy,
     "objective_classifier": lambda x, labels: sum(classifier_terms(x, labels, class_means(x, labels))),

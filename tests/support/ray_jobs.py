@@ -22,7 +22,7 @@ from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
 from clip_geometry.encoders.base import encoders as families
-from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap, objectives
+from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap
 from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.progress import quiet
@@ -124,7 +124,7 @@ def numbers(rows):
     moments = Moments.of(rows)
     found = {name: getattr(moments, name) for name in ("mean", "M2", "T", "Q")}
     found |= {f"group {k}": part.M2 for k, part in enumerate(moments_of_groups(rows, codes, CLASSES))}
-    found |= {each.__name__: each(rows, codes) for each in (inter_type_cosine, objectives.silhouette)}
+    found["inter_type_cosine"] = inter_type_cosine(rows, codes)
     found["average_cosine"] = average_cosine(rows)
     return found | {"gap": modality_gap(rows, rows.map(lambda block, _: block.double() * 2, rows.shape[1]))}
 

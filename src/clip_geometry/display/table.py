@@ -44,16 +44,17 @@ def read_explanations(file: Path) -> dict[str, Explained]:
     """Read the explanations of an experiment from its numbers.yaml.
 
     Args:
-        file: YAML with `experiment` (the prefix of the names), `defaults`, and `numbers`: name → the fields of
-            `Explained` that differ from the defaults.
+        file: YAML with `experiment` (the prefix of the names, or null for whole names), `defaults`, and `numbers`:
+            name → the fields of `Explained` that differ from the defaults.
 
     Returns:
         Name → explanation.
     """
     found = read_yaml(file)
     defaults = {"direction": ""} | found.get("defaults", {})
+    prefix = f"{found['experiment']}." if found["experiment"] else ""
     made = (
-        Explained(**{**defaults, **fields, "name": f"{found['experiment']}.{name}", "range": tuple(fields["range"])})
+        Explained(**{**defaults, **fields, "name": prefix + name, "range": tuple(fields["range"])})
         for name, fields in found["numbers"].items()
     )
     return {each.name: each for each in made}

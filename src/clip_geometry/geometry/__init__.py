@@ -5,24 +5,17 @@ rows; numpy arrays, lists and tables give floats, and arrays where there is a nu
 """
 
 from clip_geometry.catalog import GROUPS, INVARIANCES
-from clip_geometry.geometry import objectives
 from clip_geometry.geometry._core.moments import Moments
-from clip_geometry.geometry.agreement.calibration import NullCalibrated, null_calibrated
 from clip_geometry.geometry.agreement.imbalance import information_imbalance
 from clip_geometry.geometry.agreement.neighbors import cknna, cycle_knn
-from clip_geometry.geometry.agreement.rsa import rsa
 from clip_geometry.geometry.agreement.similarity import linear_cka, mutual_knn
 from clip_geometry.geometry.clusters.collapse import NeuralCollapse, neural_collapse
-from clip_geometry.geometry.clusters.lidar import lidar, pair_lidar
 from clip_geometry.geometry.clusters.silhouette import silhouette, silhouette_samples
 from clip_geometry.geometry.clusters.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.geometry.cone import Cone, cone
 from clip_geometry.geometry.conformity import conformity, conformity_std
 from clip_geometry.geometry.cosine import average_cosine, matching_cosine, min_pairwise_cosine, random_cosine
-from clip_geometry.geometry.dimension.abid import abid
-from clip_geometry.geometry.dimension.gride import gride, gride_scales
 from clip_geometry.geometry.dimension.nearest import local_intrinsic_dimension, two_nn
-from clip_geometry.geometry.distributions.concentration import vmf_concentration
 from clip_geometry.geometry.distributions.energy import energy_distance
 from clip_geometry.geometry.distributions.isotropy_tests import (
     IsotropyTest,
@@ -30,8 +23,6 @@ from clip_geometry.geometry.distributions.isotropy_tests import (
     rayleigh_test,
     sphericity_test,
 )
-from clip_geometry.geometry.distributions.likelihood import whitened_log_likelihood
-from clip_geometry.geometry.distributions.normality import sliced_normality
 from clip_geometry.geometry.distributions.sliced_wasserstein import gap_shift_share, sliced_wasserstein
 from clip_geometry.geometry.distributions.spectral import spectral_discrepancy
 from clip_geometry.geometry.gap import modality_gap, modality_silhouette, relative_modality_gap
@@ -59,10 +50,8 @@ __all__ = [
     "Measure",
     "Moments",
     "NeuralCollapse",
-    "NullCalibrated",
     "PartitionIsotropy",
     "PermutationTest",
-    "abid",
     "add_measure",
     "alignment",
     "alpha_req",
@@ -82,8 +71,6 @@ __all__ = [
     "effective_rank",
     "energy_distance",
     "gap_shift_share",
-    "gride",
-    "gride_scales",
     "hubness",
     "hubs",
     "ilisi",
@@ -92,7 +79,6 @@ __all__ = [
     "intra_type_cosine",
     "isoscore",
     "isoscore_star",
-    "lidar",
     "linear_cka",
     "lisi",
     "local_intrinsic_dimension",
@@ -104,10 +90,7 @@ __all__ = [
     "mutual_knn",
     "nesum",
     "neural_collapse",
-    "null_calibrated",
     "null_value",
-    "objectives",
-    "pair_lidar",
     "participation_ratio",
     "partition_isotropy",
     "partition_over",
@@ -115,11 +98,9 @@ __all__ = [
     "random_cosine",
     "rayleigh_test",
     "relative_modality_gap",
-    "rsa",
     "silhouette",
     "silhouette_samples",
     "singular_values",
-    "sliced_normality",
     "sliced_wasserstein",
     "spectral_discrepancy",
     "sphericity_test",
@@ -127,6 +108,4 @@ __all__ = [
     "two_nn",
     "uniformity",
     "variant",
-    "vmf_concentration",
-    "whitened_log_likelihood",
 ]

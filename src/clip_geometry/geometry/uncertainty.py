@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from clip_geometry.catalog import LABELS
@@ -231,21 +231,8 @@ def permutation_test(
         raise InputError(f"{measure.name} takes one set of rows; there are no labels and no pairs to permute")
     if measure.inputs.permuted is None:
         raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labeled rows or of two sets")
-    given = x, labels_or_y
-    value, null = permuted_values(measure, x, labels_or_y, draws, seed)
-    slack = 1e-12 * value.abs()  # the data's own arrangement, drawn again, may differ in the last digit
-    above = (1 + (null >= value - slack).sum().double()) / (1 + draws)
-    below = (1 + (null <= value + slack).sum().double()) / (1 + draws)
-    tails = {"greater": above, "less": below, "two-sided": (2 * torch.minimum(above, below)).clamp(max=1)}
-    return as_given(PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0)), given)
-
-
-def permuted_values(
-    measure: Measure, x: Any, labels_or_y: Any, draws: int, seed: Integer
-) -> tuple[Float[Tensor, ""], Float[Tensor, " draws"]]:
-    """The measure on the data, and on `draws` arrangements in which nothing belongs together; without gradient."""
-    seed = seed_number(seed)
-    x, labels_or_y = map(_as_set, (x, labels_or_y), measure.inputs.arguments)
+    given, seed = (x, labels_or_y), seed_number(seed)
+    x, labels_or_y = map(_as_set, given, measure.inputs.arguments)
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)
     shuffled = []
@@ -257,4 +244,9 @@ def permuted_values(
         else:
             arranged = x, take(labels_or_y, torch.randperm(len(labels_or_y), generator=generator))
         shuffled.append(measure(*arranged).detach())
-    return value, torch.stack(shuffled)
+    null = torch.stack(shuffled)
+    slack = 1e-12 * value.abs()  # the data's own arrangement, drawn again, may differ in the last digit
+    above = (1 + (null >= value - slack).sum().double()) / (1 + draws)
+    below = (1 + (null <= value + slack).sum().double()) / (1 + draws)
+    tails = {"greater": above, "less": below, "two-sided": (2 * torch.minimum(above, below)).clamp(max=1)}
+    return as_given(PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0)), given)

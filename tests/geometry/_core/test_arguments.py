@@ -7,9 +7,6 @@ import torch
 
 import clip_geometry as cg
 from clip_geometry.geometry._core.arguments import flag, members, positive_number, seed_number, whole_number
-from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.clusters.lidar import pair_lidar
-from clip_geometry.geometry.dimension.sampled import neighborhoods
 from clip_geometry.geometry.measure import measures
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import transforms
@@ -93,18 +90,10 @@ CALLS = {
     "clisi": (cg.clisi, (X, LABELS)),
     "hubs": (cg.hubs, (X,)),
     "cross_hubs": (cg.cross_hubs, (X, Y)),
-    "abid": (cg.abid, (X,)),
-    "gride": (cg.gride, (X,)),
-    "gride_scales": (cg.gride_scales, (X,)),
     "alpha_req": (cg.alpha_req, (X,)),
-    "sliced_normality": (cg.sliced_normality, (X,)),
-    "whitened_log_likelihood": (cg.whitened_log_likelihood, (X,)),
-    "lidar": (cg.lidar, (X, LABELS)),
-    "pair_lidar": (pair_lidar, (X, Y)),
     "cknna": (cg.cknna, (X, Y)),
     "cycle_knn": (cg.cycle_knn, (X, Y)),
     "information_imbalance": (cg.information_imbalance, (X, Y)),
-    "null_calibrated": (cg.null_calibrated, ("mutual_knn", X, Y)),
     "min_pairwise_cosine": (cg.min_pairwise_cosine, (X,)),
     "hubness": (cg.hubness, (X,)),
     "two_nn": (cg.two_nn, (X,)),
@@ -120,9 +109,6 @@ CALLS = {
     "effective_rank": (cg.effective_rank, (X,)),
     "partition_isotropy": (cg.partition_isotropy, (X,)),
     "sampled_silhouette": (cg.sampled_silhouette, (X, LABELS)),
-    "neighborhoods": (neighborhoods, (X,)),
-    "Neighborhoods.two_nn": (neighborhoods(X, k=3).two_nn, ()),
-    "AdjustedCosines.mean": (adjusted_type_cosines(X, LABELS, [0] * 24).mean, ("inter",)),
     "null_value": (cg.null_value, ("isoscore", 10, 3)),
     "standard_error": (cg.standard_error, ("isoscore", X)),
     "permutation_test": (cg.permutation_test, ("silhouette", X, LABELS)),

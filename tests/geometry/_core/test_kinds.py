@@ -10,14 +10,12 @@ from clip_geometry.geometry import measures, variant
 from clip_geometry.geometry._core.kinds import as_given
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.dimension.sampled import neighborhoods
 from support.clouds import MEASURES, arguments, cone, labels_for, row_places
 
 # of neighbors, which are looked for without a gradient, and a sample
 WITHOUT_GRADIENT = {"hubness", "mutual_knn", "cycle_knn", "information_imbalance", "two_nn", "silhouette[sampled]"}
-WITHOUT_GRADIENT |= {name for name in measures if name.split("[")[0] in ("lid", "gride")}
-WITHOUT_GRADIENT |= {"rsa", "nc4"}  # ranks, decisions
+WITHOUT_GRADIENT |= {name for name in measures if name.split("[")[0] == "lid"}
+WITHOUT_GRADIENT |= {"nc4"}  # decisions
 WITHOUT_GRADIENT |= {"ilisi", "clisi"}
 WITHOUT_GRADIENT |= {name for name in measures if name.startswith(("robin_hood", "antihub_share"))}
 X = cone(60, 6, np.random.default_rng(0))
@@ -94,8 +92,6 @@ VECTORS = {
     "conformity": cg.conformity,
     "coordinate_std": cg.coordinate_std,
     "singular_values": cg.singular_values,
-    "adjusted_type_cosines": lambda x: adjusted_type_cosines(x, LABELS, np.arange(60) % 2),
-    "neighborhoods": lambda x: neighborhoods(x, k=5),
 }
 NUMBERS = {
     "standard_error": lambda x: cg.standard_error("isoscore", x),
@@ -104,10 +100,6 @@ NUMBERS = {
     "permutation_test of pairs": lambda x: cg.permutation_test("matching_cosine", X + 1, x, draws=9),
     "isoscore_star": lambda x: cg.isoscore_star(x, np.eye(6), zeta=0.5),
     "partition_over": lambda x: cg.partition_over(x, np.eye(6)),
-    "class vectors": lambda x: cg.objectives.classifier(x, LABELS, np.eye(4, 6)),
-    "adjusted_type_cosines": lambda x: adjusted_type_cosines(x, LABELS, np.arange(60) % 2).mean("inter", weighted=True),
-    "dimension": lambda x: neighborhoods(x, k=5).dimension("mackay"),
-    "two_nn": lambda x: neighborhoods(x, k=5).two_nn(),
 }
 
 

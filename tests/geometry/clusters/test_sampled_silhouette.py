@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from sklearn.metrics import silhouette_samples as sklearn_samples
 
 from clip_geometry.geometry import measures, silhouette, silhouette_samples
@@ -25,72 +24,47 @@ def draws(x, labels, *, seeds, **options):
     return (np.array([float(each[part]) for each in found]) for part in (0, 1))
 
 
-@pytest.mark.parametrize("references", [None, 2000])
 @pytest.mark.parametrize("k", [2, 29])
-def test_of_all_rows_it_is_the_silhouette_without_an_error(k, references):
+def test_of_all_rows_it_is_the_silhouette_without_an_error(k):
     rng = np.random.default_rng(k)
     x = cone(60, 5, rng)
     labels = np.concatenate([np.arange(k), rng.integers(k, size=60 - k)])  # singletons among them at k = 29
-    found = sampled_silhouette(x, labels, of=60, references=references)
+    found = sampled_silhouette(x, labels, of=60)
     assert float(found.value) == pytest.approx(float(silhouette(x, labels)), abs=1e-12)
     assert found.standard_error == 0
-    assert (found.rows, found.references) == (60, 60)
+    assert found.rows == 60
 
 
 @pytest.mark.parametrize("of", [2, 7, 100])
 def test_some_rows_have_the_silhouettes_that_they_have_among_all(of, monkeypatch):
     x, labels = population(300)
     seen = []
-    estimates = module._estimates
+    sums_of_distances, stratified = module.sums_of_distances, module._stratified
 
     def watched(x, chosen, *rest):
-        seen.append((chosen, estimates(x, chosen, *rest)))
-        return seen[-1][1]
+        seen.append(chosen)
+        return sums_of_distances(x, chosen, *rest)
 
-    monkeypatch.setattr(module, "_estimates", watched)
+    def mean(values, *rest):
+        seen.append(values)
+        return stratified(values, *rest)
+
+    monkeypatch.setattr(module, "sums_of_distances", watched)
+    monkeypatch.setattr(module, "_stratified", mean)
     found = sampled_silhouette(x, labels, of=of, seed=3)
-    ((chosen, (values, _)),) = seen
+    chosen, values = seen
     assert found.rows == len(chosen) == len(set(chosen.tolist())) == of
     assert np.abs(values.numpy() - sklearn_samples(x, labels)[chosen]).max() < 1e-7  # scikit-learn's cancel
 
 
-@pytest.mark.parametrize(
-    ("of", "references"), [(2, None), (60, None), (1200, 40), (60, 40), (60, 100)], ids=lambda each: str(each)
-)
-def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(of, references):
+@pytest.mark.parametrize("of", [2, 60])
+def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(of):
     """100 draws: their spread is known to 7 %, the mean of their squared errors, of few rows or groups, to less."""
     x, labels = population()
     exact = float(silhouette(x, labels))
-    values, errors = draws(x, labels, of=of, references=references, seeds=100)
+    values, errors = draws(x, labels, of=of, seeds=100)
     assert abs(values.mean() - exact) < 4 * values.std() / 10
     assert np.sqrt((errors**2).mean()) == pytest.approx(values.std(), rel=0.25)
-
-
-def test_references_of_half_of_the_own_class_are_an_error_of_half():
-    """Every row is averaged, and the other classes are equally far whichever of their rows are drawn: what is left is
-    the mean distance to 50 of 99 rows. 60 draws: their spread is known to 9 %."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(3), 100)
-    x = 30 * rng.normal(size=(3, 5))[labels] + rng.normal(size=(300, 5))
-    values, errors = draws(x, labels, of=300, references=50, seeds=60)
-    assert np.sqrt((errors**2).mean()) == pytest.approx(values.std(), rel=0.15)
-
-
-def test_the_jackknife_takes_away_that_the_nearest_of_estimated_classes_is_too_near():
-    """Many classes that are equally near: without the correction the estimate is more than ten errors too low."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(12, size=6000)
-    x = rng.normal(size=(6000, 3))
-    exact = float(silhouette(x, labels))
-    found = [sampled_silhouette(x, labels, of=6000, references=40, seed=seed) for seed in range(4)]
-    corrected = np.mean([float(each.value) for each in found])
-    naive = []
-    for seed in range(4):
-        compared = module._references(torch.from_numpy(labels), 12, 40, torch.Generator().manual_seed(seed))
-        kept = compared.rows.numpy()
-        naive.append(float(silhouette(x[kept], labels[kept])))
-    assert np.mean(naive) < exact - 0.02
-    assert abs(corrected - exact) < 0.4 * abs(np.mean(naive) - exact)
 
 
 def test_strata_help_where_classes_differ():
@@ -108,10 +82,8 @@ def test_other_seeds_draw_other_rows_and_single_precision_is_enough():
     x, labels = population()
     first, second, again = (float(sampled_silhouette(x, labels, of=50, seed=seed).value) for seed in (0, 1, 0))
     assert first == again != second
-    single = sampled_silhouette(x.astype("float32"), labels, of=50, references=40)
-    assert float(single.value) == pytest.approx(
-        float(sampled_silhouette(x, labels, of=50, references=40).value), abs=1e-5
-    )
+    single = sampled_silhouette(x.astype("float32"), labels, of=50)
+    assert float(single.value) == pytest.approx(float(sampled_silhouette(x, labels, of=50).value), abs=1e-5)
 
 
 def test_the_measure_says_what_it_drew_where_it_draws(monkeypatch):
@@ -131,7 +103,6 @@ def test_the_measure_says_what_it_drew_where_it_draws(monkeypatch):
     ("labels", "options", "message"),
     [
         ([0, 0, 1, 1], {"of": 1}, "of = 1; expected a whole number from 2 on, of rows, for a standard error"),
-        ([0, 0, 1, 1], {"references": 39}, "references = 39; expected a whole number from 40 on, of a class"),
         ([0, 1, 2, 3], {}, "each of the 4 rows has a label of its own"),
         ([0, 0, 0, 0], {}, "all 4 labels are equal"),
     ],

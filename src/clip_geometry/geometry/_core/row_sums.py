@@ -17,41 +17,32 @@ MOST = 8192  # rows of `of` at a time: 16 MB of float32 ones at d = 512
 
 
 def sums_of_distances(
-    x: Float[Matrix, "n d"],
-    of: Int[Tensor, " m"],
-    to: Int[Tensor, " r"],
-    groups: Int[Tensor, " r"],
-    count: int,
+    x: Float[Matrix, "n d"], of: Int[Tensor, " m"], groups: Int[Tensor, " n"], count: int
 ) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "g b"]]]:
-    """Rows out of `of`, some at a time, and the sum of their distances to each group of the rows `to`, in float64.
+    """Rows out of `of`, some at a time, and the sum of their distances to the rows of each group, in float64.
 
-    groups: 0..count − 1 of each row of `to`, all of which are different; rows near each other, one after the other in
-    `of`, cancel least. Lengths are in one unit, which is not that of x. A block of rows is copied at a time.
-    StreamedRows are read in order: once for the unit, and once for up to MOST rows of `of`.
+    groups: 0..count − 1 of each row of x; rows near each other, one after the other in `of`, cancel least. Lengths are
+    in one unit, which is not that of x. A block of rows is copied at a time. StreamedRows are read in order: once for
+    the unit, and once for up to MOST rows of `of`.
     """
     single = x.dtype != torch.float64 and single_is_exact(x.device)
     dtype = torch.float32 if single else torch.float64
     factor = near_one(max(float(part.abs().amax()) for part in x.split(SUMMED)))
     size = GPU_BLOCK if x.is_cuda else BLOCK
-    to, order = to.sort()
-    groups = groups[order]
     for some in of.split(max(1, min(MOST, KEPT // count))):
         rows = (x[some].to(dtype) * factor).split(size)
-        sums = torch.zeros((count + 1, len(some)), dtype=torch.float64, device=x.device)  # the last: to be left out
+        sums = torch.zeros((count, len(some)), dtype=torch.float64, device=x.device)
         # Their distances to each other are taken separately: a row and itself cancel, which is known of one object
         # and would have every other block measured twice.
         others = torch.ones(len(x), dtype=torch.bool, device=x.device).index_fill_(0, some, False)
-        for part, its_groups in zip(to.split(size), groups.split(size), strict=True):
+        for start in range(0, len(x), size):
+            part = slice(start, start + size)
             other = others[part]
             if other.any():
-                first, last = int(part[0]), int(part[-1])
-                together = last - first == len(part) - 1
-                read = x[first : last + 1] if together else x[part]
-                _add(sums, rows, read[other].to(dtype) * factor, its_groups[other])
-        at = torch.searchsorted(to, some).clamp(max=len(to) - 1)
-        for part, its_groups in zip(rows, torch.where(to[at] == some, groups[at], count).split(size), strict=True):
+                _add(sums, rows, x[part][other].to(dtype) * factor, groups[part][other])
+        for part, its_groups in zip(rows, groups[some].split(size), strict=True):
             _add(sums, rows, part, its_groups)
-        yield some, sums[:count]
+        yield some, sums
 
 
 def _add(sums: Float[Tensor, "g m"], rows: tuple[Tensor, ...], block: Float[Tensor, "b d"], groups: Tensor) -> None:

@@ -1,9 +1,4 @@
-"""Silhouette of large sets, Euclidean: of some rows, against all rows or against some of each class, with its error.
-
-Which rows are averaged decides only how sure the number is. The rows that they are compared with decide the number
-too: the smallest of several estimated means is too small on average. What is left of that after a jackknife over
-groups of these rows is of second order in their number.
-"""
+"""Silhouette of large sets, Euclidean: of some rows, against all rows, with its standard error."""
 
 from typing import NamedTuple
 
@@ -14,56 +9,40 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
 from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.row_sums import sums_of_distances
-from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_matrix
+from clip_geometry.geometry._core.rows import Labels, Rows, as_matrix
 from clip_geometry.geometry.clusters.silhouette import as_classes, from_means
 from clip_geometry.geometry.measure import add_measure, measures, variant
 
 ROWS = 4096
-GROUPS = 20  # of references; the error's own relative error is about 1/√(2 · 19) = 16 %
 
 
 class SampledSilhouette(NamedTuple):
-    """rows: how many were averaged. references: how many they were compared with."""
+    """rows: how many were averaged."""
 
     value: Value
     standard_error: Value
     rows: int
-    references: int
-
-
-class _References(NamedTuple):
-    """Rows compared with, the group of each in its class, and how many there are."""
-
-    rows: Int[Tensor, " r"]
-    codes: Int[Tensor, " r"]
-    groups: Int[Tensor, " r"]
-    counts: Float[Tensor, "k g"]
-    group_of: Int[Tensor, " n"]  # of every row of x; −1 where it is no reference
 
 
 @in_kind
 @torch.no_grad()
-def sampled_silhouette(
-    x: Rows, labels: Labels, *, of: Integer = ROWS, references: Integer | None = None, seed: Integer = 0
-) -> SampledSilhouette:
-    """Euclidean silhouette, estimated from a stratified sample of rows.
+def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Integer = 0) -> SampledSilhouette:
+    """Euclidean silhouette, estimated from a stratified sample of rows, each of which is compared with all rows.
 
-    Each sampled row is compared with all rows, or with some of each class. With all rows the estimate is unbiased. With
-    some of them it is corrected by a delete-a-group jackknife and may leave [−1, 1] slightly. The standard error covers
-    both draws, without replacement: it is 0 where everything is drawn, and says nothing about other data. O(of · d ·
-    rows compared with), in blocks, with at most 16 million sums. `StreamedRows` are read in order, twice where `of` is
-    at most 8192 and the sums are. Sources: Cochran 1977, Sampling Techniques, chapter 5; Shao & Tu 1995, The Jackknife
-    and Bootstrap, chapter 6.
+    The estimate is unbiased, because only the rows to average are a sample: those compared with decide the number, as
+    the smallest of several estimated means is too small on average. The standard error is that of draws without
+    replacement: it is 0 where all rows are drawn, and says nothing about other data. O(of · n · d), in blocks, with at
+    most 16 million sums. `StreamedRows` are read in order, twice where `of` is at most 8192 and the sums are. Source:
+    Cochran 1977, Sampling Techniques, chapter 5.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
         labels: One label per row, (n,), as in `silhouette`.
         of: Number of rows to average, ≥ 2, drawn from the classes in proportion to their size.
-        references: Most rows of a class to compare with, ≥ 40, drawn at random; None for all rows.
         seed: Seed of the draws.
 
     Returns:
-        A `SampledSilhouette`: value, standard_error, rows and references; float64, without gradient.
+        A `SampledSilhouette`: value, standard_error and rows; float64, without gradient.
 
     Raises:
         InputError: A number is out of range, or as in `silhouette`.
@@ -78,86 +57,20 @@ def sampled_silhouette(
     x = as_matrix(x, least=3)
     codes, k = as_classes(labels, x)
     of, seed = whole_number(of, "of", least=2, of=", of rows, for a standard error"), seed_number(seed)
-    if references is not None:
-        references = whole_number(references, "references", least=2 * GROUPS, of=", of a class, or None for all")
     codes, generator = codes.cpu(), torch.Generator().manual_seed(seed)
     sizes = torch.bincount(codes)
     stratum = strata(sizes, min(of, len(x)))[codes]
     drawn = in_proportion(torch.bincount(stratum), min(of, len(x)))
     chosen = (random_ranks(stratum, generator) < drawn[stratum]).nonzero()[:, 0]
     chosen = chosen[codes[chosen].argsort(stable=True)]
-    compared = _references(codes, k, references, generator)
-    values, without = _estimates(x, chosen, codes, sizes, compared)
-    value, variance = _stratified(values, stratum[chosen], torch.bincount(stratum))
-    if references is not None:
-        means = torch.stack([_stratified(each, stratum[chosen], torch.bincount(stratum))[0] for each in without])
-        variance = variance + (GROUPS - 1) * (means - means.mean()).square().mean()
-    return SampledSilhouette(value, variance.sqrt(), len(chosen), len(compared.rows))
-
-
-def _references(codes: Int[Tensor, " n"], k: int, most: int | None, generator: torch.Generator) -> _References:
-    if most is None:
-        groups, drawn, count = torch.zeros_like(codes), torch.ones_like(codes).bool(), 1
-    else:
-        ranks = random_ranks(codes, generator)
-        groups, drawn, count = ranks % GROUPS, ranks < most, GROUPS
-    rows = drawn.nonzero()[:, 0]
-    counts = torch.bincount(codes[rows] * count + groups[rows], minlength=k * count).view(k, count).double()
-    return _References(rows, codes[rows], groups[rows], counts, torch.where(drawn, groups, -1))
-
-
-def _estimates(
-    x: Float[Matrix, "n d"],
-    chosen: Int[Tensor, " m"],
-    codes: Int[Tensor, " n"],
-    sizes: Int[Tensor, " k"],
-    compared: _References,
-) -> tuple[Float[Tensor, " m"], Float[Tensor, "w m"]]:
-    """Silhouettes of the chosen rows, corrected, and those without each group of the references, if there are any."""
-    k, count = compared.counts.shape
-    parts = []
-    of, to, groups = (part.to(x.device) for part in (chosen, compared.rows, compared.codes * count + compared.groups))
-    for some, sums in sums_of_distances(x, of, to, groups, k * count):
-        rows = some.cpu()
-        own = compared.group_of[rows]
-        parts.append(_silhouettes(sums.cpu().view(k, count, -1), compared.counts, codes[rows], own, sizes.double()))
-    every, without = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
-    if count > 1:
-        every = count * every - (count - 1) * without.mean(0)
-    return every, without
-
-
-def _silhouettes(
-    sums: Float[Tensor, "k g b"],
-    counts: Float[Tensor, "k g"],
-    mine: Int[Tensor, " b"],
-    own_group: Int[Tensor, " b"],
-    sizes: Float[Tensor, " k"],
-) -> tuple[Float[Tensor, " b"], Float[Tensor, "w b"]]:
-    """Of b rows, with all references and without each group of them.
-
-    A row is not compared with itself. Without a group a mean moves by what it would move if the class were infinite,
-    times √(1 − share of the class that was drawn), so that it does not move where all of the class was.
-    """
-    alone = sizes[mine] == 1
-    own_sums = sums[mine, :, torch.arange(len(mine))]
-    itself = torch.nn.functional.one_hot(own_group + 1, counts.shape[1] + 1)[:, 1:]  # no column for −1
-    own_counts = counts[mine] - itself
-    left_out = 1 - counts.sum(1) / sizes
-    own_left_out = 1 - own_counts.sum(1) / (sizes[mine] - 1).clamp(min=1)
-    means, own = sums.sum(1) / counts.sum(1)[:, None], own_sums.sum(1) / own_counts.sum(1).clamp(min=1)
-
-    def values(means: Float[Tensor, "k b"], own: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
-        return from_means(own, means.scatter(0, mine[None], torch.inf).amin(0), alone=alone)
-
-    without = []
-    for g in range(counts.shape[1] if counts.shape[1] > 1 else 0):
-        rest = (counts.sum(1) - counts[:, g]).clamp(min=1)[:, None]
-        own_rest = (own_counts.sum(1) - own_counts[:, g]).clamp(min=1)
-        moved = means + left_out.sqrt()[:, None] * ((sums.sum(1) - sums[:, g]) / rest - means)
-        own_moved = own + own_left_out.sqrt() * ((own_sums.sum(1) - own_sums[:, g]) / own_rest - own)
-        without.append(values(moved, own_moved))
-    return values(means, own), torch.stack(without) if without else means.new_empty((0, len(mine)))
+    values = []
+    for rows, sums in sums_of_distances(x, chosen.to(x.device), codes.to(x.device), k):
+        mine, sums = codes[rows.cpu()][None], sums.cpu()
+        own = sums.gather(0, mine)[0] / (sizes[mine[0]] - 1).clamp(min=1)
+        means = (sums / sizes[:, None]).scatter(0, mine, torch.inf)
+        values.append(from_means(own, means.amin(0), alone=sizes[mine[0]] == 1))
+    value, variance = _stratified(torch.cat(values), stratum[chosen], torch.bincount(stratum))
+    return SampledSilhouette(value, variance.sqrt(), len(chosen))
 
 
 def _stratified(

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore, silhouette
-from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.clusters.type_cosine import skipped_types
 from clip_geometry.geometry.dimension.nearest import Estimator, Metric
-from clip_geometry.geometry.dimension.sampled import Neighborhoods, neighborhoods
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
+from clip_geometry_experiments.cai2021.contextual.adjusted_cosine import adjusted_type_cosines
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry_experiments.cai2021.contextual.sampled_dimension import Neighborhoods, neighborhoods
 
 NO_TYPES = "the words of these rows are not known"
 LIDS: dict[Metric, dict[Estimator, str]] = {  # metric → estimator → the registered measure

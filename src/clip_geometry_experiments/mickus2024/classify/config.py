@@ -11,6 +11,7 @@ from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.base import Model, RunConfig, Seeds, Source
 from clip_geometry_experiments.kit.stored import check_sources
+from clip_geometry_experiments.mickus2024.objectives import OBJECTIVES, Objective
 from clip_geometry_experiments.tasks.items import TaskChoice
 
 DEFAULT = (
@@ -19,9 +20,9 @@ DEFAULT = (
 )  # fmt: skip
 
 
-def known_measure(name: str) -> Measure:
-    """A measure of rows, or of rows and labels. Raises InputError for any other name."""
-    usable = {key: each for key, each in measures.items() if each.takes in ("rows", "labeled rows")}
+def known_measure(name: str) -> Measure | Objective:
+    """A measure of rows, or of rows and labels, or an objective. Raises InputError for any other name."""
+    usable = {key: each for key, each in {**measures, **OBJECTIVES}.items() if each.takes in ("rows", "labeled rows")}
     if name not in usable:
         hint = did_you_mean(name, usable, listed_by=measures.listed_by)
         raise InputError(f"{shown(name)} is no measure of one set of rows{hint}")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from clip_geometry.geometry import local_intrinsic_dimension, two_nn
-from clip_geometry.geometry.dimension.sampled import neighborhoods
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.cai2021.contextual.sampled_dimension import neighborhoods
 
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 

@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import isoscore, measures, null_value, objectives
+from clip_geometry.geometry import isoscore, measures
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.registry import InputError
-from support.clouds import cone, labels_for
-from support.oracles_objectives import bound_terms, classifier_terms, sign, silhouette_terms, triplet_terms
+from clip_geometry_experiments.mickus2024 import objectives
+from clip_geometry_experiments.mickus2024.objectives import OBJECTIVES
+from support.clouds import CLOUDS, arguments, cone, labels_for
+from support.oracles_objectives import (
+    OBJECTIVE_ORACLES,
+    bound_terms,
+    classifier_terms,
+    sign,
+    silhouette_terms,
+    triplet_terms,
+)
 
 SEEDS = range(5)
 
@@ -22,6 +31,25 @@ def draw(seed, n=24, d=4, k=3):
 
 def squared_distances(x):
     return ((x[:, None] - x[None]) ** 2).sum(-1)
+
+
+# --- definitions
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error"), [(torch.float64, 1e-9), (torch.float32, 1e-6), (torch.float16, 1e-6)], ids=str
+)
+@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_is_its_definition_on_every_cloud_in_every_precision(name, cloud, dtype, error):
+    x, labels = (torch.as_tensor(part) for part in arguments(measures["silhouette"], cloud))
+    rows = x.to(dtype)
+    if not rows.isfinite().all() or float((rows.double() - x).norm() / x.norm()) > 0.01:
+        pytest.skip("the type cannot hold the rows")
+    rest = (labels,) if OBJECTIVES[name].takes == "labeled rows" else ()
+    oracle = OBJECTIVE_ORACLES[name](rows.double().numpy(), *(part.numpy() for part in rest))
+    tolerance = {"rel": error, "abs": error if name == "objective_isotropy" else 0}
+    assert float(OBJECTIVES[name](rows, *rest)) == pytest.approx(oracle, **tolerance)
 
 
 # --- isotropy
@@ -80,7 +108,8 @@ def test_silhouette_objective_of_two_points_and_of_equal_rows(seed):
 
 def test_silhouette_objective_scores_random_labels_high():
     """Pairs of different labels outnumber the others, so that the sign says nothing of clusters."""
-    assert float(null_value("objective_silhouette", 100, 5, labels=np.arange(100) % 10, scale=1.0)) > 50_000
+    rows = np.random.default_rng(0).normal(size=(100, 5)) / np.sqrt(5)
+    assert float(objectives.silhouette(rows, np.arange(100) % 10)) > 15_000
 
 
 def around_means(labels, scatter, seed=0):
@@ -322,7 +351,7 @@ def test_triplet_objective_is_0_for_separate_and_for_collapsed_classes(seed):
 
 @pytest.mark.parametrize("distances", [1, 100, 2**20])
 def test_triplets_do_not_depend_on_the_block(distances, monkeypatch):
-    monkeypatch.setattr("clip_geometry.geometry.objectives.DISTANCES", distances)
+    monkeypatch.setattr("clip_geometry_experiments.mickus2024.objectives.DISTANCES", distances)
     x, labels = draw(0)
     rows = torch.from_numpy(x).requires_grad_()
     for objective, terms in ((objectives.triplet, triplet_terms), (objectives.triplet_bound, bound_terms)):
@@ -377,7 +406,7 @@ def test_terms_cancel_in_the_triplet_bound_only_and_its_digits_survive():
     "name", ["objective_silhouette", "objective_isotropy", "objective_classifier", "objective_triplet", "triplet_bound"]
 )
 def test_gradients(name, k):
-    measure = measures[name]
+    measure = OBJECTIVES[name]
     x, labels = draw(k, n=9, k=k)
     rest = (labels,) if measure.takes == "labeled rows" else ()
     rows = torch.from_numpy(x).requires_grad_()

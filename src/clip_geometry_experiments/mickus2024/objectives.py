@@ -5,7 +5,8 @@ The sums run over ordered pairs and triples, as in the paper, and are no means: 
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,7 +26,6 @@ from clip_geometry.geometry._core.rows import (
     mean_row,
 )
 from clip_geometry.geometry.isoscore import participation_ratio
-from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
 
 DISTANCES = 2**20  # distances at a time: 8 MB
@@ -51,10 +51,11 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         InputError: There is a single label.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.silhouette(x, labels), 1)
+        >>> round(objectives.silhouette(x, labels), 1)
         98121.6
     """
     x = as_matrix(x)
@@ -82,9 +83,10 @@ def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
         InputError: All rows are equal, or d = 1.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.objectives.isotropy(x), 3)
+        >>> round(objectives.isotropy(x), 3)
         0.953
     """
     moments = as_moments(x, least_d=2)
@@ -112,10 +114,11 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
         InputError: The labels do not fit.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.classifier(x, labels), 1)
+        >>> round(objectives.classifier(x, labels), 1)
         -2224.3
     """
     x = as_matrix(x)
@@ -159,10 +162,11 @@ def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         InputError: There are fewer rows, or the labels do not fit.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.triplet(x, labels), 1)
+        >>> round(objectives.triplet(x, labels), 1)
         -72656.8
     """
 
@@ -198,10 +202,11 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         InputError: There are fewer rows, or the labels do not fit.
 
     Example:
-        >>> import numpy as np, clip_geometry as cg
+        >>> import numpy as np
+        >>> from clip_geometry_experiments.mickus2024 import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(cg.objectives.triplet_bound(x, labels), 1)
+        >>> round(objectives.triplet_bound(x, labels), 1)
         1051.0
     """
 
@@ -260,10 +265,29 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
     return squares.masked_fill(at_zero, 1).sqrt().masked_fill(at_zero, 0)
 
 
-add_measure(
-    Measure("objective_silhouette", silhouette, streams=True, aggregated=True),
-    Measure("objective_isotropy", isotropy, streams=True, from_moments=True),
-    Measure("objective_classifier", classifier, streams=True, aggregated=True),
-    Measure("objective_triplet", triplet),
-    Measure("triplet_bound", triplet_bound),
-)
+@dataclass(frozen=True)
+class Objective:
+    """An objective as `StateCallback` takes it, in place of a registered measure.
+
+    Args:
+        function: Of the rows, or of rows and labels.
+        takes: Which of both, as `Measure.takes`.
+        from_moments: Whether it takes `Moments` in place of rows.
+    """
+
+    function: Callable[..., Tensor]
+    takes: Literal["rows", "labeled rows"] = "labeled rows"
+    from_moments: bool = False
+
+    def __call__(self, *sets: Any) -> Tensor:
+        return self.function(*sets)
+
+
+# by the names in configs and records; numbers.yaml says what they mean
+OBJECTIVES = {
+    "objective_silhouette": Objective(silhouette),
+    "objective_isotropy": Objective(isotropy, takes="rows", from_moments=True),
+    "objective_classifier": Objective(classifier),
+    "objective_triplet": Objective(triplet),
+    "triplet_bound": Objective(triplet_bound),
+}
