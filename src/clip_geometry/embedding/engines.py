@@ -351,7 +351,7 @@ def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
     if not (of_a_file and mapped.flags.c_contiguous and mapped.size):
         return np.array(mapped)
     # a slice of a map keeps the offset of the whole map, which starts at the beginning of its page
-    begin = np.frombuffer(base, np.uint8).ctypes.data
+    begin = np.frombuffer(base, np.uint8).ctypes.data  # pyright: ignore[reportArgumentType, reportCallIssue]
     page = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
     return str(mapped.filename), mapped.dtype.str, "r", page + mapped.ctypes.data - begin, mapped.shape
 
