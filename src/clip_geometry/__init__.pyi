@@ -22,16 +22,10 @@ from clip_geometry.encoders.open_clip.inversion import Inversion as Inversion
 from clip_geometry.encoders.open_clip.inversion import Inverted as Inverted
 from clip_geometry.encoders.open_clip.inversion import invert as invert
 from clip_geometry.evaluators import Relevance as Relevance
-from clip_geometry.evaluators import class_generalization as class_generalization
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss
-from clip_geometry.evaluators import cosine_distributions as cosine_distributions
-from clip_geometry.evaluators import cosine_histograms as cosine_histograms
 from clip_geometry.evaluators import ensemble as ensemble
-from clip_geometry.evaluators import language_distance as language_distance
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability
-from clip_geometry.evaluators import neighborhood_preservation as neighborhood_preservation
-from clip_geometry.evaluators import preserved_neighbors as preserved_neighbors
 from clip_geometry.evaluators import retrieval as retrieval
 from clip_geometry.evaluators import two_sided_retrieval as two_sided_retrieval
 from clip_geometry.evaluators import two_sided_scores as two_sided_scores
@@ -48,9 +42,7 @@ from clip_geometry.geometry import IsotropyTest as IsotropyTest
 from clip_geometry.geometry import Measure as Measure
 from clip_geometry.geometry import Moments as Moments
 from clip_geometry.geometry import NeuralCollapse as NeuralCollapse
-from clip_geometry.geometry import NullCalibrated as NullCalibrated
 from clip_geometry.geometry import PermutationTest as PermutationTest
-from clip_geometry.geometry import abid as abid
 from clip_geometry.geometry import add_measure as add_measure
 from clip_geometry.geometry import alignment as alignment
 from clip_geometry.geometry import alpha_req as alpha_req
@@ -69,8 +61,6 @@ from clip_geometry.geometry import cycle_knn as cycle_knn
 from clip_geometry.geometry import effective_rank as effective_rank
 from clip_geometry.geometry import energy_distance as energy_distance
 from clip_geometry.geometry import gap_shift_share as gap_shift_share
-from clip_geometry.geometry import gride as gride
-from clip_geometry.geometry import gride_scales as gride_scales
 from clip_geometry.geometry import hubness as hubness
 from clip_geometry.geometry import hubs as hubs
 from clip_geometry.geometry import ilisi as ilisi
@@ -79,7 +69,6 @@ from clip_geometry.geometry import inter_type_cosine as inter_type_cosine
 from clip_geometry.geometry import intra_type_cosine as intra_type_cosine
 from clip_geometry.geometry import isoscore as isoscore
 from clip_geometry.geometry import isoscore_star as isoscore_star
-from clip_geometry.geometry import lidar as lidar
 from clip_geometry.geometry import linear_cka as linear_cka
 from clip_geometry.geometry import lisi as lisi
 from clip_geometry.geometry import local_intrinsic_dimension as local_intrinsic_dimension
@@ -91,10 +80,7 @@ from clip_geometry.geometry import modality_silhouette as modality_silhouette
 from clip_geometry.geometry import mutual_knn as mutual_knn
 from clip_geometry.geometry import nesum as nesum
 from clip_geometry.geometry import neural_collapse as neural_collapse
-from clip_geometry.geometry import null_calibrated as null_calibrated
 from clip_geometry.geometry import null_value as null_value
-from clip_geometry.geometry import objectives as objectives
-from clip_geometry.geometry import pair_lidar as pair_lidar
 from clip_geometry.geometry import participation_ratio as participation_ratio
 from clip_geometry.geometry import partition_isotropy as partition_isotropy
 from clip_geometry.geometry import partition_over as partition_over
@@ -102,11 +88,9 @@ from clip_geometry.geometry import permutation_test as permutation_test
 from clip_geometry.geometry import random_cosine as random_cosine
 from clip_geometry.geometry import rayleigh_test as rayleigh_test
 from clip_geometry.geometry import relative_modality_gap as relative_modality_gap
-from clip_geometry.geometry import rsa as rsa
 from clip_geometry.geometry import silhouette as silhouette
 from clip_geometry.geometry import silhouette_samples as silhouette_samples
 from clip_geometry.geometry import singular_values as singular_values
-from clip_geometry.geometry import sliced_normality as sliced_normality
 from clip_geometry.geometry import sliced_wasserstein as sliced_wasserstein
 from clip_geometry.geometry import spectral_discrepancy as spectral_discrepancy
 from clip_geometry.geometry import sphericity_test as sphericity_test
@@ -114,8 +98,6 @@ from clip_geometry.geometry import standard_error as standard_error
 from clip_geometry.geometry import two_nn as two_nn
 from clip_geometry.geometry import uniformity as uniformity
 from clip_geometry.geometry import variant as variant
-from clip_geometry.geometry import vmf_concentration as vmf_concentration
-from clip_geometry.geometry import whitened_log_likelihood as whitened_log_likelihood
 from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.index_map import IndexMap as IndexMap
 from clip_geometry.index_map import map_index as map_index

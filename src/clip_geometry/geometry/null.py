@@ -14,7 +14,7 @@ from clip_geometry.geometry._core.arguments import (
     whole_number,
 )
 from clip_geometry.geometry._core.rows import Labels, as_codes, unit_rows
-from clip_geometry.geometry.measure import LABELS, Measure, as_registered
+from clip_geometry.geometry.measure import Measure, as_registered
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, shown
 
@@ -80,7 +80,7 @@ def null_value(
 
         given, second = [], n if n_text is None else n_text
         for name in measure.inputs.arguments:
-            if name in LABELS:
+            if name == "labels":
                 given.append(labels)
             elif name == "class_text":
                 given.append(rows(n_text or as_codes(labels, n)[1]))

@@ -13,7 +13,7 @@ from clip_geometry.geometry._core.kinds import Value, as_given
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.measure import LABELS, Measure, as_measure, as_registered
+from clip_geometry.geometry.measure import Measure, as_measure, as_registered
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _sampled(measure: Measure | Callable[..., Any], sets: tuple[Any, ...]) -> tu
 
 def _as_set(part: Any, name: str) -> Any:
     """Rows as a matrix, labels as they are if they are a list or an array."""
-    return as_values(part, name=name) if name in LABELS else as_matrix(part, name=name, least=0)
+    return as_values(part, name=name) if name == "labels" else as_matrix(part, name=name, least=0)
 
 
 def _number(value: Any) -> float:

@@ -172,9 +172,7 @@ class MeasureScorer(BaseEstimator):
         """What the measure takes."""
         y = None if y is None else np.asarray(y)
         labels = y if y is not None and y.ndim == 1 else None
-        across = measure.inputs.across or measure.takes == "languages"
-        if measure.takes == "rows by language":
-            return rows, y if modality is None else as_values(modality, len(rows), name="modality")
+        across = measure.inputs.across
         chosen = [self.modalities] if isinstance(self.modalities, str) else self.modalities
         if modality is None:
             if chosen is not None:
@@ -205,8 +203,7 @@ class MeasureScorer(BaseEstimator):
         if measure.takes == "labeled rows" and labels is None:
             raise InputError(f"{measure.name} compares classes: give y, one label for each row")
         view = View(sets, {name: each.vectors for name, each in sets.items()})
-        takes = replace(measure, takes="pairs") if measure.takes == "languages" else measure
-        return view.arguments(takes, "both" if across else next(iter(sets)))
+        return view.arguments(measure, "both" if across else next(iter(sets)))
 
 
 _GIVE = (
@@ -247,7 +244,7 @@ def scorer(
         {'k': 2}
     """
     found = as_registered(measure)
-    if found.takes not in TAKES and found.takes not in ("languages", "rows by language"):
+    if found.takes not in TAKES:
         raise InputError(
             f"{found.name} takes {found.takes}, which no scorer is given: put a classifier at the end of the pipeline "
             "and score its predictions"

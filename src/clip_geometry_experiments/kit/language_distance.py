@@ -1,19 +1,15 @@
-"""Relations of languages: the distance of translations (Tyshchuk et al. 2023, Table 6), and languages as clusters."""
+"""The distance of translations (Tyshchuk et al. 2023, Table 6)."""
 
 import math
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.geometry import add_measure, measures
 from clip_geometry.geometry._core.arguments import block_number, flag
 from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_aligned, blocks, mean_row
-from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 
 
@@ -43,7 +39,7 @@ def language_distance(source: Rows, target: Rows, *, squared: bool = False, bloc
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import language_distance
+        >>> from clip_geometry_experiments.kit.language_distance import language_distance
         >>> rng = np.random.default_rng(0)
         >>> english = rng.normal(size=(6, 4))
         >>> german = english + 0.3 * rng.normal(size=(6, 4))
@@ -84,72 +80,3 @@ def _mean_distance(x: Float[Tensor, "n d"], y: Float[Tensor, "n d"] | None, bloc
                     distances.fill_diagonal_(0)
                 total += distances.sum() * (2 if y is None and j > i else 1)
     return float(total) / (len(x) * (len(x) - 1))
-
-
-_PLAIN = Measure(
-    name="language_distance",
-    title="Distance of translations",
-    brief="distances of captions from their translations",
-    group="languages",
-    function=language_distance,
-    takes="languages",
-    summary="The distance of a caption from its translation, beside the distances of unrelated captions.",
-    reading="The ratio is 0 if translations coincide and 1 if a translation is no nearer than any caption.",
-    caveat="Distances scale with the rows: only the ratio compares across models. A language that a model cannot read "
-    "collapses, which makes its own distances small.",
-    formula="mean ‖x_i − y_i‖ and mean ‖x_i − y_j‖, i ≠ j",
-    range=(0, float("inf")),
-    direction="read beside the others",
-    at_gaussian=None,
-    invariances=("rotation", "translation"),
-    quadratic=True,
-    reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, Table 6",
-)
-_SQUARED = replace(
-    _PLAIN,
-    name="language_distance[squared]",
-    options={"squared": True},
-    formula="mean ‖x_i − y_i‖² and mean ‖x_i − y_j‖², i ≠ j",
-    caveat="A ratio of squares looks better than one of distances: 0.26 is about 0.51. Table 6 does not say so.",
-)
-_NUMBERS = {
-    "pair_distance": ("Distance of translations", "lower is better aligned"),
-    "global_distance": ("Distance across the languages", _PLAIN.direction),
-    "ratio": ("Distance of translations relative to that of unrelated captions", "lower is better aligned"),
-    "within_source": ("Distance within the source language", _PLAIN.direction),
-    "within_target": ("Distance within the target language", _PLAIN.direction),
-}
-for _shared, _words in ((_PLAIN, ""), (_SQUARED, ", squared")):
-    add_evaluator(
-        _shared,
-        {
-            number: {"title": title + _words, "direction": direction}
-            | ({"invariances": ("rotation", "translation", "scale")} if number == "ratio" else {})
-            for number, (title, direction) in _NUMBERS.items()
-        },
-    )
-
-# the silhouette of captions with their language as label
-for _variant in ("", "[cosine]"):
-    _silhouette = measures[f"silhouette{_variant}"]
-    add_measure(
-        replace(
-            _silhouette,
-            name=f"language_silhouette{_variant}",
-            evaluator=f"language_silhouette{_variant}",
-            by_default=False,
-            group="languages",
-            takes="rows by language",
-            title=_silhouette.title.replace("the labels", "the languages"),
-            brief="how separate the clusters of the languages are",
-            summary="How much closer a caption lies to captions of its own language than to those of the nearest "
-            "other one.",
-            reading="At 0 or just below (−1/n if translations coincide) languages form no clusters; if it is higher, "
-            "they do.",
-            caveat="Without clusters, a row can still reveal its language: in the shipped multilingual model, the "
-            "silhouette is −0.004, and a linear probe names the language of 92% of unseen captions (chance 25%). Low "
-            "is not aligned: centering each language removes the clusters and leaves translations as far apart as "
-            "before. A language that the model cannot read collapses into a tight cluster.",
-            direction="lower is less divided by language",
-        ),
-    )

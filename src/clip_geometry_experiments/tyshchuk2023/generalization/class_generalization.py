@@ -8,12 +8,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator, share
+from clip_geometry.evaluators.base import share
 from clip_geometry.evaluators.zero_shot import zero_shot_ranks
 from clip_geometry.geometry._core.arguments import members, positive_number, seed_number
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
-from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Pipeline, Transform
 from clip_geometry.transforms.base import as_matrix
@@ -61,7 +60,8 @@ def class_generalization(
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Procrustes, class_generalization
+        >>> from clip_geometry import Procrustes
+        >>> from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
         >>> rng = np.random.default_rng(0)
         >>> classes = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
         >>> labels = np.arange(40) % 4
@@ -162,34 +162,3 @@ def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:
         if not 0 < count < k:
             raise InputError(f"known has {count} of {k} classes; expected some of them, not all")
     return torch.zeros(k, dtype=torch.bool).index_fill(0, chosen, True)
-
-
-add_evaluator(
-    Measure(
-        name="class_generalization",
-        better="higher",
-        title="Zero-shot accuracy, map fitted on known classes",
-        brief="zero-shot accuracy after a map fitted on some classes",
-        group="classification",
-        function=class_generalization,
-        takes="train, test and classes",
-        summary="Zero-shot accuracy after a map that was fitted on some of the classes only.",
-        reading="A map that generalizes improves new classes as much as known ones; one that memorizes improves known "
-        "classes and ruins new ones.",
-        caveat="All classes are candidates for every image, so known and new are two parts of one accuracy. With few "
-        "known classes the map is not determined, and its completion decides on the new ones.",
-        formula="share of images with argmax_k ⟨u_i, v_k⟩ = label, rows after the map",
-        range=(0, 1),
-        direction="higher classifies better",
-        at_gaussian=None,
-        smooth=False,
-        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, Table 4",
-    ),
-    {
-        "known": {"title": "Zero-shot accuracy, images of known classes"},
-        "new": {"title": "Zero-shot accuracy, images of new classes"},
-        "all": {"title": "Zero-shot accuracy, all images"},
-        "known_among_known": {"title": "Zero-shot accuracy, known classes the only candidates"},
-        "new_among_new": {"title": "Zero-shot accuracy, new classes the only candidates"},
-    },
-)
