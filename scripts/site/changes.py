@@ -108,12 +108,6 @@ def arguments(measure: Measure, world: Drawn) -> tuple[Any, ...]:
         "relevant sets": (world.image, world.text, cg.Relevance.of_labels(image=world.labels, text=world.labels)),
         "classes": (world.image, world.labels, world.class_text),
         "train and test": (world.image[fit], world.labels[fit], world.image[test], world.labels[test]),
-        "train, test and classes": (
-            cg.Center(),
-            *(world.image[fit], world.labels[fit]),
-            *(world.image[test], world.labels[test], world.class_text),
-        ),
-        "rows by language": (np.concatenate([world.image, world.text]), np.repeat([0, 1], len(world.image))),
     }
     return given.get(measure.takes, (world.image, world.text))
 
@@ -124,8 +118,8 @@ def sees(measure: Measure, what: str) -> bool:
     if what == "labels":
         return "labels" in takes or "train_y" in takes
     if what == "pair":
-        return takes in (("image", "text"), ("source", "target"))
-    return not what or (len(takes) > 1 and takes[0] not in ("x", "train_x")) or "languages" in takes
+        return takes == ("image", "text")
+    return not what or (len(takes) > 1 and takes[0] not in ("x", "train_x"))
 
 
 def value(measure: Measure, world: Drawn) -> float | None:

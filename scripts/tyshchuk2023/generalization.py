@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 import clip_geometry as cg
+from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
 
 MAPS = {
     "CLIP": "normalize",
@@ -31,7 +32,7 @@ def main() -> None:
     train, test, prompts = sets["train"]["image"], sets["test"]["image"], sets["test"]["text"]
     for name, steps in MAPS.items():
         rows = (train.vectors, train.labels, test.vectors, test.labels, prompts.vectors)
-        found = cg.class_generalization(cg.Pipeline(steps), *rows, known=0.5, seed=0)
+        found = class_generalization(cg.Pipeline(steps), *rows, known=0.5, seed=0)
         print(f"{name:20} known {100 * found['known']:6.2f} %   new {100 * found['new']:6.2f} %")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
+from clip_geometry_experiments.kit.language_distance import language_distance
 
 
 def main() -> None:
@@ -30,7 +31,7 @@ def main() -> None:
     # whether a caption is nearest to its translation, and whether languages form clusters
     (source, x), *others = rows.items()
     for language, y in others:
-        ratio = cg.language_distance(x, y)["ratio"]
+        ratio = language_distance(x, y)["ratio"]
         apart = cg.silhouette(np.concatenate([x, y]), np.repeat([source, language], [len(x), len(y)]))
         print(f"{source}-{language}  distance of translations / of other captions {ratio:.3f}  silhouette {apart:.3f}")
 

@@ -19,16 +19,10 @@ from clip_geometry.encoders import load_encoder as load_encoder
 from clip_geometry.encoders import paired_image_model as paired_image_model
 from clip_geometry.encoders import resolve_encoder as resolve_encoder
 from clip_geometry.evaluators import Relevance as Relevance
-from clip_geometry.evaluators import class_generalization as class_generalization
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss
-from clip_geometry.evaluators import cosine_distributions as cosine_distributions
-from clip_geometry.evaluators import cosine_histograms as cosine_histograms
 from clip_geometry.evaluators import ensemble as ensemble
-from clip_geometry.evaluators import language_distance as language_distance
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability
-from clip_geometry.evaluators import neighborhood_preservation as neighborhood_preservation
-from clip_geometry.evaluators import preserved_neighbors as preserved_neighbors
 from clip_geometry.evaluators import retrieval as retrieval
 from clip_geometry.evaluators import two_sided_retrieval as two_sided_retrieval
 from clip_geometry.evaluators import two_sided_scores as two_sided_scores

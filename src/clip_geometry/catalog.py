@@ -27,9 +27,9 @@ INVARIANCES = {
 # as they are read; the last ones are those of evaluators
 GROUPS = (
     *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors"),
-    *("retrieval", "classification", "contrastive loss", "languages"),
+    *("retrieval", "classification", "contrastive loss"),
 )
-LABELS = ("labels", "languages")  # arguments with one value per row; all others are rows
+LABELS = ("labels",)  # arguments with one value per row; all others are rows
 Bound: TypeAlias = int | float | str
 
 
@@ -63,9 +63,6 @@ Takes: TypeAlias = Literal[
     "relevant sets",
     "classes",
     "train and test",
-    "train, test and classes",
-    "languages",
-    "rows by language",
 ]
 _PAIRS = Inputs(("image", "text"), needs="pairs", across=True, permuted="order")
 TAKES: Mapping[Takes, Inputs] = {
@@ -82,12 +79,6 @@ TAKES: Mapping[Takes, Inputs] = {
         ("image", "labels", "class_text"), needs="labels and class prompts", across=True, whole=("class_text",)
     ),
     "train and test": Inputs(("train_x", "train_y", "test_x", "test_y"), needs="train and test sets"),
-    "train, test and classes": Inputs(
-        ("transform", "fit_x", "fit_labels", "image", "labels", "class_text"),
-        needs="a transform, train and test sets and class prompts",
-    ),
-    "languages": Inputs(("source", "target"), needs="captions in several languages", permuted="order"),
-    "rows by language": Inputs(("x", "languages"), needs="captions in several languages", permuted="order"),
 }
 
 
@@ -104,8 +95,7 @@ class Description:
             aligned rows, no row twice, because the measure takes different rows for different items. "matched sets":
             image and text rows, and which belong together where that is not row i with row i. "relevant sets": image
             and text rows, all of them, and a `Relevance` of their items. "classes": images, the class of each, and one
-            text per class. "train and test": rows and labels of both. "train, test and classes": a transform, these and
-            one text per class. "languages": aligned captions. "rows by language": captions and the language of each.
+            text per class. "train and test": rows and labels of both.
         summary: What it measures, in one sentence.
         reading: What a high and a low value mean.
         caveat: What misleads those who trust the number alone.

@@ -12,11 +12,7 @@ RNG = np.random.default_rng(0)
 X, Y = cone(60, 6, RNG), cone(60, 6, RNG)
 LABELS = np.arange(60) % 4
 CALLS = {
-    "class_generalization": lambda x, y: cg.class_generalization(cg.Center(), x, LABELS % 3, y, LABELS, x[:4]),
     "contrastive_loss": cg.contrastive_loss,
-    "cosine_distributions": cg.cosine_distributions,
-    "language_distance": cg.language_distance,
-    "language_silhouette": lambda x, y: measures["language_silhouette"].function([*x, *y], [0] * 60 + [1] * 60),
     "linear_probe": lambda x, y: cg.linear_probe(x, LABELS, y, LABELS),
     "modality_separability": cg.modality_separability,
     "retrieval": cg.retrieval,

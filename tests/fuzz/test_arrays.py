@@ -15,11 +15,11 @@ from fuzz.strategies import LONG, SCALES, SIZES, WIDTHS, arrays, junk, labels, o
 
 FUNCTIONS = {
     **{each.function.__name__: each.function for each in cg.measures.values()},
-    **{name: getattr(cg, name) for name in ("conformity", "coordinate_std", "cosine_histograms")},
+    **{name: getattr(cg, name) for name in ("conformity", "coordinate_std")},
     **{name: getattr(cg, name) for name in ("ensemble", "isoscore_star", "partition_isotropy", "partition_over")},
     **{name: getattr(cg, name) for name in ("silhouette_samples", "singular_values", "average_cosine")},
 }
-SLOW = {"modality_separability": 5, "linear_probe": 8, "class_generalization": 8}
+SLOW = {"modality_separability": 5, "linear_probe": 8}
 LABELS = {"labels", "types", "train_y", "test_y", "fit_labels", "classes"}
 USUAL = {  # of settings by their name, or by the type of their default
     "k": [1, 2, 3, (1, 2), 10],

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from clip_geometry.evaluators.shares import Z
-from clip_geometry.geometry import isoscore, measures, null_value, permutation_test, silhouette, standard_error
+from clip_geometry.geometry import isoscore, measures, permutation_test, silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
 from support.clouds import MEASURES, arguments, cone
@@ -212,15 +212,6 @@ def test_the_error_of_huge_values_is_that_of_small_ones_or_none(x=np.random.defa
     assert float(huge) == pytest.approx(float(small) * 1e200, rel=1e-12)
     with pytest.raises(InputError, match="the standard error exceeds float64"):
         standard_error(lambda rows: 1.6e308 * torch.sign(torch.as_tensor(rows.sum() - x.sum())), x, blocks=40)
-
-
-def test_a_silhouette_by_language_has_an_error_a_null_value_and_a_permutation_test():
-    x = np.random.default_rng(0).normal(size=(60, 4))
-    languages = np.array(["en", "de"])[np.arange(60) % 2]
-    measure = measures["language_silhouette"]
-    assert standard_error(measure, x, languages) == standard_error("silhouette", x, languages)
-    assert null_value(measure, 60, 4) == null_value("silhouette", 60, 4)
-    assert permutation_test(measure, x, languages, draws=19) == permutation_test("silhouette", x, languages, draws=19)
 
 
 def test_a_set_without_values_is_named():

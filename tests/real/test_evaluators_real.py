@@ -15,10 +15,7 @@ from threadpoolctl import threadpool_limits
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
-from clip_geometry.evaluators.cosine_distributions import cosine_distributions
-from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.evaluators.retrieval import retrieval
@@ -26,6 +23,8 @@ from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets
 from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, RankWarning, parse_pipeline
+from clip_geometry_experiments.kit.language_distance import language_distance
+from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
 from support import oracles_evaluators as oracles
 from support.minilm import minilm
 
@@ -178,14 +177,6 @@ def test_modality_separability(coco500):
         assert found[f"{name}.train"] == found[f"{name}.cross_validated"] == 1
         assert found[f"{name}.null"] == pytest.approx(0.5, abs=0.05)
         assert 0.6 < found[f"{name}.null_train"] < 0.85
-
-
-def test_cosine_distributions(coco500):
-    found = cosine_distributions(*coco500)
-    expected = oracles.cosine_distributions(*(rows.astype(float) for rows in coco500))
-    assert found == pytest.approx(expected, abs=1e-3)
-    assert (found["matching.mean"], found["random.mean"]) == pytest.approx((0.3099, 0.1616), abs=5e-5)
-    assert found["auc"] == pytest.approx(0.9886, abs=5e-5)
 
 
 def test_contrastive_loss(coco500):

@@ -4,13 +4,9 @@ As for measures, numbers are floats for arrays and 0-d tensors for tensors.
 """
 
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
-from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
-from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
-from clip_geometry.evaluators.neighborhoods import neighborhood_preservation, preserved_neighbors
 from clip_geometry.evaluators.relevance import Relevance
 from clip_geometry.evaluators.retrieval import retrieval
 from clip_geometry.evaluators.two_sided import two_sided_retrieval, two_sided_scores
@@ -22,16 +18,10 @@ import_all(__name__)
 __all__ = [
     "Relevance",
     "add_evaluator",
-    "class_generalization",
     "contrastive_loss",
-    "cosine_distributions",
-    "cosine_histograms",
     "ensemble",
-    "language_distance",
     "linear_probe",
     "modality_separability",
-    "neighborhood_preservation",
-    "preserved_neighbors",
     "retrieval",
     "two_sided_retrieval",
     "two_sided_scores",

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from clip_geometry.catalog import LABELS
 from clip_geometry.geometry._core.arguments import (
     DRAWS,
     Integer,
@@ -81,7 +80,7 @@ def null_value(
 
         given, second = [], n if n_text is None else n_text
         for name in measure.inputs.arguments:
-            if name in LABELS:
+            if name == "labels":
                 given.append(labels)
             elif name == "class_text":
                 given.append(rows(n_text or as_codes(labels, n)[1]))

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from clip_geometry.catalog import LABELS
 from clip_geometry.geometry._core.arguments import DRAWS, Integer, one_of, seed_number, whole_number
 from clip_geometry.geometry._core.arrays import require_plain
 from clip_geometry.geometry._core.kinds import Value, as_given
@@ -108,7 +107,7 @@ def _sampled(measure: Measure | Callable[..., Any], sets: tuple[Any, ...]) -> tu
 
 def _as_set(part: Any, name: str) -> Any:
     """Rows as a matrix, labels as they are if they are a list or an array."""
-    return as_values(part, name=name) if name in LABELS else as_matrix(part, name=name, least=0)
+    return as_values(part, name=name) if name == "labels" else as_matrix(part, name=name, least=0)
 
 
 def _number(value: Any) -> float:

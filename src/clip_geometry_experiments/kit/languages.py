@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry.display.table import read_explanations
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.geometry import silhouette
 from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
@@ -17,8 +18,10 @@ from clip_geometry.measuring.sets import KEPT_BYTES, QUADRATIC_ROWS
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.transforms import Step, prepare
+from clip_geometry_experiments.kit.language_distance import language_distance
 
 SPOKEN = {"en": "English", "de": "German", "fr": "French", "ru": "Russian"}
+EXPLANATIONS = read_explanations(Path(__file__).with_name("language_distance.yaml"))
 METRICS = {"language_silhouette": "euclidean", "language_silhouette[cosine]": "cosine"}
 
 

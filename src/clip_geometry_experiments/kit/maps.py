@@ -17,7 +17,7 @@ from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.provenance import context, origin_of
-from clip_geometry.measuring.sets import MeasuredSets, named
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import Record, Row
 from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, parse_pipeline, transforms
@@ -175,19 +175,17 @@ class MapsExperiment(Experiment):
         self, each: MapConfig, name: str, scores: Mapping[str, float], scored: Sets, fitted_on: str | None, **own: Any
     ) -> list[Row]:
         """Rows of an evaluator whose numbers are shares of the scored images, with binomial standard errors."""
-        measured = {measure.attribute: measure for measure in named([name])}
         shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
         n, d = scored["image"].vectors.shape
         return [
             shared
             | Record(
-                measured[key].name,
+                f"{name}.{key}",
                 value,
                 math.sqrt(value * (1 - value) / n),
                 **{"n": n, "d": d, "at": {"row": each.row, "split": "test"}, **own},
             )
             for key, value in scores.items()
-            if key in measured
         ]
 
     def facts(self) -> Mapping[str, Any]:

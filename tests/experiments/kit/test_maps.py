@@ -9,11 +9,12 @@ import torch
 
 from clip_geometry.config import validate
 from clip_geometry.embeddings import pair
-from clip_geometry.evaluators import class_generalization, contrastive_loss, linear_probe, zero_shot
+from clip_geometry.evaluators import contrastive_loss, linear_probe, zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Normalize, Pipeline, Procrustes, Whiten
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run.runner import RunFolder
+from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
 from support.workspaces import CLASSES, D, FakeWorkspace
 
 WHITEN = {"row": "whitened", "pipeline": ["normalize", "whiten(5)[pooled]"], "fit_on": "pairs"}

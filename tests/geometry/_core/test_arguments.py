@@ -65,7 +65,6 @@ def test_flags(value):
 X = np.random.default_rng(0).normal(size=(24, 4)) + 0.5
 Y = 0.5 * X + np.random.default_rng(1).normal(size=(24, 4))
 LABELS = [0, 1, 2] * 8
-CLASSES = (cg.Center(), X, LABELS, X, LABELS, Y[:3])
 
 
 def fitted(make, *arguments):
@@ -114,14 +113,10 @@ CALLS = {
     "permutation_test": (cg.permutation_test, ("silhouette", X, LABELS)),
     "retrieval": (cg.retrieval, (X, Y)),
     "two_sided_retrieval": (cg.two_sided_retrieval, (X, Y)),
-    "cosine_distributions": (cg.cosine_distributions, (X, Y)),
-    "cosine_histograms": (cg.cosine_histograms, (X, Y)),
     "contrastive_loss": (cg.contrastive_loss, (X, Y)),
-    "language_distance": (cg.language_distance, (X, Y)),
     "linear_probe": (cg.linear_probe, (X, LABELS, X, LABELS)),
     "modality_separability": (cg.modality_separability, (X, Y)),
     "zero_shot": (cg.zero_shot, (X, LABELS, Y[:3])),
-    "class_generalization": (cg.class_generalization, CLASSES),
     "pca": fitted(cg.PCA),
     "whiten": fitted(cg.Whiten),
     "all_but_the_top": fitted(cg.AllButTheTop),
@@ -190,7 +185,6 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(name, setting):
 ODD = {
     "isoscore": ({"unbiased": "no"}, "unbiased = 'no'; expected True or False"),
     "effective_rank": ({"center": 0}, "center = 0; expected True or False"),
-    "language_distance": ({"squared": None}, "squared = None; expected True or False"),
     "hubness": ({"k": True}, "k = True; expected a whole number"),
     "uniformity": ({"block_size": 2**31}, "block_size = 2147483648; expected a whole number from 1 to 2147483647"),
     "permutation_test": ({"draws": 10**9}, "draws = 1000000000; expected a whole number from 1 to 100000"),

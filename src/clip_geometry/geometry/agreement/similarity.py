@@ -151,10 +151,7 @@ def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         >>> round(cg.mutual_knn(image, image[:, :4]), 3)
         0.396
     """
-    return shared_neighbors(x, y, k, ("image", "text"))
-
-
-def shared_neighbors(x: Rows, y: Rows, k: Integer, names: tuple[str, str]) -> Float[Tensor, ""]:
+    names = ("image", "text")
     """`mutual_knn` of sets that messages call by these names."""
     x, y = as_aligned_matrices(x, y, names, one_space=False)
     found = []

@@ -13,7 +13,6 @@ from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, distinct_labels, experiments
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
-from clip_geometry_experiments.mickus2024 import objectives
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.mickus2024.classify.rows import (
     SHUFFLED,
@@ -47,7 +46,7 @@ class Classify(Experiment):
 
     Config = ClassifyConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    explanations |= read_explanations(Path(objectives.__file__).with_suffix(".yaml"))
+    explanations |= read_explanations(Path(__file__).with_name("objectives.yaml"))
     summary = "embeddings trained under a classifier: silhouette, IsoScore and the objectives in every state"
 
     @cached_property

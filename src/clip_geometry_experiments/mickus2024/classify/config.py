@@ -11,7 +11,7 @@ from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.base import Model, RunConfig, Seeds, Source
 from clip_geometry_experiments.kit.stored import check_sources
-from clip_geometry_experiments.mickus2024.objectives import OBJECTIVES, Objective
+from clip_geometry_experiments.mickus2024.classify.objectives import OBJECTIVES, Objective
 from clip_geometry_experiments.tasks.items import TaskChoice
 
 DEFAULT = (

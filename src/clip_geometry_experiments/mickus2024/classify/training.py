@@ -14,7 +14,7 @@ from clip_geometry.geometry._core.moments import Moments, scatter
 from clip_geometry.geometry._core.rows import blocks, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.training import Trainer
-from clip_geometry_experiments.mickus2024 import objectives
+from clip_geometry_experiments.mickus2024.classify import objectives
 from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig, known_measure
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
 

@@ -17,6 +17,7 @@ from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps
+from clip_geometry_experiments.kit.languages import EXPLANATIONS
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig, parallel
 from clip_geometry_experiments.studies.distillation.data import Images, Sources, Texts
@@ -43,7 +44,7 @@ class Distillation(Experiment):
     """One cell: the training with all its states. The student is saved to `model_folder`, as `mclip:` reads it."""
 
     Config = DistillationConfig
-    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    explanations = EXPLANATIONS | read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "a small multilingual text tower distilled from an encoder that knows one language"
 
     def cells(self) -> Iterator[Cell]:

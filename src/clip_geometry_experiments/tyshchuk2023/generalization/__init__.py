@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.evaluators import class_generalization
+from clip_geometry.display.table import read_explanations
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import Pipeline
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig
+from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
 
 
 class GeneralizationConfig(PromptedConfig):
@@ -34,6 +36,7 @@ class GeneralizationConfig(PromptedConfig):
 
 class Generalization(ProbeExperiment):
     Config = GeneralizationConfig
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "zero-shot accuracy on known and new classes after maps fitted on the known ones"
     drawn: ClassVar = {"class_generalization.known": "known classes", "class_generalization.new": "new classes"}
     in_brief: ClassVar = {
@@ -64,7 +67,8 @@ class Generalization(ProbeExperiment):
         fitted_on = f"{origin_of({'image': fit_x})}: images and prompts of known classes" if each.learns else None
 
         def rows_of(draws: Sequence[Mapping[str, float]]) -> list[Row]:
-            means = {key: float(np.mean([scores[key] for scores in draws])) for key in draws[0]}
+            numbers = [name.partition(".")[2] for name in self.explanations]
+            means = {key: float(np.mean([scores[key] for scores in draws])) for key in numbers}
             rows = self.share_rows(each, "class_generalization", means, {"image": image, "text": text}, fitted_on)
             return [_over_draws(row, draws) for row in rows]
 

@@ -62,7 +62,7 @@ class LinearProbe(ProbeExperiment):
         return self.share_rows(
             each,
             "linear_probe",
-            scores,
+            {key: value for key, value in scores.items() if key not in ("loss", "iterations", "C")},
             {"image": test},
             fitted.fitted_on,
             d=x.shape[1],

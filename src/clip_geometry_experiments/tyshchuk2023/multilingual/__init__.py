@@ -27,7 +27,7 @@ from clip_geometry_experiments.kit.base import (
     experiments,
 )
 from clip_geometry_experiments.kit.clip_training import data_words
-from clip_geometry_experiments.kit.languages import LanguageSets
+from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets
 from clip_geometry_experiments.kit.maps import seen_and_held_out
 
 
@@ -110,6 +110,7 @@ class MultilingualConfig(RunConfig):
 
 class Multilingual(Experiment):
     Config = MultilingualConfig
+    explanations = EXPLANATIONS
     summary = "the same captions in several languages: distances of translations, clusters, zero-shot accuracy"
 
     @cached_property

@@ -10,13 +10,13 @@ from sklearn.metrics import silhouette_score
 from clip_geometry import zero_shot
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators import language_distance
 from clip_geometry.geometry import silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit import languages as module
+from clip_geometry_experiments.kit.language_distance import language_distance
 from clip_geometry_experiments.kit.languages import LanguageSets
 from clip_geometry_experiments.run.runner import RunFolder, plan, resolve, run
 from clip_geometry_experiments.tyshchuk2023.multilingual import Multilingual, MultilingualConfig, figures

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.language_distance import language_distance
 from support import oracles_evaluators as oracles
 from support.clouds import CLOUDS, rotation
 

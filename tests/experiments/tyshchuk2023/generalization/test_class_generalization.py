@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.zero_shot import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import (
@@ -16,6 +15,7 @@ from clip_geometry.transforms import (
     ReAlign,
     Whiten,
 )
+from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
 from support import oracles_evaluators as oracles
 
 K, D = 8, 6

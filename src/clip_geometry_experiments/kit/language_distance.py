@@ -1,19 +1,15 @@
-"""Relations of languages: the distance of translations (Tyshchuk et al. 2023, Table 6), and languages as clusters."""
+"""The distance of translations (Tyshchuk et al. 2023, Table 6)."""
 
 import math
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.geometry import add_measure, measures
 from clip_geometry.geometry._core.arguments import block_number, flag
 from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_aligned, blocks, mean_row
-from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 
 
@@ -43,7 +39,7 @@ def language_distance(source: Rows, target: Rows, *, squared: bool = False, bloc
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import language_distance
+        >>> from clip_geometry_experiments.kit.language_distance import language_distance
         >>> rng = np.random.default_rng(0)
         >>> english = rng.normal(size=(6, 4))
         >>> german = english + 0.3 * rng.normal(size=(6, 4))
@@ -84,12 +80,3 @@ def _mean_distance(x: Float[Tensor, "n d"], y: Float[Tensor, "n d"] | None, bloc
                     distances.fill_diagonal_(0)
                 total += distances.sum() * (2 if y is None and j > i else 1)
     return float(total) / (len(x) * (len(x) - 1))
-
-
-_PLAIN = Measure("language_distance", language_distance)
-add_evaluator(_PLAIN)
-add_evaluator(replace(_PLAIN, name="language_distance[squared]", options={"squared": True}))
-
-# the silhouette of captions with their language as label
-for _variant in ("", "[cosine]"):
-    add_measure(replace(measures[f"silhouette{_variant}"], name=f"language_silhouette{_variant}"))

@@ -7,8 +7,8 @@ import torch
 from clip_geometry.geometry import isoscore, measures
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.mickus2024 import objectives
-from clip_geometry_experiments.mickus2024.objectives import OBJECTIVES
+from clip_geometry_experiments.mickus2024.classify import objectives
+from clip_geometry_experiments.mickus2024.classify.objectives import OBJECTIVES
 from support.clouds import CLOUDS, arguments, cone, labels_for
 from support.oracles_objectives import (
     OBJECTIVE_ORACLES,
@@ -351,7 +351,7 @@ def test_triplet_objective_is_0_for_separate_and_for_collapsed_classes(seed):
 
 @pytest.mark.parametrize("distances", [1, 100, 2**20])
 def test_triplets_do_not_depend_on_the_block(distances, monkeypatch):
-    monkeypatch.setattr("clip_geometry_experiments.mickus2024.objectives.DISTANCES", distances)
+    monkeypatch.setattr("clip_geometry_experiments.mickus2024.classify.objectives.DISTANCES", distances)
     x, labels = draw(0)
     rows = torch.from_numpy(x).requires_grad_()
     for objective, terms in ((objectives.triplet, triplet_terms), (objectives.triplet_bound, bound_terms)):

@@ -8,12 +8,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator, share
+from clip_geometry.evaluators.base import share
 from clip_geometry.evaluators.zero_shot import zero_shot_ranks
 from clip_geometry.geometry._core.arguments import members, positive_number, seed_number
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
-from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Pipeline, Transform
 from clip_geometry.transforms.base import as_matrix
@@ -61,7 +60,8 @@ def class_generalization(
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Procrustes, class_generalization
+        >>> from clip_geometry import Procrustes
+        >>> from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
         >>> rng = np.random.default_rng(0)
         >>> classes = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
         >>> labels = np.arange(40) % 4
@@ -162,6 +162,3 @@ def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:
         if not 0 < count < k:
             raise InputError(f"known has {count} of {k} classes; expected some of them, not all")
     return torch.zeros(k, dtype=torch.bool).index_fill(0, chosen, True)
-
-
-add_evaluator(Measure("class_generalization", class_generalization))

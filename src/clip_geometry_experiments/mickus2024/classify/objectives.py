@@ -52,7 +52,7 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry_experiments.mickus2024 import objectives
+        >>> from clip_geometry_experiments.mickus2024.classify import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
         >>> round(objectives.silhouette(x, labels), 1)
@@ -84,7 +84,7 @@ def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry_experiments.mickus2024 import objectives
+        >>> from clip_geometry_experiments.mickus2024.classify import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> round(objectives.isotropy(x), 3)
         0.953
@@ -115,7 +115,7 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry_experiments.mickus2024 import objectives
+        >>> from clip_geometry_experiments.mickus2024.classify import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
         >>> round(objectives.classifier(x, labels), 1)
@@ -163,7 +163,7 @@ def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry_experiments.mickus2024 import objectives
+        >>> from clip_geometry_experiments.mickus2024.classify import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
         >>> round(objectives.triplet(x, labels), 1)
@@ -203,7 +203,7 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry_experiments.mickus2024 import objectives
+        >>> from clip_geometry_experiments.mickus2024.classify import objectives
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
         >>> round(objectives.triplet_bound(x, labels), 1)
