@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from clip_geometry.display.style import new_axes
 from clip_geometry_experiments.report import cosines
+from clip_geometry_experiments.report.figures import new_axes
 from clip_geometry_experiments.report.gallery import Drawing, draw_figures, in_words, save_drawings
 
 NAMES = ["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]

@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from clip_geometry import average_cosine
-from clip_geometry.display.style import new_axes, save_figure, styled
-from clip_geometry.display.table import read_explanations
+from clip_geometry.display.style import styled
 from clip_geometry.display.words import Words
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry_experiments.report.gallery import FigureEntry
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
+from clip_geometry_experiments.report.figures import new_axes
+from clip_geometry_experiments.report.gallery import FigureEntry, save_figure
 
 HERE = Path(__file__).parent
 WORDS = Words(HERE / "words.j2")

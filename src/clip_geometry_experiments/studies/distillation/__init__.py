@@ -7,7 +7,6 @@ from typing import Any
 
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import with_options
-from clip_geometry.display.table import read_explanations
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.hf import load_tokenizer
@@ -15,7 +14,7 @@ from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig, parallel

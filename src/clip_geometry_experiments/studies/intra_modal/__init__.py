@@ -8,12 +8,20 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.display.table import read_explanations
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.open_clip.inversion import Inversion
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Data,
+    Experiment,
+    Model,
+    RunConfig,
+    Seeds,
+    experiments,
+    read_explanations,
+)
 
 PREFIX = "intra_modal."
 INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}

@@ -10,7 +10,6 @@ import torch
 
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.display.table import read_explanations
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.hub import model_path
@@ -20,7 +19,7 @@ from clip_geometry.progress import detail
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, read_rows
 from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
 from clip_geometry_experiments.kit.trajectories import curves_of

@@ -11,14 +11,22 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from clip_geometry.data import load_dataset
-from clip_geometry.display.table import read_explanations
 from clip_geometry.embeddings import pair
 from clip_geometry.geometry import measures
 from clip_geometry.measuring.sets import MeasuredSets, rows_or_notes
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
-from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps, experiments
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Experiment,
+    Model,
+    RunConfig,
+    Source,
+    Steps,
+    experiments,
+    read_explanations,
+)
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,

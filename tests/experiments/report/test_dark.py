@@ -5,9 +5,11 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
-from clip_geometry.display.dark import AS_DRAWN, CONTRAST, INK, PAPER, contrast, dark_color, with_dark_mode
-from clip_geometry.display.style import COLOR, COLORS, save_figure
+from clip_geometry.display.couples import AS_DRAWN
+from clip_geometry.display.style import COLOR, COLORS
 from clip_geometry_experiments.kit.figures import SERIES, SIGNS
+from clip_geometry_experiments.report.dark import CONTRAST, INK, PAPER, contrast, dark_color, with_dark_mode
+from clip_geometry_experiments.report.gallery import save_figure
 
 ALL = sorted({*COLOR.values(), *COLORS, *SERIES, *(color for color, _ in SIGNS)})
 
