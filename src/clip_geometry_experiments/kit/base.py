@@ -297,6 +297,13 @@ class Experiment(ABC):
         return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model]
 
 
+def origin_words(row: Row) -> tuple[str, str, str]:
+    """Model, data and pipeline of a row, for readers."""
+    from clip_geometry.display.origin import data_words, model_words, pipeline_words
+
+    return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
+
+
 def distinct_labels(labels: Sequence[str]) -> list[str]:
     """Remove the comma-separated parts that all labels share, unless two labels would become equal."""
     parts = [label.split(", ") for label in labels]

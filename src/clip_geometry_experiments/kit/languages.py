@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from clip_geometry.config import validate
+from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.geometry import silhouette
@@ -159,6 +161,19 @@ class LanguageSets:
         """The block of each row of a set."""
         dealt = deal(len(self._items), self.blocks, self.seed).long().numpy()
         return {name: dealt[[self._items[key] for key in _item_keys(e)]] for name, e in self.embeddings.items()}
+
+
+def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:
+    """Captions in the first language, and in `language`. WikiCaps has other items for each pair of languages."""
+    source, first_target, *_ = languages
+    target = first_target if language == source else language
+    pair = {"pair": f"{target}-{source}"} if "pair" in type(data).model_fields else {}
+    return changed(data, language=source, **pair), changed(data, language=language, **pair)
+
+
+def changed(data: DatasetConfig, **values: Any) -> DatasetConfig:
+    settings = data.model_dump(mode="json") | values
+    return validate(type(data), settings, f"{data.name} in {settings['language']!r}")
 
 
 def spoken(language: str) -> str:

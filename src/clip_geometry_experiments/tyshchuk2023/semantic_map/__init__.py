@@ -25,6 +25,7 @@ from clip_geometry_experiments.kit.base import (
     Source,
     Steps,
     experiments,
+    origin_words,
     read_explanations,
 )
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
@@ -229,11 +230,7 @@ class SemanticMap(Experiment):
         return ", ".join(self._words())
 
     def _words(self) -> tuple[str, str, str]:
-        """Model, data and pipeline for reading."""
-        from clip_geometry.display.origin import data_words, model_words, pipeline_words
-
-        row = self.sets.context()
-        return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
+        return origin_words(self.sets.context())
 
 
 def _row(name: str, values: Sequence[float], over: str = "starts of t-SNE", **rest: Any) -> Row:
