@@ -8,7 +8,7 @@ from clip_geometry import data, encoders
 from clip_geometry.config import parse_overrides, validate
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
-from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.embedding.supply import Throughput
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, printable, shown
