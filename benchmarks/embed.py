@@ -49,7 +49,7 @@ def ours(encoder, dataset, count, batch_size, workers):
     """`clip-geometry embed` without building the model: seconds, rows and the time breakdown."""
     from clip_geometry.embedding.loop import embed
     from clip_geometry.embedding.reading import read_store
-    from clip_geometry.embedding.throughput import Throughput
+    from clip_geometry.embedding.supply import Throughput
     from clip_geometry.progress import quiet
 
     built_before = patch("clip_geometry.encoders.load_encoder", lambda config, device="auto": encoder)
@@ -91,14 +91,14 @@ def parts(models, given):
     pipe and by shared memory, and the towers with pixels already on the device, as they are and compiled."""
     import torch
 
-    from clip_geometry.embedding import shared_batches
+    from clip_geometry.embedding import images
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
 
     found = {"hand_over": {}, "alone": []}
     for kind in ("bytes", "float32"):
         found["hand_over"][f"{kind}, shared"] = hand_over(given.hand_over, kind)
-        with patch.object(shared_batches.mmap, "mmap", side_effect=OSError):
+        with patch.object(images.mmap, "mmap", side_effect=OSError):
             found["hand_over"][f"{kind}, pipe"] = hand_over(given.hand_over, kind)
     print("  ".join(f"{how}: {rate:,.0f} images/s from one worker" for how, rate in found["hand_over"].items()))
     for model in models:
@@ -161,7 +161,7 @@ def contest(model, dataset, given):
     import torch
 
     from clip_geometry.data import Dataset, load_dataset, resolve_dataset
-    from clip_geometry.embedding.throughput import throughput_line
+    from clip_geometry.embedding.supply import throughput_line
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
 

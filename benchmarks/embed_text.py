@@ -64,7 +64,7 @@ def ours(given, dataset, batch, encoder, theirs, sort=True):
     """`clip-geometry embed` without building the model."""
     from clip_geometry.embedding.loop import embed
     from clip_geometry.embedding.reading import read_store
-    from clip_geometry.embedding.throughput import Throughput
+    from clip_geometry.embedding.supply import Throughput
     from clip_geometry.progress import quiet
 
     built_before = patch("clip_geometry.encoders.load_encoder", lambda config, device="auto": encoder)

@@ -12,6 +12,7 @@ import pytest
 
 from clip_geometry.files import (
     exclusive,
+    new_folder,
     npy_bytes,
     parquet_bytes,
     read_json,
@@ -20,7 +21,6 @@ from clip_geometry.files import (
     write_atomically,
     write_json,
     writing,
-    writing_folder,
 )
 from clip_geometry.reading import first_line
 
@@ -84,7 +84,7 @@ def test_temporaries_of_one_name_are_removed_but_for_those_that_are_being_writte
     (tmp_path / "below").mkdir()
     (tmp_path / "below/.z.0123.tmp").mkdir()
     (tmp_path / "below/.z.0123.tmp/half").touch()
-    with writing(tmp_path / "[x]") as file, writing_folder(tmp_path / "folder") as folder:
+    with writing(tmp_path / "[x]") as file, new_folder(tmp_path / "folder") as folder:
         file.write(b"whole")
         (folder / "part").touch()
         remove_temporaries(tmp_path, "[x]")
@@ -101,7 +101,7 @@ def test_temporaries_of_one_name_are_removed_but_for_those_that_are_being_writte
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
-    with pytest.raises(KeyboardInterrupt), writing_folder(tmp_path / "folder") as folder:
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "folder") as folder:
         (folder / "part").touch()
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []

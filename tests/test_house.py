@@ -26,7 +26,7 @@ LAYERS = [
     {"repairs", "index_map"},
     {"evaluators", "references", "encoders", "data"},
     {"embeddings", "results"},
-    {"planes", "transforms", "losses", "files", "progress", "versions"},
+    {"transforms", "losses", "files", "progress", "versions"},
     {"geometry"},
     {"catalog", "config", "pickles"},
     {"reading"},

@@ -1,6 +1,5 @@
 import importlib
 import sys
-from collections import namedtuple
 
 import pytest
 
@@ -52,20 +51,6 @@ def test_more_members_are_imported_when_they_are_asked_for(tmp_path, monkeypatch
     assert kinds["here"] == 1 and "here" in kinds and "late" not in sys.modules
     ask(kinds)
     assert "late" in sys.modules and dict(kinds) == {"here": 1, "late": 1}
-
-
-def test_search_finds_every_word_names_first():
-    kind = namedtuple("kind", "title group summary")
-    registry = Registry("kind")
-    registry.add("summary", kind("A", "b", "How far the Gap is."))
-    registry.add("title", kind("Gap", "b", "c"))
-    registry.add("gap", kind("A", "b", "c"))
-    registry.add("group", kind("A", "gap", "c"))
-    registry.add("plain", 3)
-    names = {id(each): name for name, each in registry.items()}
-    assert [names[id(each)] for each in registry.search("GAP")] == ["gap", "title", "group", "summary"]
-    assert [names[id(each)] for each in registry.search("far gap")] == ["summary"]
-    assert registry.search("far cone") == registry.search(" ") == []
 
 
 def test_a_name_is_given_once(shapes):

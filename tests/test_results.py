@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry.results import Record, Results, read_rows
+from clip_geometry.results import Record, Results, read_rows, to_frame
 
 
 def rows(*values):
@@ -80,7 +80,7 @@ def test_a_cell_torn_twice_is_not_taken_for_a_whole_one(results):
 
 def test_to_frame_spreads_places(results):
     results.append("a", rows(1.5, 2.5))
-    frame = results.to_frame()
+    frame = to_frame(results.read())
     assert frame["at.layer"].tolist() == [0, 1]
     assert frame["value"].tolist() == [1.5, 2.5]
 

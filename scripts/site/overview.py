@@ -15,8 +15,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 import clip_geometry as cg
-from clip_geometry.display.style import COLOR, INK, MARKER, MATCHING, NEUTRAL, save_figure, styled
+from clip_geometry.display.style import COLOR, INK, MARKER, MATCHING, NEUTRAL, styled
 from clip_geometry_experiments.report.figures import singular_plane
+from clip_geometry_experiments.report.gallery import save_figure
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path("embeddings", "coco500-clip-vit-b16")

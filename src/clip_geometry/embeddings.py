@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,32 @@ def is_large(*shapes: tuple[int, int]) -> bool:
     return sum(n * d * 8 for n, d in shapes) > LARGE
 
 
-def joined(parts: Sequence[np.ndarray]) -> Any:
-    """Concatenates the rows of all parts: an array, or ShardedRows if that would be large."""
-    if len(parts) == 1:
+def joined(parts: Sequence[Any]) -> Any:
+    """The rows of all parts, arrays or LazyRows: an array, or ShardedRows if that would be large."""
+    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
-    return ShardedRows(parts) if is_large(*(part.shape for part in parts)) else np.concatenate(parts)
-
-
-def in_memory_or_lazy(parts: Sequence["LazyRows"]) -> Any:
-    """The rows of all parts: an array, or ShardedRows if that would be large."""
-    rows = ShardedRows(parts)  # pyright: ignore[reportArgumentType]
+    rows = ShardedRows(parts)
     return rows if is_large(rows.shape) else np.asarray(rows)
 
 
-class ShardedRows:
+class ReadRows:
+    """Rows that are read when they are asked for. A subclass has `shape`, `dtype` and `__getitem__`."""
+
+    ndim = 2
+    shape: tuple[int, int]
+    dtype: Any
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Any:
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
+class ShardedRows(ReadRows):
     """The rows of several memory maps, concatenated without a copy.
 
     Indexing reads the chosen rows into a new array, and so does `numpy.asarray` for all rows. As in numpy, rows are
@@ -45,16 +57,11 @@ class ShardedRows:
         IndexError: Rows and columns are both chosen by arrays, or an index array is not a vector.
     """
 
-    ndim = 2
-
-    def __init__(self, parts: Sequence[np.ndarray]):
+    def __init__(self, parts: Sequence[Any]):
         self.parts = list(parts)
         self.starts = np.cumsum([0, *(len(part) for part in parts)])
         self.shape = (int(self.starts[-1]), parts[0].shape[1])
         self.dtype = np.result_type(*(part.dtype for part in parts))
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __repr__(self) -> str:
         return f"<ShardedRows: {self.shape[0]} × {self.shape[1]} {self.dtype} in {len(self.parts)} parts>"
@@ -117,14 +124,11 @@ class ShardedRows:
             out[here] = self.parts[k][rows[here] - self.starts[k]]
         return out
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
-
 
 Reader = Callable[[int, int], Any]  # (start, stop) → rows, a new array
 
 
-class LazyRows:
+class LazyRows(ReadRows):
     """A part of ShardedRows: rows that a format's library reads when they are asked for, by a slice or by indices.
 
     Args:
@@ -134,15 +138,11 @@ class LazyRows:
         dtype: In native byte order, of the rows as read.
     """
 
-    ndim = 2
     SPAN = 4096  # rows that indices read in one go, at most
     NEAR = 64  # rows that are read in vain rather than asking a second time
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Reader]], shape: tuple[int, int], dtype: Any):
         self.opened, self.shape, self.dtype = opened, shape, np.dtype(dtype)
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         if isinstance(rows, slice):
@@ -166,27 +166,16 @@ class LazyRows:
                 done += len(span)
         return found[place.reshape(-1)]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self[:].astype(dtype or self.dtype, copy=False)
 
-
-class ChosenRows:
+class ChosenRows(ReadRows):
     """Rows of an array or of ShardedRows by their numbers, in any order, read when they are asked for."""
-
-    ndim = 2
 
     def __init__(self, part: Any, numbers: np.ndarray):
         self.part, self.numbers = part, numbers
         self.shape, self.dtype = (len(numbers), part.shape[1]), part.dtype
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, rows: Any) -> np.ndarray:
         return self.part[self.numbers[rows]]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -290,15 +279,12 @@ class Embeddings:
         def pick(column):
             return None if column is None else column[rows]
 
-        return Embeddings(
+        return replace(
+            self,
             vectors=self.vectors[rows] if vectors is None else vectors,
-            modality=self.modality,
             item_id=pick(self.item_id),
             labels=pick(self.labels),
-            language=self.language,
-            pair_on=self.pair_on,
             metadata={name: column[rows] for name, column in self.metadata.items()},
-            provenance=self.provenance,
         )
 
 

@@ -65,15 +65,9 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def writing_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder that is renamed to `path` when the block ends without an error."""
-    with _renamed(path, Path.mkdir) as temporary:
-        yield temporary
-
-
-@contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """`writing_folder` for a folder that must be new, with everything in it flushed to the disk.
+    """Makes a folder that is renamed to `path` when the block ends without an error, with everything in it flushed to
+    the disk.
 
     Raises InputError where there is something already, or where nothing can be written.
     """
@@ -81,7 +75,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_temporaries(path.parent, path.name)
-        with writing_folder(path) as temporary:
+        with _renamed(path, Path.mkdir) as temporary:
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():  # libraries do not flush what they write

@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from math import inf
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
@@ -165,28 +164,6 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def search(self, text: str) -> list[T]:
-        """The members that have every word of a text in their name, title, group or summary, best first.
-
-        Args:
-            text: Words, in any case.
-
-        Returns:
-            Members, those first that have the words in their name, then in the title, the group and the summary.
-
-        Example:
-            >>> import clip_geometry as cg
-            >>> [measure.name for measure in cg.measures.search("modality gap")][:2]
-            ['modality_gap', 'relative_modality_gap']
-        """
-
-        def place(name: str, word: str) -> float:
-            said = (name, *(str(getattr(self[name], field, "")) for field in ("title", "group", "summary")))
-            return next((k for k, each in enumerate(said) if word in each.casefold()), inf)
-
-        places = {name: max(place(name, word) for word in text.casefold().split()) for name in self if text.strip()}
-        return [self[name] for name in sorted(places, key=places.__getitem__) if places[name] < inf]
 
 
 def of_packages(group: str) -> list[EntryPoint]:

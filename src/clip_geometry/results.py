@@ -219,10 +219,6 @@ class Results:
         """Returns the cells that need not be computed again."""
         return {record.cell for record in self.read()}
 
-    def to_frame(self) -> "pandas.DataFrame":
-        """Returns the records as a table, with `at` as columns `at.layer`, `at.modality`, …"""
-        return to_frame(self.read())
-
 
 def lines_of(cell: str, records: Sequence[Mapping[str, Any]]) -> str:
     """The records of one finished cell as they stand in a results file."""

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from clip_geometry.display.numbers import beside, bound, brief, differ, fixed, number, percent, plus_minus, to_error
+from clip_geometry.display.numbers import beside, bound, brief, fixed, number, percent, plus_minus, to_error
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,3 @@ def test_bound(value, text):
 @pytest.mark.parametrize(("value", "text"), [(1.193, "1.19"), (0.2387, "0.24"), (0.0174, "0.017"), (-0.014, "−0.014")])
 def test_running_text_has_few_digits(value, text):
     assert brief(value) == text
-
-
-@pytest.mark.parametrize(
-    ("values", "errors", "expected"),
-    [((1.0, 1.2), (0.1, 0.0), False), ((1.0, 1.21), (0.1, 0.0), True), ((1.0, 1.25), (0.1, 0.1), False),
-     ((1.0, 1.0 + 1e-15), (None, None), False), ((1.0, 9.0), (None, None), None), ((1.0, 9.0), (0.1, None), None)],
-)  # fmt: skip
-def test_values_within_two_standard_errors_of_their_difference_are_a_tie(values, errors, expected):
-    one, other = ({"value": v, "standard_error": e} for v, e in zip(values, errors, strict=True))
-    assert differ(one, other) is differ(other, one) is expected

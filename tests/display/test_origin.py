@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry.display.origin import option_words, parts, pipeline_words, runs, with_options
+from clip_geometry.display.origin import option_words, pipeline_words, runs, with_options
 from clip_geometry.results import ORIGIN
 
 
@@ -71,16 +71,6 @@ def test_the_fitting_set_is_named_only_where_nothing_else_tells_runs_apart():
     assert headings(row(pipeline=[], fitted_on=None), centered) == [("A", "raw"), ("B", "center[each]")]
     other = row(pipeline=["center[each]"], fitted_on="train:each")
     assert headings(centered, other) == [("A", "fitted on s:each"), ("B", "fitted on train:each")]
-
-
-def test_what_is_told_is_divided_by_place_so_that_no_measure_stands_twice():
-    rows = [row(seed=seed, at={"modality": "image", "layer": layer}) for seed in (0, 1) for layer in (3, 12)]
-    assert [(part.label, part.heading, len(part.rows)) for part in parts(rows)] == [
-        ("A", "run seed 0 · layer 3", 1),
-        ("A", "run seed 0 · layer 12", 1),
-        ("B", "run seed 1 · layer 3", 1),
-        ("B", "run seed 1 · layer 12", 1),
-    ]
 
 
 def test_letters_run_out_into_numbers():

@@ -17,7 +17,7 @@ from clip_geometry.data.base import Dataset
 from clip_geometry.embedding import engines
 from clip_geometry.embedding.engines import described, open_engine, opened
 from clip_geometry.embedding.rows import ShardMaker
-from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.embedding.supply import Throughput
 from clip_geometry.encoders.base import EncoderEntry, encoders
 from clip_geometry.geometry._core.streamed import StreamedRows, aggregate_blocks
 from clip_geometry.registry import InputError

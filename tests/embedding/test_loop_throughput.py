@@ -20,7 +20,7 @@ from clip_geometry.embedding.images import ImageReader
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.store import Store
-from clip_geometry.embedding.throughput import PARTS, Throughput, throughput_line
+from clip_geometry.embedding.supply import PARTS, Throughput, throughput_line
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.progress import Settings, quiet
 from clip_geometry.registry import InputError
@@ -286,7 +286,7 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a job of the background
 sys.path.insert(0, {tests!r})
 import support.embed_fakes as fakes
-from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.embedding.supply import Throughput
 import clip_geometry.encoders
 
 def on_batch():

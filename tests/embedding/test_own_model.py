@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 import clip_geometry as cg
-from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.embedding.supply import Throughput
 from clip_geometry.encoders.own import own_encoder
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError

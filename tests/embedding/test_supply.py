@@ -21,12 +21,11 @@ from PIL import Image
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Side
 from clip_geometry.data.images import rgb
-from clip_geometry.embedding import shared_batches
+from clip_geometry.embedding import images
 from clip_geometry.embedding.images import ImageReader, ReadBatch
 from clip_geometry.embedding.rows import ShardRows, embed_shard
 from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import can_be_sent, default_workers, reading_ahead, supply
-from clip_geometry.embedding.throughput import PARTS, Throughput
+from clip_geometry.embedding.supply import PARTS, Throughput, can_be_sent, default_workers, reading_ahead, supply
 from clip_geometry.encoders.pixels import halves
 from clip_geometry.registry import InputError
 
@@ -280,9 +279,9 @@ def reader_that(act, at, preprocess=mean):
 
 
 def test_default_workers(monkeypatch):
-    for cores, images, workers in [(6, 0, 0), (6, 511, 0), (6, 512, 5), (100, 10**6, 16), (1, 10**6, 0)]:
+    for cores, count, workers in [(6, 0, 0), (6, 511, 0), (6, 512, 5), (100, 10**6, 16), (1, 10**6, 0)]:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores), raising=False)
-        assert default_workers(images) == workers
+        assert default_workers(count) == workers
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -322,10 +321,10 @@ def test_pixels_come_through_few_slots_of_shared_memory(form):
             assert np.array_equal(batch.pixels, here.pixels)
             if batch.pixels is not None:
                 places.add(batch.pixels.ctypes.data)
-                (memory,) = shared_batches._memories.values()
+                (memory,) = images._memories.values()
                 assert np.may_share_memory(batch.pixels, memory)
     assert len(places) == 2 * 2 + 1
-    assert not shared_batches._memories
+    assert not images._memories
 
 
 def by_batch(k):
@@ -371,7 +370,7 @@ def test_without_memory_to_share_batches_come_through_pipes(monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(shared_batches.mmap, "mmap", refuse)
+    monkeypatch.setattr(images.mmap, "mmap", refuse)
     reader = ImageReader(fakes.picture, None, halves(image_transform_v2(PreprocessCfg(size=4), is_train=False)))
     with reading_ahead(reader, BATCHES, 2) as read:
         for batch, indices in zip(read, BATCHES, strict=True):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.display.style import save_figure
 from clip_geometry.repairs import repairs
 from clip_geometry_experiments.published import findings, papers, read_recorded
+from clip_geometry_experiments.report.gallery import save_figure
 from support.generated import generated, site_module
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clip_geometry import data, encoders
-from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.embedding.supply import Throughput
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 LISTED = "clip-geometry list models, and list datasets,"

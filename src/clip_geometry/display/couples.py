@@ -8,14 +8,14 @@ import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
 from clip_geometry.catalog import descriptions
-from clip_geometry.display.dark import AS_DRAWN
 from clip_geometry.display.numbers import number, plus_minus, to_error
 from clip_geometry.display.origin import Row
-from clip_geometry.display.style import INK, WIDTH, styled
+from clip_geometry.display.style import INK, WIDTH
 from clip_geometry.display.table import explain
 
 COLUMNS = 3
 CELL, TITLE = 0.42, 0.14  # inches of a cell of a map, and of the second line of a title
+AS_DRAWN = "on-color"  # begins the gid of texts on a color of their own, which dark mode leaves alone
 TITLE_LENGTH = 28  # characters of a line of a title, beyond which it has two
 
 R = TypeVar("R", bound=Row)
@@ -43,18 +43,6 @@ def matrices(rows: Iterable[Row]) -> dict[str, tuple[list[str], dict[tuple[str, 
         cells[upper] = plus_minus(row["value"], row.get("standard_error"), row.get("null_value"))
         cells[lower] = to_error(row.get("null_value"), row.get("standard_error"), row["value"])
     return found
-
-
-@styled
-def heat_maps(rows: Sequence[Row]) -> Figure:
-    """A map of modality × modality for each measure of the couples."""
-    maps: dict[str, list[Row]] = {}
-    for row in rows:
-        maps.setdefault(row["measure"], []).append(row)
-    names = names_of(rows)
-    figure = Figure(figsize=(2 * WIDTH, height_of(maps, names)), layout="constrained")
-    draw_maps(figure, maps, names)
-    return figure
 
 
 def height_of(maps: Mapping[str, Any], names: Sequence[str]) -> float:

@@ -88,24 +88,6 @@ def _exponent(value: float, digits: int) -> int:
     return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
-TIE = 2.0  # standard errors of a difference, up to which two values are a tie
-
-
-def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
-    """Whether the values of two rows differ by more than two standard errors of their difference; None, which is
-    neither a difference nor a tie, where they differ and an error is not known.
-
-    The rows do not say how their errors depend on each other. Errors of independent samples are assumed, which rather
-    miss a difference than call a tie one. A constant has a standard error of 0.
-    """
-    step = abs(one["value"] - other["value"])
-    if step <= ROUNDING:
-        return False
-    errors = [as_number(row.get("standard_error")) for row in (one, other)]
-    known = [error for error in errors if error is not None]
-    return step > TIE * math.hypot(*known) if len(known) == len(errors) else None
-
-
 def brief(value: float) -> str:
     """For running text: 1.19, 0.24, and 0.017 with one decimal more below a tenth."""
     return fixed(value, 2 if abs(value) >= 0.0995 else 3)

@@ -62,18 +62,6 @@ def runs(rows: Iterable[Row]) -> list[Run]:
     ]
 
 
-def parts(rows: Iterable[Row]) -> list[Run]:
-    """The runs, each divided by what varies in its `at` (layer, language, …), so that no measure occurs twice."""
-    found = []
-    for run in runs(rows):
-        names = places(run.rows)
-        grouped: dict[str, list[Row]] = {}
-        for row in run.rows:
-            grouped.setdefault(heading(row, names), []).append(row)
-        found += [Run(run.label, _joined(run.heading, place), members) for place, members in grouped.items()]
-    return found
-
-
 def places(rows: Iterable[Row]) -> list[str]:
     """The keys of `at` beside the modality (layer, language, …) with more than one value."""
     rows = list(rows)

@@ -4,18 +4,12 @@ Figures are plain `matplotlib.figure.Figure` objects (no pyplot, no global state
 matplotlib ships.
 """
 
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from matplotlib import rc_context, rcParamsDefault
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from clip_geometry.display.dark import with_dark_mode
-from clip_geometry.files import write_atomically
 
 # Okabe & Ito 2008: told apart with every common color vision deficiency; template.css uses the same values
 IMAGE, TEXT, MATCHING, NEUTRAL = "#0072B2", "#D55E00", "#009E73", "#6E7781"
@@ -30,7 +24,6 @@ COLORS = (
     "#24292F", "#3F90DA", "#FFA90E", "#BD1F01", "#832DB6", "#92DADD", "#A96B59", "#E76300", "#94A4A2", "#B9AC70",
     "#717581",
 )  # fmt: skip
-MARKERS = ("o", "^", "s", "D")  # beside the color; together they distinguish 44 languages
 
 WIDTH, HEIGHT = 3.5, 2.9  # inches: one column of a two-column page
 DPI = 220
@@ -86,12 +79,6 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     return inner
 
 
-def new_axes(height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """An empty figure of one panel and one column; the height is in inches."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.add_subplot()
-
-
 def name_lines(axes: Axes, names: Sequence[str], *, below: float = 0.4, above: float = 0.6, **labels: Any) -> None:
     """One horizontal line per name, the first on top; `labels` style the names."""
     axes.set(yticks=range(len(names)), ylim=(len(names) - below, -above))
@@ -117,30 +104,3 @@ def error_dots(
         axes.errorbar(at, values, yerr=errors, **style)
     else:
         axes.errorbar(values, at, xerr=errors, **style)
-
-
-def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
-    """Put the legend above the panel, where it cannot cover data."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)))
-
-
-@styled
-def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Path]:
-    """Write folder/name.png and folder/name.svg, each atomically.
-
-    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. The bitmap is
-    white, for papers; the vector file follows the reader's color scheme.
-
-    Returns:
-        The paths of the PNG and of the SVG.
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    for path, metadata in ((png, {}), (svg, {"Date": None})):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
-        drawn = buffer.getvalue()
-        write_atomically(path, with_dark_mode(drawn.decode()).encode() if path == svg else drawn)
-    return png, svg

@@ -4,11 +4,9 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from clip_geometry.catalog import GROUPS, Description
-from clip_geometry.config import read_yaml
+from clip_geometry.catalog import GROUPS
 from clip_geometry.display.numbers import as_number, bound, number, to_error, with_error
 from clip_geometry.display.origin import Row, places, runs, words
 
@@ -20,44 +18,7 @@ ROUNDING = 1e-9  # values that differ by less are the same
 Member = tuple[Row, tuple[str, ...]]  # a row and its cells under the columns that vary
 
 
-@dataclass(frozen=True)
-class Explained:
-    """The explanation of a number that is not a registered measure."""
-
-    name: str
-    title: str
-    summary: str
-    reading: str
-    caveat: str
-    formula: str
-    range: tuple[float | str, float | str]
-    direction: str
-    reference: str
-    group: str = "maps"
-    unit: str = ""
-
-
-Explanation = Description | Explained
-
-
-def read_explanations(file: Path) -> dict[str, Explained]:
-    """Read the explanations of an experiment from its numbers.yaml.
-
-    Args:
-        file: YAML with `experiment` (the prefix of the names, or null for whole names), `defaults`, and `numbers`:
-            name → the fields of `Explained` that differ from the defaults.
-
-    Returns:
-        Name → explanation.
-    """
-    found = read_yaml(file)
-    defaults = {"direction": ""} | found.get("defaults", {})
-    prefix = f"{found['experiment']}." if found["experiment"] else ""
-    made = (
-        Explained(**{**defaults, **fields, "name": prefix + name, "range": tuple(fields["range"])})
-        for name, fields in found["numbers"].items()
-    )
-    return {each.name: each for each in made}
+Explanation: TypeAlias = Any  # a Measure, or what has its name, title, summary, reading, caveat, range, unit, …
 
 
 @dataclass(frozen=True)

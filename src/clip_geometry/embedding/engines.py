@@ -24,8 +24,7 @@ from clip_geometry import files
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.rows import Record, ShardMaker
 from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import supply
-from clip_geometry.embedding.throughput import throughput_line
+from clip_geometry.embedding.supply import supply, throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.geometry._core.streamed import Accumulate, StreamedRows, aggregate_blocks
 from clip_geometry.progress import Advance, PassProgress, detail, note

@@ -23,7 +23,7 @@ from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.rows import ShardMaker
 from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
-from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.embedding.supply import Throughput
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.encoders.own import OwnConfig, OwnEncoder, own_encoder

@@ -12,8 +12,7 @@ import torch
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import Shard, Store
-from clip_geometry.embedding.supply import Inputs, Supply, supply
-from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.embedding.supply import Inputs, Supply, Throughput, supply
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note

@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 
 from clip_geometry.explorer.neighbors import K, Neighbors, best_items, keeps_order, merged, rescored, search_numbers
+from clip_geometry.explorer.planes import PrincipalPlane, principal_plane, umap_plane
 from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry import modality_gap, null_value
 from clip_geometry.memory import give_back
-from clip_geometry.planes import PrincipalPlane, principal_plane, umap_plane
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Repair, repairs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import reading
-from clip_geometry.embeddings import Embeddings, LazyRows, Reader, in_memory_or_lazy
+from clip_geometry.embeddings import Embeddings, LazyRows, Reader, joined
 from clip_geometry.formats.format import register
 from clip_geometry.formats.tables import sides_of_columns
 from clip_geometry.formats.vectors import KINDS, LABEL_NAMES, UNNAMED, check_vectors, is_rows, sides_by_name
@@ -42,7 +42,7 @@ def _rows(array: np.ndarray | Stored, source: str) -> Any:
     (n, d), native = array.shape, array.dtype.newbyteorder("=")
     check_vectors(np.broadcast_to(np.zeros((), native), array.shape), source)
     require_memory(d * min(n, LazyRows.SPAN) * array.dtype.itemsize, source)
-    return in_memory_or_lazy([LazyRows(array.opened, (n, d), native)])
+    return joined([LazyRows(array.opened, (n, d), native)])
 
 
 def _column(array: np.ndarray | Stored, source: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import ChosenRows, LazyRows, Reader, ShardedRows, in_memory_or_lazy
+from clip_geometry.embeddings import ChosenRows, LazyRows, Reader, ShardedRows, joined
 from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.formats.tables import columns_of, sides_of_columns
 from clip_geometry.formats.vectors import UNNAMED
@@ -51,7 +51,7 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
             rows, ids = _rows_of_lists(index, path)
         else:
             shape = _flat(index, path).ntotal, index.d
-            rows = in_memory_or_lazy([LazyRows(functools.partial(_opened_rows, path), shape, np.float32)])
+            rows = joined([LazyRows(functools.partial(_opened_rows, path), shape, np.float32)])
             ids = np.arange(len(rows))
         if outer is not index:
             ids = faiss.vector_to_array(outer.id_map)[ids]

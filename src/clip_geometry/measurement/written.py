@@ -22,7 +22,9 @@ NULL = "null: the same measure on an isotropic Gaussian of this n and d, through
 
 def as_text(records: Sequence[Record]) -> str:
     """The verdict, then lines as wide as the table needs."""
-    head, blocks = _lines(_table(_computed(records)), lambda block: block.name + f" ({block.unit})" * bool(block.unit))
+    head, blocks = _lines(
+        build_table(_computed(records), descriptions), lambda block: block.name + f" ({block.unit})" * bool(block.unit)
+    )
     rows = [head, *(line for block in blocks for line in block)]
     lines = justified(rows, [name in (*SIZE_FIELDS, "value", "null") for name in head])
     said = textwrap.wrap(verdict(records), WIDTH)
@@ -53,7 +55,7 @@ def as_html(records: Sequence[Record]) -> str:
     return template.render(
         verdict=verdict(records),
         heading=heading(records),
-        table=_table([record for record in computed if record not in crossed]),
+        table=build_table([record for record in computed if record not in crossed], descriptions),
         crossed=matrices(crossed),
         footnotes=footnotes(records),
         about=about,
@@ -63,7 +65,7 @@ def as_html(records: Sequence[Record]) -> str:
 def as_latex(records: Sequence[Record]) -> str:
     """A table with booktabs' rules."""
     computed = _computed(records)
-    head, blocks = _lines(_table(computed), lambda block: latex.measure_title(block.name))
+    head, blocks = _lines(build_table(computed, descriptions), lambda block: latex.measure_title(block.name))
     meaning = [f"{line}." for line in footnotes(computed) if line.startswith(("±", "[ ]", "null"))]
     return latex.table(
         head,
@@ -122,24 +124,12 @@ def _computed(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record.value is not None]
 
 
-def _table(records: Sequence[Record]) -> Table:
-    return build_table(records, descriptions)
-
-
 def _lines(table: Table, name_of: Callable[[Block], str]) -> tuple[list[str], list[list[list[str]]]]:
     """The head of the table, and the cells of its lines, group by group."""
-    blocks = [
-        [
-            [
-                name_of(block),
-                line.modality,
-                *line.varying,
-                line.value,
-                line.null,
-            ]
-            for block in members
-            for line in block.lines
-        ]
-        for _, members in table.groups
-    ]
+    blocks = []
+    for _, members in table.groups:
+        numbers = [(block, line) for block in members for line in block.lines]
+        blocks.append(
+            [[name_of(block), each.modality, *each.varying, each.value, each.null] for block, each in numbers]
+        )
     return ["measure", "set", *table.columns, "value", "null"], blocks

@@ -1,8 +1,6 @@
 """Records of sets: all of their rows, or each group of them, measured through one pipeline."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Any
 
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
@@ -13,7 +11,7 @@ from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets, named
 from clip_geometry.measuring.splitting import split_by
-from clip_geometry.progress import Advance, progress
+from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, lines_of
 from clip_geometry.transforms import Step
@@ -62,52 +60,28 @@ def records_by(
     if full_size is not None and column is not None:
         raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
     parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
-    count = len(parts) * len(names)
-    with naming_files(sets), progress("measures", count) as advance:
-        return [
-            record
-            for at, part in parts
-            for record in records_of(
-                part, at, pipeline, names, seed, blocks, advance, engine, optional, scaling, full_size
-            )
-        ]
-
-
-def records_of(
-    sets: Mapping[str, Embeddings],
-    at: Mapping[str, Any],
-    pipeline: Sequence[Step],
-    names: list[str],
-    seed: int,
-    blocks: int | None,
-    advance: Advance,
-    engine: Engine | None,
-    optional: bool = False,
-    scaling: bool = False,
-    full_size: int | None = None,
-) -> list[Record]:
-    """The records of one group; `at` says which, empty for all."""
-    try:
-        given = BLOCKS if blocks is None else blocks
-        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=given, engine=engine)
-        if blocks:  # an impossible jackknife is an error, rather than a table without standard errors
-            keys = (range(len(each)) if each.item_id is None else each.item_id.tolist() for each in sets.values())
-            items = len(set(chain.from_iterable(keys)))
-            if not 2 <= blocks <= items:
-                raise InputError(f"blocks is {blocks}; expected 0 or from 2 to the number of items, which is {items}")
-        remarks = measured.remarks()
-        shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
-        found = list(measure_sets(measured, names, advance, optional=optional))
-        if scaling or full_size is not None:
-            add_scaling(measured, found, full_size)
-        return [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
-    except InputError as error:
-        if not at:
-            raise
-        if isinstance(error, RowError):  # named by its file, in which rows are counted
-            raise
-        group = ", ".join(f"{key} {value}" for key, value in at.items())
-        raise InputError(f"in the group of {group}: {error}") from None
+    records = []
+    with naming_files(sets), progress("measures", len(parts) * len(names)) as advance:
+        for at, part in parts:
+            try:
+                given = BLOCKS if blocks is None else blocks
+                measured = MeasuredSets(part, pipeline, seed=seed, blocks=given, engine=engine)
+                if blocks and not 2 <= blocks <= measured.items:  # rather than a table without standard errors
+                    raise InputError(
+                        f"blocks is {blocks}; expected 0 or from 2 to the number of items, which is {measured.items}"
+                    )
+                remarks = measured.remarks()
+                found = list(measure_sets(measured, names, advance, optional=optional))
+                if scaling or full_size is not None:
+                    add_scaling(measured, found, full_size)
+            except InputError as error:
+                if not at or isinstance(error, RowError):  # a row is named by its file, in which rows are counted
+                    raise
+                group = ", ".join(f"{key} {value}" for key, value in at.items())
+                raise InputError(f"in the group of {group}: {error}") from None
+            shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
+            records += [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
+    return records
 
 
 def as_lines(records: Sequence[Record]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 
-from clip_geometry.config import Config, digest, validate
+from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.data import dataset_from, load_dataset, path_of
 from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.embedding.loop import embed, recipe_for
@@ -188,6 +188,43 @@ class Cell:
         return digest(dict(self.define))
 
 
+@dataclass(frozen=True)
+class Explained:
+    """The explanation of a number that is not a registered measure."""
+
+    name: str
+    title: str
+    summary: str
+    reading: str
+    caveat: str
+    formula: str
+    range: tuple[float | str, float | str]
+    direction: str
+    reference: str
+    group: str = "maps"
+    unit: str = ""
+
+
+def read_explanations(file: Path) -> dict[str, Explained]:
+    """Read the explanations of an experiment from its numbers.yaml.
+
+    Args:
+        file: YAML with `experiment` (the prefix of the names, or null for whole names), `defaults`, and `numbers`:
+            name → the fields of `Explained` that differ from the defaults.
+
+    Returns:
+        Name → explanation.
+    """
+    found = read_yaml(file)
+    defaults = {"direction": ""} | found.get("defaults", {})
+    prefix = f"{found['experiment']}." if found["experiment"] else ""
+    made = (
+        Explained(**{**defaults, **fields, "name": prefix + name, "range": tuple(fields["range"])})
+        for name, fields in found["numbers"].items()
+    )
+    return {each.name: each for each in made}
+
+
 class Experiment(ABC):
     """A question about some data: plans cells, and reports on their rows."""
 
@@ -259,6 +296,13 @@ class Experiment(ABC):
         if model is None or not model.is_fresh:
             return []
         return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model]
+
+
+def origin_words(row: Row) -> tuple[str, str, str]:
+    """Model, data and pipeline of a row, for readers."""
+    from clip_geometry.display.origin import data_words, model_words, pipeline_words
+
+    return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
 
 
 def distinct_labels(labels: Sequence[str]) -> list[str]:

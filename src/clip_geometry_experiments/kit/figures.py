@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from clip_geometry.display.numbers import differ, fixed, plus_minus
+from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.style import (
     DASHED,
     DOTTED,
@@ -21,12 +21,14 @@ from clip_geometry.display.style import (
     styled,
 )
 from clip_geometry.display.words import Words
+from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 # Tol 2021, muted: distinguishable with every common color vision deficiency, and the colors of no modality
 WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"
 SERIES = (WINE, GREEN, ROSE, CYAN, "#DDCC77", "#AA4499", "#44AA99", INDIGO, "#999933")
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second cue beside the color
+MARKERS = ("o", "^", "s", "D")  # beside the color; together they distinguish 44 languages
 
 # of Okabe & Ito 2008, without those of the modalities
 SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))

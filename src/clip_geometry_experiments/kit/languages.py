@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.display.table import read_explanations
+from clip_geometry.config import validate
+from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import silhouette
 from clip_geometry.geometry._core.rows import as_rows
@@ -18,6 +19,7 @@ from clip_geometry.measuring.sets import KEPT_BYTES, QUADRATIC_ROWS
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.transforms import Step, prepare
+from clip_geometry_experiments.kit.base import read_explanations
 from clip_geometry_experiments.kit.language_distance import language_distance
 
 SPOKEN = {"en": "English", "de": "German", "fr": "French", "ru": "Russian"}
@@ -162,6 +164,19 @@ class LanguageSets:
         """The block of each row of a set."""
         dealt = deal(len(self._items), self.blocks, self.seed).long().numpy()
         return {name: dealt[[self._items[key] for key in _item_keys(e)]] for name, e in self.embeddings.items()}
+
+
+def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:
+    """Captions in the first language, and in `language`. WikiCaps has other items for each pair of languages."""
+    source, first_target, *_ = languages
+    target = first_target if language == source else language
+    pair = {"pair": f"{target}-{source}"} if "pair" in type(data).model_fields else {}
+    return changed(data, language=source, **pair), changed(data, language=language, **pair)
+
+
+def changed(data: DatasetConfig, **values: Any) -> DatasetConfig:
+    settings = data.model_dump(mode="json") | values
+    return validate(type(data), settings, f"{data.name} in {settings['language']!r}")
 
 
 def spoken(language: str) -> str:

@@ -23,7 +23,8 @@ from clip_geometry.files import write_atomically
 from clip_geometry.progress import note, progress
 from clip_geometry.reading import checked, first_line, read_checkpoint
 from clip_geometry.registry import InputError, shown
-from clip_geometry.results import Results
+from clip_geometry.results import Results, Row
+from clip_geometry.versions import library_versions
 
 SECONDS = 30.0  # between checkpoints at least
 SHARE = 0.05  # of the time that writing checkpoints may take
@@ -43,6 +44,23 @@ def learning_rate(
     if schedule == "cosine":
         return lr * (1 + math.cos(math.pi * (number - warm) / (steps - warm))) / 2
     return lr * ((steps - number) / (steps - warm) if schedule == "linear" else 1)
+
+
+def context(dataset: str, split: str | None, options: Mapping[str, Any], seed: int, **own: Any) -> Row:
+    """What all records of a training have in common; `own` replaces some of it, or adds to it."""
+    return {
+        "model": "trained here",
+        "model_options": {},
+        "dataset": dataset,
+        "data_options": options,
+        "split": split,
+        "dtype": "float32",
+        "pipeline": [],
+        "fitted_on": None,
+        "seed": seed,
+        "versions": library_versions(),
+        **own,
+    }
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:
@@ -113,7 +131,7 @@ class _State(TypedDict):
 class Trainer(ABC):
     """A training whose steps depend on the seed and their number only, so that it resumes bit for bit.
 
-    A subclass builds its modules, calls `optimize`, and defines `loss` and `rate`.
+    A subclass builds its modules, calls `optimize`, and defines `loss`; and `rate`, unless it is a cosine.
 
     Args:
         modules: what a checkpoint holds, by name; moved to the device.
@@ -174,9 +192,9 @@ class Trainer(ABC):
     def loss(self) -> tuple[Tensor, Tensor]:
         """(the loss of this step, the same with penalties, which is minimized)."""
 
-    @abstractmethod
     def rate(self, number: int) -> float:
         """The learning rate of a step."""
+        return learning_rate(number, steps=self.steps, lr=self.config.lr, warmup=self.config.warmup)
 
     def step(self) -> None:
         """Takes one step. Raises InputError if the loss is not finite."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,8 +19,6 @@ from clip_geometry.display.style import (
     MARKER,
     NEUTRAL,
     WIDTH,
-    legend_above,
-    new_axes,
     styled,
 )
 from clip_geometry.geometry import singular_values
@@ -33,6 +32,18 @@ BINS = 60  # of densities
 FLOOR = 1e-6  # relative size below which an axis ends: embeddings are computed in float32 at best
 
 Rows = NDArray[np.floating]
+
+
+def new_axes(height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """An empty figure of one panel and one column; the height is in inches."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
+    """Put the legend above the panel, where it cannot cover data."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)))
 
 
 def _modalities(image: ArrayLike | None, text: ArrayLike | None) -> dict[str, NDArray]:

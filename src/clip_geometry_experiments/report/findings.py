@@ -5,13 +5,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.display.numbers import as_number, brief, differ, fixed, plus_minus, to_error
+from clip_geometry.display.numbers import as_number, brief, fixed, plus_minus, to_error
 from clip_geometry.display.words import Words
 
 Row = Mapping[str, Any]
 CLEARLY = 0.9  # a cone is called one where its half angle is below this share of the null value
 ROUNDING = 1e-9  # a gap below this after centering is rounding
+EQUAL = 1e-12  # what float64 may leave of an exact 0
+TIE = 2.0  # standard errors of a difference, up to which two values are a tie
 WORDS = Words(Path(__file__).with_name("findings.j2"))
+
+
+def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
+    """Whether the values of two rows differ by more than two standard errors of their difference; None, which is
+    neither a difference nor a tie, where they differ and an error is not known.
+
+    The rows do not say how their errors depend on each other. Errors of independent samples are assumed, which rather
+    miss a difference than call a tie one. A constant has a standard error of 0.
+    """
+    step = abs(one["value"] - other["value"])
+    if step <= EQUAL:
+        return False
+    errors = [as_number(row.get("standard_error")) for row in (one, other)]
+    known = [error for error in errors if error is not None]
+    return step > TIE * math.hypot(*known) if len(known) == len(errors) else None
 
 
 class Values:

@@ -1,5 +1,6 @@
 """The entries of the report for figures, and the four standard figures of one run with their captions."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,15 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clip_geometry.display.couples import couples, heat_maps, names_of
+from clip_geometry.display.couples import couples, draw_maps, height_of, names_of
 from clip_geometry.display.origin import Row, pipeline_words, with_options
-from clip_geometry.display.style import WIDTH, save_figure
+from clip_geometry.display.style import WIDTH, styled
 from clip_geometry.display.words import Words
+from clip_geometry.files import write_atomically
 from clip_geometry.geometry import coordinate_std
 from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.cosines import MAX_COSINES, sampled_cosines
+from clip_geometry_experiments.report.dark import with_dark_mode
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
 STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
@@ -67,6 +70,27 @@ class Drawing(NamedTuple):
     figure: Figure | None
     caption: str
     wide: bool = False
+
+
+@styled
+def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Path]:
+    """Write folder/name.png and folder/name.svg, each atomically.
+
+    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. The bitmap is
+    white, for papers; the vector file follows the reader's color scheme.
+
+    Returns:
+        The paths of the PNG and of the SVG.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    for path, metadata in ((png, {}), (svg, {"Date": None})):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
+        drawn = buffer.getvalue()
+        write_atomically(path, with_dark_mode(drawn.decode()).encode() if path == svg else drawn)
+    return png, svg
 
 
 def save_drawings(
@@ -172,6 +196,18 @@ def draw_couples(rows: Sequence[Row]) -> dict[str, Drawing]:
     if not (found := couples(rows)):
         return {}
     return {"couples": Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)}
+
+
+@styled
+def heat_maps(rows: Sequence[Row]) -> Figure:
+    """A map of modality × modality for each measure of the couples."""
+    maps: dict[str, list[Row]] = {}
+    for row in rows:
+        maps.setdefault(row["measure"], []).append(row)
+    names = names_of(rows)
+    figure = Figure(figsize=(2 * WIDTH, height_of(maps, names)), layout="constrained")
+    draw_maps(figure, maps, names)
+    return figure
 
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:

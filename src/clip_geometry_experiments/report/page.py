@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from clip_geometry import display
 from clip_geometry.display import explained
 from clip_geometry.display.couples import couples, matrices
-from clip_geometry.display.origin import Row, Run, parts, runs
+from clip_geometry.display.origin import Row, Run, heading, places, runs
 from clip_geometry.display.table import TRACK, Explanation, anchor, build_table, explain, group_order
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
@@ -136,6 +136,21 @@ def render_report(
         style=Markup(STYLE),
         policy=Markup(security_policy(scripts=[SCRIPT], styles=[STYLE])),
     )
+
+
+def parts(rows: Iterable[Row]) -> list[Run]:
+    """The runs, each divided by what varies in its `at` (layer, language, …), so that no measure occurs twice."""
+    found = []
+    for run in runs(rows):
+        names = places(run.rows)
+        grouped: dict[str, list[Row]] = {}
+        for row in run.rows:
+            grouped.setdefault(heading(row, names), []).append(row)
+        found += [
+            Run(run.label, " · ".join(filter(None, (run.heading, place))), members)
+            for place, members in grouped.items()
+        ]
+    return found
 
 
 def _told(section: Section) -> tuple[list[str], list[tuple[Run, list[str]]], int]:

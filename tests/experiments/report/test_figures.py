@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 
-from clip_geometry.display.style import COLOR, save_figure
+from clip_geometry.display.style import COLOR
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.figures import (
@@ -15,6 +15,7 @@ from clip_geometry_experiments.report.figures import (
     singular_plane,
     singular_value_decay,
 )
+from clip_geometry_experiments.report.gallery import save_figure
 
 RNG = np.random.default_rng(7)
 IMAGE = RNG.standard_normal((40, 8)) + 0.7

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry_experiments.report.findings import across, before_and_after, findings
+from clip_geometry_experiments.report.findings import across, before_and_after, differ, findings
 
 
 def row(measure, value, modality="both", **more):
@@ -225,3 +225,13 @@ def test_runs_are_counted_by_what_an_image_is_closer_to():
 
 def test_what_only_one_of_two_runs_has_is_not_compared():
     assert before_and_after(FRESH[:1], TRAINED[1:], WHEN) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "errors", "expected"),
+    [((1.0, 1.2), (0.1, 0.0), False), ((1.0, 1.21), (0.1, 0.0), True), ((1.0, 1.25), (0.1, 0.1), False),
+     ((1.0, 1.0 + 1e-15), (None, None), False), ((1.0, 9.0), (None, None), None), ((1.0, 9.0), (0.1, None), None)],
+)  # fmt: skip
+def test_values_within_two_standard_errors_of_their_difference_are_a_tie(values, errors, expected):
+    one, other = ({"value": v, "standard_error": e} for v, e in zip(values, errors, strict=True))
+    assert differ(one, other) is differ(other, one) is expected

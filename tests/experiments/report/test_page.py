@@ -17,7 +17,7 @@ import pytest
 from clip_geometry.display.explained import facts
 from clip_geometry.geometry import measures
 from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
-from clip_geometry_experiments.report.page import SCRIPT, Section, render_report, write_report
+from clip_geometry_experiments.report.page import SCRIPT, Section, parts, render_report, write_report
 
 
 @dataclass(frozen=True)
@@ -440,3 +440,24 @@ def test_the_chromium_check_notices_a_broken_figure(tmp_path):
 def test_a_smoke_run_says_so(figures):
     assert "Smoke run." in render_report(**content(figures), smoke=True)
     assert "Smoke run." not in render_report(**content(figures))
+
+
+def test_what_is_told_is_divided_by_place_so_that_no_measure_stands_twice():
+    rows = [
+        {
+            "measure": "isoscore",
+            "value": 0.4,
+            "model": "m",
+            "dataset": "s",
+            "seed": seed,
+            "at": {"modality": "image", "layer": layer},
+        }
+        for seed in (0, 1)
+        for layer in (3, 12)
+    ]
+    assert [(part.label, part.heading, len(part.rows)) for part in parts(rows)] == [
+        ("A", "run seed 0 · layer 3", 1),
+        ("A", "run seed 0 · layer 12", 1),
+        ("B", "run seed 1 · layer 3", 1),
+        ("B", "run seed 1 · layer 12", 1),
+    ]

@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from clip_geometry import average_cosine
-from clip_geometry.display.style import new_axes, save_figure, styled
-from clip_geometry.display.table import read_explanations
+from clip_geometry.display.style import styled
 from clip_geometry.display.words import Words
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry_experiments.report.gallery import FigureEntry
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
+from clip_geometry_experiments.report.figures import new_axes
+from clip_geometry_experiments.report.gallery import Drawing
 
 HERE = Path(__file__).parent
 WORDS = Words(HERE / "words.j2")
@@ -53,9 +53,8 @@ class Toy(Experiment):
         first, *_, last = planned[0].finished_rows()
         return [WORDS("cone", shift=last["at"]["shift"], first=first["value"], last=last["value"])]
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
-        png, svg = save_figure(_figure(self.finished_rows()), folder, f"{prefix}toy")
-        return [FigureEntry(f"{prefix}toy", "A shifted Gaussian", WORDS("caption"), svg, png)]
+    def drawings(self) -> Mapping[str, Drawing]:
+        return {"toy": Drawing("A shifted Gaussian", _figure(self.finished_rows()), WORDS("caption"))}
 
 
 @styled

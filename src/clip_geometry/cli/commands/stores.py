@@ -63,7 +63,7 @@ def embed(
     from clip_geometry.config import parse_overrides, validate
     from clip_geometry.embedding.loop import embed as embed_data
     from clip_geometry.embedding.reading import read_store
-    from clip_geometry.embedding.throughput import Throughput
+    from clip_geometry.embedding.supply import Throughput
     from clip_geometry.formats.writers import writers
     from clip_geometry.modalities import modality_name
     from clip_geometry.paths import expanded

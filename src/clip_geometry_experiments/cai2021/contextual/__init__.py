@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.display.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry_experiments.cai2021.contextual.rows import (
@@ -20,7 +19,7 @@ from clip_geometry_experiments.cai2021.contextual.rows import (
     size_rows,
 )
 from clip_geometry_experiments.cai2021.contextual.sources import WordEmbeddings, sampled
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 
 
 class Contextual(Experiment):

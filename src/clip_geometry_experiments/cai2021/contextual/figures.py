@@ -12,12 +12,13 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from clip_geometry.display.style import NEUTRAL, WIDTH, new_axes, styled
+from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.cai2021.contextual.planes import Layers, frequency_figure, kinds_figure, read_planes
 from clip_geometry_experiments.cai2021.contextual.rows import STANDARD_K
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE
+from clip_geometry_experiments.report.figures import new_axes
 from clip_geometry_experiments.report.gallery import Drawing
 
 COSINES = {

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from clip_geometry.display.numbers import differ, number, plus_minus
+from clip_geometry.display.numbers import number, plus_minus
 from clip_geometry_experiments.cai2021.contextual.figures import COSINES, Row, words
+from clip_geometry_experiments.report.findings import differ
 
 
 def sentences(runs: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:

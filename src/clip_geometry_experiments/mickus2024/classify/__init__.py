@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clip_geometry.config import digest
-from clip_geometry.display.table import read_explanations
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, distinct_labels, experiments
+from clip_geometry_experiments.kit.base import Cell, Experiment, distinct_labels, experiments, read_explanations
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.mickus2024.classify.rows import (

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clip_geometry.config import digest
-from clip_geometry.display.table import read_explanations
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
 from clip_geometry_experiments.rudman2024.finetune.data import (

@@ -20,8 +20,7 @@ from clip_geometry.losses.hidden import Layers
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit import trajectories
+from clip_geometry_experiments.kit import training, trajectories
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, Inputs
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
@@ -246,18 +245,9 @@ def context(config: FinetuneConfig, validation: Examples) -> Row:
     options = config.task.model_dump(
         mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"}
     )
-    return {
-        "model": config.model.model,
-        "model_options": config.model.options(),
-        "dataset": validation.name,
-        "data_options": options,
-        "split": validation.split,
-        "dtype": "float32" if config.precision == "fp32" else config.precision,
-        "pipeline": [],
-        "fitted_on": None,
-        "seed": config.seed,
-        "versions": library_versions(),
-    }
+    own: Row = {"model": config.model.model, "model_options": config.model.options()}
+    own |= {} if config.precision == "fp32" else {"dtype": config.precision}
+    return training.context(validation.name, validation.split, options, config.seed, **own)
 
 
 def performance_rows(found: Mapping[str, Metric], examples: Examples) -> Iterator[Record]:

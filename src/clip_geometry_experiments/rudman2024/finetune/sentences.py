@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from clip_geometry.display.numbers import differ, plus_minus
+from clip_geometry.display.numbers import plus_minus
+from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.rudman2024.finetune.figures import (
     PERFORMANCE,
     TOKENS,

@@ -7,11 +7,11 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.display.table import read_explanations
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
+from clip_geometry_experiments.kit.training import context
 from clip_geometry_experiments.rudman2024.stability.estimates import (
     Cloud,
     CloudConfig,
@@ -98,21 +98,13 @@ class Stability(Experiment):
         traces = self.traces(cloud, n)
         estimates = [(PLAIN, None, traces.plain()), (UNBIASED, None, traces.unbiased())]
         estimates += [(STAR, zeta, traces.star(zeta)) for zeta in config.zetas]
+        options = cloud.config.model_dump(mode="json", exclude={"name"})
         shared = {
+            **context(cloud.config.name, None, options, config.seed, model=None, dtype="float64"),
             "n": n,
             "d": config.d,
-            "dtype": "float64",
-            "pipeline": [],
-            "fitted_on": None,
-            "model": None,
-            "model_options": {},
-            "dataset": cloud.config.name,
-            "data_options": cloud.config.model_dump(mode="json", exclude={"name"}),
-            "split": None,
-            "seed": config.seed,
             "draws": config.draws,
             "truth": cloud.isoscore,
-            "versions": library_versions(),
         }
         rows: list[Row] = []
         for estimator, zeta, values in estimates:

@@ -10,11 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-from clip_geometry.display.numbers import differ, fixed, plus_minus
+from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import Row
 from clip_geometry.display.style import INK, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
+from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 STYLES = [  # of the estimates

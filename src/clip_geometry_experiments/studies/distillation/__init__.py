@@ -7,7 +7,6 @@ from typing import Any
 
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import with_options
-from clip_geometry.display.table import read_explanations
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.hf import load_tokenizer
@@ -15,11 +14,11 @@ from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps
-from clip_geometry_experiments.kit.languages import EXPLANATIONS
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
-from clip_geometry_experiments.studies.distillation.config import DistillationConfig, parallel
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
+from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps, optimizer_words
+from clip_geometry_experiments.kit.languages import EXPLANATIONS, parallel
+from clip_geometry_experiments.kit.training import Checkpoint, context, remove_finished
+from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 from clip_geometry_experiments.studies.distillation.data import Images, Sources, Texts
 from clip_geometry_experiments.studies.distillation.measuring import (
     COSINE,
@@ -147,18 +146,7 @@ class Distillation(Experiment):
         options = data.model_dump(
             mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split", "language", "pair"}
         )
-        return {
-            "model": "trained here",
-            "model_options": {},
-            "dataset": data.name,
-            "data_options": options,
-            "split": data.split,
-            "dtype": "float32",
-            "pipeline": [],
-            "fitted_on": None,
-            "seed": self.config.seed,
-            "versions": library_versions(),
-        }
+        return context(data.name, data.split, options, self.config.seed)
 
     # --- the report
 
@@ -179,9 +167,7 @@ class Distillation(Experiment):
             "tested on": None if config.tested is None else data_words(config.tested),
             "prompts": " | ".join(each for language in config.languages for each in config.prompts.get(language, ())),
             "texts that are such": f"{config.class_captions:.0%}, of classes that are trained on",
-            "AdamW": f"{config.steps} steps of {config.batch_size} texts, lr {config.lr:g}, warm-up "
-            f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
-            f"{config.clip or 'any'}",
+            "AdamW": optimizer_words(config, f"{config.batch_size} texts"),
             "precision": config.precision,
             "states measured": len(self.steps),
             "seed": config.seed,

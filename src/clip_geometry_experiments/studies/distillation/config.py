@@ -1,15 +1,15 @@
 """The config of the distillation: a student learns in several languages the rows that a text tower gives in one."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from clip_geometry.config import Config, validate
-from clip_geometry.data.base import DatasetConfig
+from clip_geometry.config import Config
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import Data, Model, RunConfig
 from clip_geometry_experiments.kit.clip_training import OptimizerConfig, with_a_place
+from clip_geometry_experiments.kit.languages import parallel
 
 
 class StudentConfig(Config):
@@ -88,16 +88,3 @@ class DistillationConfig(RunConfig, OptimizerConfig):
             for language in languages:
                 parallel(data, languages, language)
         return self
-
-
-def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:
-    """Captions in the first language, and in `language`. WikiCaps has other items for each pair of languages."""
-    source, first_target, *_ = languages
-    target = first_target if language == source else language
-    pair = {"pair": f"{target}-{source}"} if "pair" in type(data).model_fields else {}
-    return changed(data, language=source, **pair), changed(data, language=language, **pair)
-
-
-def changed(data: DatasetConfig, **values: Any) -> DatasetConfig:
-    settings = data.model_dump(mode="json") | values
-    return validate(type(data), settings, f"{data.name} in {settings['language']!r}")

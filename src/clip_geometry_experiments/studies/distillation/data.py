@@ -19,7 +19,8 @@ from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
-from clip_geometry_experiments.studies.distillation.config import DistillationConfig, changed, parallel
+from clip_geometry_experiments.kit.languages import changed, parallel
+from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 
 CHUNK = 1000  # texts that are tokenized at a time
 BATCH = 256  # texts or images that the teacher embeds at a time

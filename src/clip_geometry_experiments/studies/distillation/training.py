@@ -18,7 +18,7 @@ from clip_geometry.encoders.hf.text import mean_pooling
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
-from clip_geometry_experiments.kit.training import ORDER, Trainer, learning_rate
+from clip_geometry_experiments.kit.training import ORDER, Trainer
 from clip_geometry_experiments.studies.distillation.config import StudentConfig
 from clip_geometry_experiments.studies.distillation.data import Texts
 
@@ -156,10 +156,6 @@ class DistillationTrainer(Trainer):
             clip=config.clip,
         )
         self.optimize(student.parameters(), weight_decay=config.weight_decay, betas=(0.9, config.beta2))
-
-    def rate(self, number: int) -> float:
-        config = self.config
-        return learning_rate(number, steps=config.steps, lr=config.lr, warmup=config.warmup)
 
     def loss(self) -> tuple[Tensor, Tensor]:
         self.student.train()

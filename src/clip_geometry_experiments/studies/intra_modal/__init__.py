@@ -8,11 +8,19 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.display.table import read_explanations
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Data,
+    Experiment,
+    Model,
+    RunConfig,
+    Seeds,
+    experiments,
+    read_explanations,
+)
 from clip_geometry_experiments.studies.intra_modal.inversion import Inversion
 
 PREFIX = "intra_modal."

@@ -6,9 +6,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from clip_geometry.display.style import INK, NEUTRAL, SECOND, error_dots, legend_above, name_lines, new_axes, styled
+from clip_geometry.display.style import INK, NEUTRAL, SECOND, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry.modalities import plural
+from clip_geometry_experiments.report.figures import legend_above, new_axes
 from clip_geometry_experiments.report.gallery import Drawing
 
 # number → name, color, marker, place beside the line

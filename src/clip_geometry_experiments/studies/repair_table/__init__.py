@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
-from clip_geometry.display.table import read_explanations
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
 
 if TYPE_CHECKING:

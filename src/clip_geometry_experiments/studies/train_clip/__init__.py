@@ -10,7 +10,6 @@ import torch
 
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.display.table import read_explanations
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.hub import model_path
@@ -20,8 +19,8 @@ from clip_geometry.progress import detail
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, read_rows
 from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry_experiments.kit.clip_training import data_words, measured_steps
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
+from clip_geometry_experiments.kit.clip_training import data_words, measured_steps, optimizer_words
 from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
 from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig, architecture_words, arm_words
@@ -249,9 +248,7 @@ class TrainClip(Experiment):
             "class prompts among training captions": f"{config.class_captions:.0%}",
             "images with the caption of another": f"{config.caption_noise:.0%}" if config.caption_noise else None,
             "these prompts": " | ".join(config.training_prompts or config.prompts) if config.class_captions else None,
-            "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
-            f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
-            f"{config.clip or 'any'}",
+            "AdamW": optimizer_words(config, f"batches of {config.batch_size}"),
             "trained in": self._precision,
             "states measured": len(self.steps),
             "batch norm in these": config.batch_norm,

@@ -22,8 +22,7 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.transforms import parse_pipeline
-from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit import trajectories
+from clip_geometry_experiments.kit import training, trajectories
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
 from clip_geometry_experiments.kit.training import FULL
 from clip_geometry_experiments.studies.train_clip.config import PENALTIES, TrainClipConfig
@@ -208,18 +207,9 @@ def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Ro
     """The fields that all rows of a data set share. trained_in: the precision."""
     model_options = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
     options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
-    return {
-        "model": "trained here",
-        "model_options": model_options | ({} if trained_in == FULL else {"trained_in": trained_in}),
-        "dataset": data.name,
-        "data_options": options,
-        "split": data.split,
-        "dtype": "float32",
-        "pipeline": list(PIPELINE),
-        "fitted_on": None,
-        "seed": config.seed,
-        "versions": library_versions(),
-    }
+    model_options |= {} if trained_in == FULL else {"trained_in": trained_in}
+    own = {"model_options": model_options, "pipeline": list(PIPELINE)}
+    return training.context(data.name, data.split, options, config.seed, **own)
 
 
 def at_arm(config: TrainClipConfig) -> Row:

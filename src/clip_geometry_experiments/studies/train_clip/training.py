@@ -20,7 +20,7 @@ from clip_geometry.losses import CosReg, IStar, SIGReg
 from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
-from clip_geometry_experiments.kit.training import ORDER, Trainer, learning_rate
+from clip_geometry_experiments.kit.training import ORDER, Trainer
 from clip_geometry_experiments.studies.train_clip.config import (
     CLASSES,
     COSREG,
@@ -189,10 +189,6 @@ class ClipTrainer(Trainer):
         # matrices first: the norm of the gradient is a sum in this order
         trained.sort(key=lambda parameter: parameter.ndim <= 1)
         self.optimize(trained, weight_decay=config.weight_decay, betas=(0.9, config.beta2))
-
-    def rate(self, number: int) -> float:
-        config = self.config
-        return learning_rate(number, steps=config.steps, lr=config.lr, warmup=config.warmup)
 
     def step(self) -> None:
         super().step()

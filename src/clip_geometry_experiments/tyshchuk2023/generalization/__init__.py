@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.display.table import read_explanations
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import Pipeline
-from clip_geometry_experiments.kit.base import experiments
+from clip_geometry_experiments.kit.base import experiments, read_explanations
 from clip_geometry_experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig
 from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.config import Config, validate
+from clip_geometry.config import Config
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
@@ -25,9 +25,10 @@ from clip_geometry_experiments.kit.base import (
     Steps,
     distinct_labels,
     experiments,
+    origin_words,
 )
 from clip_geometry_experiments.kit.clip_training import data_words
-from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets
+from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, changed, parallel
 from clip_geometry_experiments.kit.maps import seen_and_held_out
 
 
@@ -53,8 +54,7 @@ class PromptsConfig(Config):
 
     def prompted(self, language: str) -> DatasetConfig:
         """The images with a prompt per class in that language."""
-        values = self.probe.model_dump(mode="json") | {"language": language, "prompt": self.prompts[language]}
-        return validate(type(self.probe), values, f"probe {self.probe.name} in {language!r}")
+        return changed(self.probe, language=language, prompt=self.prompts[language])
 
 
 class MultilingualConfig(RunConfig):
@@ -97,15 +97,7 @@ class MultilingualConfig(RunConfig):
     @property
     def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:
         """Language → the captions of the first language and those of its own."""
-        source, *targets = self.languages
-
-        def captions(language: str, target: str) -> DatasetConfig:
-            # WikiCaps has other images for every pair of languages
-            pair = {"pair": f"{target}-{source}"} if "pair" in type(self.captions).model_fields else {}
-            values = self.captions.model_dump(mode="json") | {"language": language} | pair
-            return validate(type(self.captions), values, f"{self.captions.name} in {language!r}")
-
-        return {target: (captions(source, target), captions(target, target)) for target in targets}
+        return {target: parallel(self.captions, self.languages, target) for target in self.languages[1:]}
 
 
 class Multilingual(Experiment):
@@ -234,11 +226,7 @@ class Multilingual(Experiment):
         return ", ".join(self._words())
 
     def _words(self) -> tuple[str, str, str]:
-        """Model, data and pipeline for reading."""
-        from clip_geometry.display.origin import data_words, model_words, pipeline_words
-
-        row = self.sets.context()
-        return model_words(row), data_words(row), pipeline_words(row["pipeline"])
+        return origin_words(self.sets.context())
 
 
 experiments.add("multilingual", Multilingual)

@@ -11,23 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from clip_geometry.display.numbers import brief, differ, plus_minus
-from clip_geometry.display.style import (
-    COLORS,
-    DASHED,
-    HEIGHT,
-    MARKERS,
-    NEUTRAL,
-    WIDTH,
-    error_dots,
-    name_lines,
-    new_axes,
-    styled,
-)
+from clip_geometry.display.numbers import brief, plus_minus
+from clip_geometry.display.style import COLORS, DASHED, HEIGHT, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry.results import Row
+from clip_geometry_experiments.kit.figures import MARKERS
 from clip_geometry_experiments.kit.languages import spoken
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, new_axes
+from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults

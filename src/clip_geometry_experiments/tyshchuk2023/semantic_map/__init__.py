@@ -11,14 +11,23 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from clip_geometry.data import load_dataset
-from clip_geometry.display.table import read_explanations
 from clip_geometry.embeddings import pair
 from clip_geometry.geometry import measures
 from clip_geometry.measuring.sets import MeasuredSets, rows_or_notes
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
-from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps, experiments
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Experiment,
+    Model,
+    RunConfig,
+    Source,
+    Steps,
+    experiments,
+    origin_words,
+    read_explanations,
+)
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
@@ -221,11 +230,7 @@ class SemanticMap(Experiment):
         return ", ".join(self._words())
 
     def _words(self) -> tuple[str, str, str]:
-        """Model, data and pipeline for reading."""
-        from clip_geometry.display.origin import data_words, model_words, pipeline_words
-
-        row = self.sets.context()
-        return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
+        return origin_words(self.sets.context())
 
 
 def _row(name: str, values: Sequence[float], over: str = "starts of t-SNE", **rest: Any) -> Row:

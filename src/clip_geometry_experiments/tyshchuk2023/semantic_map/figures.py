@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from clip_geometry.display.numbers import differ, plus_minus
+from clip_geometry.display.numbers import plus_minus
 from clip_geometry.display.style import NEUTRAL, WIDTH
 from clip_geometry.display.words import Words
+from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.tyshchuk2023.semantic_map.marks import (
     NAMED,

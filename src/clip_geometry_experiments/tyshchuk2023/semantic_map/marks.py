@@ -15,7 +15,8 @@ from matplotlib.text import Text
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
-from clip_geometry.display.style import COLOR, COLORS, INK, MARKER, MARKERS, NEUTRAL, WIDTH, styled
+from clip_geometry.display.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, styled
+from clip_geometry_experiments.kit.figures import MARKERS
 from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
 
 ACROSS = 15  # images across a map

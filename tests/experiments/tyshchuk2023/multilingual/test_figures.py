@@ -8,8 +8,9 @@ import torch
 from matplotlib.colors import to_hex
 from sklearn.neighbors import KNeighborsClassifier
 
-from clip_geometry.display.style import COLORS, MARKERS, save_figure
-from clip_geometry_experiments.report.gallery import save_drawings
+from clip_geometry.display.style import COLORS
+from clip_geometry_experiments.kit.figures import MARKERS
+from clip_geometry_experiments.report.gallery import save_drawings, save_figure
 from clip_geometry_experiments.tyshchuk2023.multilingual import figures
 from clip_geometry_experiments.tyshchuk2023.multilingual.figures import (
     draw_languages,

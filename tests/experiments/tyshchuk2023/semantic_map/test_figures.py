@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.image import AxesImage
 from PIL import Image
 
-from clip_geometry.display.style import COLOR, COLORS, NEUTRAL, WIDTH, save_figure
-from clip_geometry_experiments.report.gallery import save_drawings
+from clip_geometry.display.style import COLOR, COLORS, NEUTRAL, WIDTH
+from clip_geometry_experiments.report.gallery import save_drawings, save_figure
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import (
     Items,
     OneFrame,

@@ -5,12 +5,13 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
-from clip_geometry.display.dark import AS_DRAWN, CONTRAST, INK, PAPER, contrast, dark_color, with_dark_mode
-from clip_geometry.display.style import COLOR, COLORS, save_figure
+from clip_geometry.display.couples import AS_DRAWN
+from clip_geometry.display.style import COLOR, COLORS
+from clip_geometry_experiments.kit.figures import SERIES, SIGNS
+from clip_geometry_experiments.report.dark import CONTRAST, INK, PAPER, contrast, dark_color, with_dark_mode
+from clip_geometry_experiments.report.gallery import save_figure
 
-pytestmark = pytest.mark.experiments
-figures = pytest.importorskip("clip_geometry_experiments.kit.figures")
-ALL = sorted({*COLOR.values(), *COLORS, *figures.SERIES, *(color for color, _ in figures.SIGNS)})
+ALL = sorted({*COLOR.values(), *COLORS, *SERIES, *(color for color, _ in SIGNS)})
 
 
 @pytest.mark.parametrize("color", [color.lower() for color in ALL])

@@ -5,10 +5,11 @@ import re
 
 from matplotlib.colors import to_hex, to_rgb
 
+from clip_geometry.display.couples import AS_DRAWN
+
 PAPER, INK = "#1b1e23", "#e3e5e8"  # what white and black become; template.css has the same card
 CONTRAST = 4.5  # of a color to the dark paper, that of WCAG AA for text
 GREY = 0.12  # chroma, up to which a color is a grey: an ink, a line of the grid, white
-AS_DRAWN = "on-color"  # a gid of texts that lie on a color of their own, as in a heat map, begins with it
 
 _PAINT = re.compile(r"(fill|stroke): (#[0-9a-f]{6})")
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry import planes
-from clip_geometry.planes import principal_plane, umap_plane
+from clip_geometry.explorer import planes
+from clip_geometry.explorer.planes import principal_plane, umap_plane
 
 
 def rows(n=300, d=12, seed=0):
