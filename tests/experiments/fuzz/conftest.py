@@ -1,0 +1,9 @@
+"""See fuzz/profiles.py."""
+
+from pathlib import Path
+
+from fuzz.profiles import mark, no_type_checker, pytest_configure  # noqa: F401 (pytest calls them)
+
+
+def pytest_collection_modifyitems(items):
+    mark(items, Path(__file__).parent)
