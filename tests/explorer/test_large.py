@@ -36,6 +36,7 @@ def file(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.timeout(2400)
 def test_it_is_small_quick_and_alive(file):
     """The best of a few times counts, since others may use the same cores."""

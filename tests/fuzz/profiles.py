@@ -8,7 +8,6 @@ fuzz tests/fuzz/test_[afi]* tests/experiments/fuzz` and `pytest -m fuzz tests/fu
 import tempfile
 from pathlib import Path
 
-import jaxtyping
 import pytest
 from hypothesis import HealthCheck, Phase, configuration, settings
 
@@ -38,8 +37,5 @@ def mark(items, folder):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_type_checker():
-    """What users get: the one that tests/conftest.py installs answers first, in sentences of its own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+def as_users_get_it(no_type_checker):
+    """The type checker would answer first, in sentences of its own."""

@@ -182,6 +182,7 @@ def test_scenes_page(scenes):
         assert numbers[name]["ndcg.text"] > numbers["rrf"]["ndcg.text"]
 
 
+@pytest.mark.weekly
 def test_cifar10_finds_the_name_and_keeps_the_images(cifar):
     _, compared = cifar
     assert compared.recommended == "rrf[centered]"
@@ -203,6 +204,7 @@ def without_labels(index, name):
     return {key: value.value for key, value in sums.estimates().items()}
 
 
+@pytest.mark.weekly
 def test_cifar10_page(cifar):
     index, compared = cifar
     numbers, costs = of_candidates(compared)
