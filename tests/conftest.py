@@ -11,9 +11,9 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here 
     share = max(1, cores // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     os.environ.setdefault("OMP_NUM_THREADS", str(share))
 
-from jaxtyping import install_import_hook
+import jaxtyping
 
-install_import_hook("clip_geometry.geometry", "beartype.beartype")
+jaxtyping.install_import_hook("clip_geometry.geometry", "beartype.beartype")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
@@ -25,6 +25,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.experiments)
         if item.get_closest_marker("experiments") and not installed:
             item.add_marker(pytest.mark.skip(reason="clip_geometry_experiments is not installed"))
+
+
+@pytest.fixture(scope="module")
+def no_type_checker():
+    """Calls as users make them, in half of the time: for simulations and generated input."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

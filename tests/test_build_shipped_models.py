@@ -32,6 +32,21 @@ def accuracy(rows, classes: str) -> float:
 
 
 @pytest.mark.slow
+def test_a_model_is_built_with_its_card_and_records(script, tmp_path):
+    changes = {"steps": 2, "data.size": 400, "tested.size": 160, "measured.size": 64, "measurements": 2}
+    folder = script.build("scenes-trained", tmp_path / "models", tmp_path / "runs", changes)
+    rows = read_rows(folder / "training.jsonl")
+    assert 0 <= accuracy(rows, "seen") <= 1 and 0 <= accuracy(rows, "held out") <= 1
+    check(folder, steps=2)
+
+
+def check(folder, steps):
+    encoder = cg.load_encoder(cg.resolve_encoder(f"local-dir:{folder}"), "cpu")
+    assert encoder.describe()["dim"] == {"image": 256, "text": 256}
+    assert f"steps={steps}" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 @pytest.mark.weekly
 @pytest.mark.timeout(900)
 def test_two_hundred_steps_are_on_the_way(script, tmp_path):
@@ -42,6 +57,4 @@ def test_two_hundred_steps_are_on_the_way(script, tmp_path):
     rows = read_rows(folder / "training.jsonl")
     assert accuracy(rows, "seen") > 0.15
     assert accuracy(rows, "held out") > 0.1
-    encoder = cg.load_encoder(cg.resolve_encoder(f"local-dir:{folder}"), "cpu")
-    assert encoder.describe()["dim"] == {"image": 256, "text": 256}
-    assert "steps=200" in (folder / "README.md").read_text(encoding="utf-8")
+    check(folder, steps=200)

@@ -56,7 +56,7 @@ COMMANDS = {
     "ship": ("ship", "map.safetensors", "rows", "-o", "shipped", "--to", "faiss"),
     "export": ("export", "rows", "-o", "exported", "--to", "parquet"),
     "diagnose": ("diagnose", "rows", "--repairs", "center", "--splits", "1"),
-    "explore": ("explore", "rows", "-o", "page.html", "--no-umap", "--repairs", "center,least_squares,whiten"),
+    "explore": ("explore", "rows", "-o", "page.html", "--no-umap", "--repairs", "least_squares,whiten"),
 }
 N, D = 30_000, 512
 

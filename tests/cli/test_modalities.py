@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +56,8 @@ def test_files_in_any_order_give_one_table(cli, write):
     folder = write("all")
     expected, whole = measured(cli, folder, "--measures", CORE)
     assert len(expected) == 3 + 3 + 3 + 3
-    for order in permutations(NAMES):
+    one, two, three = NAMES
+    for order in ((three, two, one), (two, three, one)):  # every couple is turned round, and every set is moved
         found, outcome = measured(cli, *(f"{folder}/{name}.parquet" for name in order), "--measures", CORE)
         keys = ("value", "standard_error", "null_value", "n", "d")
         assert {key: [row[k] for k in keys] for key, row in found.items()} == {

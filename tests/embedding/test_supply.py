@@ -359,7 +359,7 @@ def test_no_shared_memory_is_left(end):
     before, during = mapped(), 0
     with suppress(KeyboardInterrupt), reading_ahead(ImageReader(fakes.picture, FOUR), BATCHES, 2) as read:
         for _ in read:
-            during = mapped()
+            during = during or mapped()
             if end is not None:
                 raise end
     del _

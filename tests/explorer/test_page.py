@@ -28,12 +28,22 @@ def file(exploration, tmp_path_factory):
     return replace(exploration, states=states).save(tmp_path_factory.mktemp("page") / "explore.html")
 
 
-@pytest.fixture
-def page(browser, file):
+@pytest.fixture(scope="module")
+def tab(browser, file):
+    """Has compiled the scripts of the page."""
     with opened(browser, file) as found:
-        found.wait_for_selector("html[data-drawn]")
         yield found
-        assert found.errors == []
+
+
+@pytest.fixture
+def page(tab, file):
+    """The page, loaded again."""
+    tab.errors.clear()
+    tab.mouse.move(0, 0)
+    tab.goto(file.resolve().as_uri())
+    tab.wait_for_selector("html[data-drawn]")
+    yield tab
+    assert tab.errors == []
 
 
 def place_of(page, point):

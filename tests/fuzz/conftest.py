@@ -1,43 +1,9 @@
-"""Two profiles: 2,000 examples, the same each time, in every run; fifty times as many under `pytest -m fuzz`.
+"""See fuzz/profiles.py."""
 
-Of the large run each of two processes does half: `pytest -m fuzz tests/fuzz/test_[afi]*` and `pytest -m fuzz
-tests/fuzz/test_[cm]*`, each with --hypothesis-seed=N to be repeated.
-"""
-
-import tempfile
 from pathlib import Path
 
-import jaxtyping
-import pytest
-from hypothesis import HealthCheck, Phase, configuration, settings
-
-configuration.set_hypothesis_home_dir(Path(tempfile.gettempdir(), "hypothesis"))  # not into the repository
-COMMON = {
-    "database": None,
-    "deadline": 60_000,  # ms; what is slower hangs
-    "suppress_health_check": list(HealthCheck),
-    "phases": (Phase.explicit, Phase.generate, Phase.shrink),
-}
-# max_examples: by how much `fuzzed` multiplies the examples of a test
-settings.register_profile("few", max_examples=1, derandomize=True, **COMMON)
-settings.register_profile("many", max_examples=50, print_blob=True, **COMMON)
-
-
-def pytest_configure(config):
-    settings.load_profile("many" if config.option.markexpr == "fuzz" else "few")
+from fuzz.profiles import as_users_get_it, mark, pytest_configure  # noqa: F401 (pytest calls them)
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.fuzz)
-            item.add_marker(pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning"))  # long reprs
-            item.add_marker(pytest.mark.timeout(300 * settings.default.max_examples))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_type_checker():
-    """What users get: the one that tests/conftest.py installs answers first, in sentences of its own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    mark(items, Path(__file__).parent)

@@ -24,7 +24,9 @@ ROUNDING = 1e-9  # of bounds
 
 def fuzzed(examples, **strategies):
     """`given`, with so many examples in the default profile and 50 times as many under -m fuzz."""
-    return lambda test: settings(max_examples=examples * settings.default.max_examples)(given(**strategies)(test))
+    times = settings.default.max_examples
+    assert times in (1, 50), "the folder of this test has no conftest.py that loads a profile of fuzz/profiles.py"
+    return lambda test: settings(max_examples=examples * times)(given(**strategies)(test))
 
 
 def outcome(call, *arguments, refusals=(), **keywords):

@@ -70,6 +70,7 @@ def record_of(measure, data, seed, blocks=20):
     return Record(measure.name, float(measure(*sets)), error, **shared)
 
 
+@pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize(
     ("name", "blocks"),
     [
@@ -78,25 +79,29 @@ def record_of(measure, data, seed, blocks=20):
     ],
 )
 def test_the_error_covers_the_change(name, blocks):
-    """Δ ± 1.96 SE has the true Δ, the mean over 300 other data sets of N items, in 92 to 98 % of 400 data sets.
+    """Δ ± 1.96 SE has the true Δ, the mean over 300 other data sets of N items, in nearly 95 % of 120 data sets.
 
     Paired: the same items before and after. Independent: before and after of different items. Expected are 93.5 % of 20
-    blocks and 94.3 % of 40 (1.96 of Student's t with blocks − 1 degrees of freedom), ± 1.2 %. The first two, whose
-    error has no bias, need 40 for 92 % to lie two deviations off; that of the others is up to 10 % too large.
+    blocks and 94.3 % of 40 (1.96 of Student's t with blocks − 1 degrees of freedom), ± 2.2 %. SE over the deviation of
+    Δ, which is uncertain by 6.5 %, sees a factor of 1.4; that of the slow ones is up to 10 % too large.
     """
     measure = measures[name]
     rng = np.random.default_rng(1)
     others = (drawn(rng) for _ in range(300))
     true = np.mean([np.subtract(*(float(measure(*arguments(measure, *x))) for x in (b, a))) for a, b in others])
     rng = np.random.default_rng(0)
-    runs = [[record_of(measure, data, seed, blocks) for data in drawn(rng)] for seed in range(400)]
+    runs = [[record_of(measure, data, seed, blocks) for data in drawn(rng)] for seed in range(120)]
     for paired, firsts in ((True, runs), (False, runs[1:] + runs[:1])):
         changes = [change_of(a[:1], b[1:], flips=1) for a, b in zip(firsts, runs, strict=True)]
         assert all(change.paired == paired for change in changes)
         covered = np.mean([abs(change.value - true) <= 1.96 * change.standard_error for change in changes])
-        assert 0.92 <= covered <= 0.98
+        assert 0.89 <= covered <= 0.99
+        errors = np.array([change.standard_error for change in changes])
+        deviation = np.std([change.value for change in changes], ddof=1)
+        assert 0.85 < np.sqrt(np.square(errors).mean()) / deviation < 1.2
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_p_values_of_no_change_are_uniform():
     """The same noise before and after, 200 times: a tenth of the p-values is below 0.1, ± 3 · 2.1 %."""
     measure, rng, found = measures["average_cosine"], np.random.default_rng(0), []
@@ -245,6 +250,7 @@ def two_models(rng, n, noise, worse):
     return rows
 
 
+@pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize(("noise", "worse", "n"), [(0.6, 1.3, 100), (0.9, 1.0, 150)])
 def test_the_interval_of_a_change_of_recall_covers_it(noise, worse, n):
     """In 90 to 98% of 150 pairs of models, and two deviations (3.6%) beyond; without a change, p < 0.05 in 5%."""
@@ -324,6 +330,7 @@ def test_one_column_is_not_enough():
         compare(measured(X))
 
 
+@pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize("name", ["isoscore", "mutual_knn", "lid", "min_pairwise_cosine", "effective_rank", R_AT_1])
 def test_what_depends_on_n_does(name):
     """Means over 40 clouds of 120 and of 480 rows differ by more than 4 standard errors where the registry says so."""
@@ -331,6 +338,7 @@ def test_what_depends_on_n_does(name):
     assert measures[name].depends_on_n
 
 
+@pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize(
     "name", [m.name for m in measures.values() if m.by_default and m.smooth and not m.depends_on_n]
 )

@@ -100,17 +100,24 @@ def test_every_error_covers_the_expected_value(kind, n):
     assert np.median([row[3] for row in found.values()]) == pytest.approx(0.94, abs=0.02)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_errors_of_the_core_cover_the_expected_value(kind):
-    """The same of means and moments, in 50 draws of 100 items: the spread of 50 values is known to 10%, so that an
-    error that is too small by a factor of 1.4 is seen; on hubs errors are up to 1.4 times too large."""
-    found = summary([estimates(kind, 100, seed, GROUPS["few"][:4]) for seed in range(50)])
-    assert all(0.8 <= row[2] <= 1.5 and row[3] >= 0.84 for row in found.values()), found
+@pytest.mark.usefixtures("no_type_checker")
+def test_errors_of_the_core_are_the_deviations():
+    """The standard errors of means and moments over the true deviations, of 40 draws of 100 items of each kind.
+
+    Their ratio is uncertain by 11% in a kind and 6.5% in the geometric mean of the three, so that a factor of 1.4 in
+    either direction is seen in each measure. Coverage is that of the test above, two deviations (9.5%) lower.
+    """
+    names = GROUPS["few"][:4]
+    found = [summary([estimates(kind, 100, seed, names) for seed in range(40)]) for kind in KINDS]
+    for name in names:
+        assert 0.85 < np.exp(np.mean([np.log(each[name][2]) for each in found])) < 1.25, (name, found)
+        assert all(each[name][3] >= 0.90 - 0.095 for each in found), (name, found)
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_without_structure_the_errors_are_too_large():
     """By a factor of 1.3 to 2 where the first-order effect of a row vanishes, as docs/null_value.md says."""
-    found = summary([estimates("noise", 100, seed, ["average_cosine", *GROUPS["few"][3:]]) for seed in range(40)])
+    found = summary([estimates("noise", 100, seed, ["average_cosine", *GROUPS["few"][3:]]) for seed in range(30)])
     assert all(1.2 < row[2] < 2.1 for row in found.values()), found
 
 

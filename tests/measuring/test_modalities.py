@@ -1,7 +1,7 @@
 """Any number of modalities: measures across them are those of every couple, whatever the order of the sets."""
 
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -63,7 +63,8 @@ def test_every_couple_has_the_numbers_of_two_sets(sets):
 def test_permuting_modalities_permutes_the_table(sets, steps):
     steps = steps.replace("all", "procrustes[all-to-image]")
     expected = numbers(rows_of(sets, steps=steps))
-    for order in permutations(sets):
+    one, two, three = sets
+    for order in ((three, two, one), (two, three, one)):  # every couple is turned round, and every set is moved
         assert numbers(rows_of({name: sets[name] for name in order}, steps=steps)) == expected
 
 

@@ -1,9 +1,12 @@
 """Real CLIP embeddings (ViT-B/16, 500 COCO pairs): the numbers of the specification, papers/README A.1."""
 
+import io
 import json
 import re
 import runpy
 import sys
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,22 +54,27 @@ def run(monkeypatch, *arguments):
     assert not end.value.code
 
 
-@pytest.fixture
-def measured(data, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def measured(data, tmp_path_factory):
+    """The file of all numbers of a set of embeddings, and what the command printed."""
+
+    @cache
     def of(name):
-        folder, out = data / "embeddings" / name, tmp_path / f"{name}.jsonl"
-        run(monkeypatch, "measure", folder / "image.npy", folder / "text.npy", "--all", "--json", out)
-        return out
+        folder, out = data / "embeddings" / name, tmp_path_factory.mktemp("measured") / f"{name}.jsonl"
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+            run(patch, "measure", folder / "image.npy", folder / "text.npy", "--all", "--json", out)
+        return out, printed.getvalue()
 
     return of
 
 
-def test_measure_gives_the_table(measured, capsys):
-    rows = {(row["measure"], row["at"].get("modality")): row for row in read_rows(measured("coco500-clip-vit-b16"))}
+def test_measure_gives_the_table(measured):
+    file, printed = measured("coco500-clip-vit-b16")
+    rows = {(row["measure"], row["at"].get("modality")): row for row in read_rows(file)}
     for (measure, modality), expected in TABLE.items():
         assert rows[measure, modality]["value"] == pytest.approx(expected, abs=tolerance(measure)), measure
     assert rows["isoscore", "image"]["n"] == 500
-    assert "0.8514" in capsys.readouterr().out
+    assert "0.8514" in printed
 
 
 def test_numbers_are_those_of_before_any_number_of_modalities(measured):
@@ -77,7 +85,8 @@ def test_numbers_are_those_of_before_any_number_of_modalities(measured):
     On one machine with as many threads all of them are equal to the last bit; BLAS differs between machines.
     """
     golden = json.loads(Path(__file__).with_name("coco500.json").read_text())
-    rows = {f"{row['measure']} {row['at'].get('modality')}": row for row in read_rows(measured("coco500-clip-vit-b16"))}
+    file, _ = measured("coco500-clip-vit-b16")
+    rows = {f"{row['measure']} {row['at'].get('modality')}": row for row in read_rows(file)}
     assert len(golden) > 40
     for name, expected in golden.items():
         found = [rows[name][key] for key in ("value", "standard_error", "null_value")]
@@ -110,8 +119,7 @@ def test_published_i2_is_the_length_of_the_mean(coco500):
 
 @pytest.mark.slow
 def test_compare_with_the_random_init_twin(measured, monkeypatch, capsys):
-    trained, fresh = measured("coco500-clip-vit-b16"), measured("coco500-clip-vit-b16-random-init")
-    capsys.readouterr()
+    trained, fresh = (measured(f"coco500-clip-vit-b16{twin}")[0] for twin in ("", "-random-init"))
     run(monkeypatch, "compare", trained, fresh)
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("modality_gap ")]

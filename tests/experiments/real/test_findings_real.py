@@ -30,7 +30,10 @@ def test_table_2_has_one_mean_for_both_modalities(coco500):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:procrustes was fitted on pairs of rank")
-@pytest.mark.parametrize("pipeline", ["normalize,procrustes[text-to-image]", "normalize,center[each]"])
+@pytest.mark.parametrize(
+    "pipeline",
+    [pytest.param("normalize,procrustes[text-to-image]", marks=pytest.mark.weekly), "normalize,center[each]"],
+)
 def test_recorded_held_out_pairs_are_those_of_the_script(coco500, pipeline):
     """Of the article few-pairs; a fit on 25 pairs takes seconds."""
     shares = runpy.run_path(str(ROOT / "scripts" / "held_out_pairs.py"))["shares"]

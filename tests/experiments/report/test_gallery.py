@@ -25,6 +25,11 @@ def draw(image, text, pairs, folder, **options):
     return {entry.name: entry for entry in entries}
 
 
+def caption_of(name, image, text, pairs, folder, **options):
+    """Of the one figure that is drawn."""
+    return draw(image, text, pairs, folder, names=(name,), **options)[name].caption
+
+
 def mean_cosine(x, y, chosen):
     unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, y)]
     return (unit[0] @ unit[1].T)[chosen].mean()
@@ -63,7 +68,7 @@ def test_a_share_is_only_pointed_to_where_it_is_large(tmp_path):
     rows = np.random.default_rng(4).standard_normal((50, 40)) * 0.1 + 1
     share = np.max(rows.mean(0) ** 2) / np.sum(rows.mean(0) ** 2)
     told = f"Coordinate {rows.mean(0).argmax()} holds {share:.0%} of the image mean's squared length."
-    assert draw(rows, None, None, tmp_path)["coordinate_spread"].caption.startswith(told)
+    assert caption_of("coordinate_spread", rows, None, None, tmp_path).startswith(told)
 
 
 def test_cosines_are_exact_where_all_pairs_fit(tmp_path):
@@ -78,7 +83,7 @@ def test_cosines_are_exact_where_all_pairs_fit(tmp_path):
         ("two different images", mean_cosine(image, image, above)),
         ("two different texts", mean_cosine(text, text, above)),
     ]
-    caption = draw(image, text, pairs, tmp_path)["cosine_distributions"].caption
+    caption = caption_of("cosine_distributions", image, text, pairs, tmp_path)
     assert caption.startswith("Mean cosines: " + ", ".join(f"{kind} {mean:.2f}" for kind, mean in means))
 
 
@@ -95,20 +100,20 @@ def test_sampled_cosines_leave_out_pairs_and_a_row_with_itself(monkeypatch):
 
 def test_mixed_clouds_are_not_called_separate(tmp_path):
     image, _ = clouds()
-    caption = draw(image, image[::-1] + 0.01, None, tmp_path)["singular_directions"].caption
+    caption = caption_of("singular_directions", image, image[::-1] + 0.01, None, tmp_path)
     assert caption.startswith("The image and text rows") and "Lines" not in caption
 
 
 def test_separation_along_the_first_direction_is_said_too(tmp_path):
     image, text = clouds()
     shared = np.concatenate([image, text]).mean(0)
-    caption = draw(image - shared, text - shared, None, tmp_path)["singular_directions"].caption
+    caption = caption_of("singular_directions", image - shared, text - shared, None, tmp_path)
     assert caption.startswith("Along the first direction all images lie on one side of all texts.")
 
 
 def test_thinning_is_said(tmp_path):
     rows = np.random.default_rng(1).standard_normal((400, 3))
-    caption = draw(rows, rows, (np.arange(400), np.arange(400)), tmp_path)["singular_directions"].caption
+    caption = caption_of("singular_directions", rows, rows, (np.arange(400), np.arange(400)), tmp_path)
     assert "(300 pairs of 400, chosen at random)" in caption
 
 
@@ -124,7 +129,7 @@ def test_one_modality(tmp_path, modality):
 
 def test_options_stand_in_the_captions(tmp_path):
     options = {"model_options": {"seed": 1, "zero_bias": True}, "data_options": {"size": 40}}
-    caption = draw(*clouds(), None, tmp_path, **options)["coordinate_spread"].caption
+    caption = caption_of("coordinate_spread", *clouds(), None, tmp_path, **options)
     assert caption.endswith(
         "a model (seed 1, zero_bias); a set (size 40), n = 40 images and 40 texts; pipeline normalize; seed 11."
     )
@@ -141,7 +146,8 @@ def test_a_zero_row_costs_only_the_cosines(tmp_path):
 
 def test_sets_of_different_dimension_are_drawn_without_what_needs_one_space(tmp_path):
     image, text = clouds()
-    entries = draw(image, text[:, :4], (np.arange(40), np.arange(40)), tmp_path)
+    names = ("singular_directions", "cosine_distributions")
+    entries = draw(image, text[:, :4], (np.arange(40), np.arange(40)), tmp_path, names=names)
     assert entries["singular_directions"].svg_path is None
     assert "rows have 4 and 6 columns" in entries["singular_directions"].caption
     caption = entries["cosine_distributions"].caption
@@ -151,29 +157,30 @@ def test_sets_of_different_dimension_are_drawn_without_what_needs_one_space(tmp_
 
 def test_a_mean_that_centering_left_is_not_taken_apart(tmp_path):
     image, text = clouds()
-    entry = draw(image - image.mean(0), text, None, tmp_path, pipeline=["center[image]"])["coordinate_spread"]
-    assert entry.caption.startswith("The image mean is zero up to rounding and coordinate 1 alone holds")
-    entry = draw(image - image.mean(0), None, None, tmp_path)["coordinate_spread"]
-    assert entry.caption.startswith("The image mean is zero up to rounding. Standard deviation of every coordinate")
+    centered = image - image.mean(0)
+    caption = caption_of("coordinate_spread", centered, text, None, tmp_path, pipeline=["center[image]"])
+    assert caption.startswith("The image mean is zero up to rounding and coordinate 1 alone holds")
+    caption = caption_of("coordinate_spread", centered, None, None, tmp_path)
+    assert caption.startswith("The image mean is zero up to rounding. Standard deviation of every coordinate")
 
 
 def test_rank_one_rows_have_no_second_singular_value(tmp_path):
     rows = np.outer(np.arange(1.0, 9), np.arange(1.0, 6))
-    entries = draw(rows, None, None, tmp_path)
+    entries = draw(rows, None, None, tmp_path, names=("singular_value_decay", "singular_directions"))
     assert "is over 1,000,000 times the second for images" in entries["singular_value_decay"].caption
     assert "which hold 100% and 0% of their squared length" in entries["singular_directions"].caption
 
 
 def test_sampling_is_said_only_where_it_happened(tmp_path, monkeypatch):
     said = "Of each kind with more than"
-    assert said not in draw(*clouds(), None, tmp_path)["cosine_distributions"].caption
+    assert said not in caption_of("cosine_distributions", *clouds(), None, tmp_path)
     monkeypatch.setattr(cosines, "MAX_COSINES", 1000)
-    assert said in draw(*clouds(), None, tmp_path)["cosine_distributions"].caption
+    assert said in caption_of("cosine_distributions", *clouds(), None, tmp_path)
 
 
 def test_the_size_of_the_gaussian_is_said(tmp_path):
     gaussian = np.random.default_rng(2).standard_normal((25, 6))
-    caption = draw(*clouds(), None, tmp_path, gaussian=gaussian)["singular_value_decay"].caption
+    caption = caption_of("singular_value_decay", *clouds(), None, tmp_path, gaussian=gaussian)
     assert "Dotted: an isotropic Gaussian sample (n = 25, d = 6) through the same pipeline." in caption
 
 

@@ -1,6 +1,7 @@
 """A run is planned, computed cell by cell, continued after a kill, and reported."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,18 +23,38 @@ model: scenes-clip/fresh
 pairs: {name: scenes, split: test, size: 24}
 batch_size: 8
 measures: [average_cosine, cone_half_angle, isoscore, isotropy_i1, modality_gap, modality_silhouette, matching_cosine]
+figures: [singular_value_decay]
 sweep:
   pipeline: [[normalize], [normalize, "center[each]"]]
 smoke:
   pairs.size: 6
 """
+EVERY_FIGURE = {"figures": ["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]}
 
 
 @pytest.fixture
 def config(tmp_path):
-    path = tmp_path / "tiny.yaml"
+    return written(tmp_path)
+
+
+def written(folder):
+    path = folder / "tiny.yaml"
     path.write_text(CONFIG)
     return path
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """The report of a run of the config, and no more."""
+    folder = tmp_path_factory.mktemp("once")
+    return run(written(folder), {}, runs=folder / "runs")
+
+
+@pytest.fixture
+def finished(once, tmp_path):
+    """The report of a copy of that run."""
+    runs = once.parents[1]
+    return shutil.copytree(runs, tmp_path / "runs") / once.relative_to(runs)
 
 
 def numbers(report):
@@ -61,7 +82,7 @@ def test_plan_resolves_every_default(config):
 
 
 def test_a_run_leaves_everything_that_can_be_opened(config, tmp_path):
-    report = run(config, {}, runs=tmp_path / "runs", command="clip-geometry run tiny.yaml")
+    report = run(config, EVERY_FIGURE, runs=tmp_path / "runs", command="clip-geometry run tiny.yaml")
     folder = report.parent
     expected = {"config.yaml", "provenance.yaml", "results.jsonl", "report.html", "figures"}
     assert expected <= {path.name for path in folder.iterdir()}
@@ -78,12 +99,11 @@ def test_a_run_leaves_everything_that_can_be_opened(config, tmp_path):
     assert next(row for row in rows if row["pipeline"] == ["normalize"])["fitted_on"] is None
 
 
-def test_a_finished_run_computes_nothing_again(config, tmp_path, monkeypatch):
-    first = run(config, {}, runs=tmp_path)
-    before = (first.parent / "results.jsonl").read_bytes()
+def test_a_finished_run_computes_nothing_again(config, finished, monkeypatch):
+    before = (finished.parent / "results.jsonl").read_bytes()
     monkeypatch.setattr(Geometry, "_rows", lambda *_: pytest.fail("a finished cell was computed again"))
-    assert run(config, {}, runs=tmp_path) == first
-    assert (first.parent / "results.jsonl").read_bytes() == before
+    assert run(config, {}, runs=finished.parents[1]) == finished
+    assert (finished.parent / "results.jsonl").read_bytes() == before
 
 
 @pytest.mark.slow
@@ -105,14 +125,13 @@ def test_a_limit_is_a_view_of_the_same_store(config, tmp_path):
     assert {row["n"] for row in rows} == {24}
 
 
-def test_a_torn_last_line_is_computed_again(config, tmp_path):
-    report = run(config, {}, runs=tmp_path)
-    whole = numbers(report)
-    file = report.parent / "results.jsonl"
+def test_a_torn_last_line_is_computed_again(config, finished):
+    whole = numbers(finished)
+    file = finished.parent / "results.jsonl"
     file.write_bytes(file.read_bytes()[:-60])
-    assert len(numbers(report)) < len(whole)
-    run(config, {}, runs=tmp_path)
-    assert numbers(report) == whole
+    assert len(numbers(finished)) < len(whole)
+    assert run(config, {}, runs=finished.parents[1]) == finished
+    assert numbers(finished) == whole
 
 
 def test_a_key_that_is_set_is_not_swept(config):
@@ -154,8 +173,8 @@ runner.run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cells", [0, 1, 9])
-def test_killed_at_any_instant_and_run_again_it_ends_the_same(config, tmp_path, cells):
-    whole = numbers(run(config, {}, runs=tmp_path / "whole"))
+def test_killed_at_any_instant_and_run_again_it_ends_the_same(config, once, tmp_path, cells):
+    whole = numbers(once)
     command = [sys.executable, "-c", CHILD, str(config), str(tmp_path / "killed")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         for line in ["embed\n", *["cell\n"] * cells]:
@@ -186,9 +205,8 @@ def test_the_store_of_batch_statistics_depends_on_the_batch_size(tmp_path, monke
         assert len(set(stores)) == count
 
 
-def test_results_are_json_lines(config, tmp_path):
-    report = run(config, {"measures": ["cone_half_angle"]}, runs=tmp_path)
-    lines = (report.parent / "results.jsonl").read_text().splitlines()
-    assert len(lines) == 4  # two sets, two pipelines
-    for line in lines:
-        assert 0 < json.loads(line)["value"] < 180
+def test_results_are_json_lines(once):
+    rows = map(json.loads, (once.parent / "results.jsonl").read_text().splitlines())
+    values = [row["value"] for row in rows if row["measure"] == "cone_half_angle"]
+    assert len(values) == 4  # two sets, two pipelines
+    assert all(0 < value < 180 for value in values)

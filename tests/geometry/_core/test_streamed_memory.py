@@ -10,6 +10,7 @@ import pytest
 
 N, D, TIMES = 20_000, 64, 5
 MATRIX = (TIMES - 1) * N * D * 8  # bytes that a matrix in float64 grows by: 41 MB
+LIMIT = MATRIX // 2
 
 PEAKS = """
 import json, sys
@@ -54,12 +55,17 @@ def moved(n):
 
 torch.set_num_threads(1)
 maps = [np.load(path, mmap_mode="r") for path in sys.argv[1:3]]
-sizes = [int(size) for size in sys.argv[3:]]
+*sizes, limit = (int(size) for size in sys.argv[3:])
 linear = [each for each in measures.values() if each.streams and not each.quadratic and each.by_default]
 once = {(each.function, *each.options): each for each in linear}.values()
 functions = {"pipeline": moved, **{each.name: taken(each) for each in once}}
-# the lesser of two: what the allocator happens to keep of the functions before differs from run to run
-print(json.dumps({name: [min(peak(each, n), peak(each, n)) for n in sizes] for name, each in functions.items()}))
+peaks = {}
+for name, each in functions.items():
+    peaks[name] = [peak(each, n) for n in sizes]
+    if peaks[name][1] - peaks[name][0] > limit:
+        # the lesser of two: what the allocator happens to keep of the functions before differs from run to run
+        peaks[name] = [min(peak(each, n), before) for n, before in zip(sizes, peaks[name])]
+print(json.dumps(peaks))
 """
 
 
@@ -72,11 +78,11 @@ def test_the_peak_does_not_grow_with_the_rows(tmp_path):
     paths = [tmp_path / f"{k}.npy" for k in range(2)]
     for path in paths:
         np.save(path, (1 + rng.standard_normal((TIMES * N, D), dtype=np.float32)).astype(np.float16))
-    command = [sys.executable, "-c", PEAKS, *paths, N, TIMES * N]
+    command = [sys.executable, "-c", PEAKS, *paths, N, TIMES * N, LIMIT]
     # glibc then gives every large block back at once, instead of keeping some by a threshold that it moves
     own = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True, env=os.environ | own)
     peaks = json.loads(done.stdout)
     assert len(peaks) > 15
-    grown = {name: (after - before) / MATRIX for name, (before, after) in peaks.items() if after - before > MATRIX / 2}
+    grown = {name: (after - before) / MATRIX for name, (before, after) in peaks.items() if after - before > LIMIT}
     assert not grown
