@@ -1,6 +1,7 @@
+from types import SimpleNamespace
+
 from clip_geometry.catalog import descriptions
 from clip_geometry.display.explained import facts
-from clip_geometry.display.table import Explained
 
 
 def test_facts_of_a_measure():
@@ -14,5 +15,5 @@ def test_facts_of_a_measure():
 
 def test_of_what_is_no_measure_range_and_direction_are_known():
     texts = dict.fromkeys(("name", "title", "summary", "reading", "caveat", "formula", "reference"), "")
-    own = Explained(**texts, range=(0, "d"), direction="higher is more", unit="dimensions")
+    own = SimpleNamespace(**texts, range=(0, "d"), direction="higher is more", unit="dimensions")
     assert facts(own) == "range 0 … d dimensions; higher is more"
