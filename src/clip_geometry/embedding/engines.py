@@ -344,7 +344,7 @@ def sum_span(job: tuple[Any, ...], span: range, along: Tensor | None) -> Any:
 
 def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
     """(file, dtype, mode, offset in bytes, shape), or the values of a map that is not a run of rows of a file."""
-    base = getattr(mapped, "_mmap", None)
+    base: Any = getattr(mapped, "_mmap", None)
     # of a map that is copied on write, changes are in this process only
     of_a_file = base is not None and mapped.filename is not None and mapped.mode != "c"
     if not (of_a_file and mapped.flags.c_contiguous and mapped.size):
