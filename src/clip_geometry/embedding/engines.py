@@ -346,8 +346,9 @@ def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
     """(file, dtype, mode, offset in bytes, shape), or the values of a map that is not a run of rows of a file."""
     base: Any = getattr(mapped, "_mmap", None)
     # of a map that is copied on write, changes are in this process only
-    of_a_file = base is not None and mapped.filename is not None and mapped.mode != "c"
-    if not (of_a_file and mapped.flags.c_contiguous and mapped.size):
+    if base is None or mapped.filename is None or mapped.mode == "c":
+        return np.array(mapped)
+    if not (mapped.flags.c_contiguous and mapped.size):
         return np.array(mapped)
     # a slice of a map keeps the offset of the whole map, which starts at the beginning of its page
     begin = np.frombuffer(base, np.uint8).ctypes.data  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -4,6 +4,7 @@ from typing import Any
 
 from clip_geometry_experiments.kit.figures import map_dots
 from clip_geometry_experiments.maps.figures import PANELS, STYLES, draw, rows_at, sentences
+from clip_geometry_experiments.report.gallery import save_drawings
 
 KEYS = {
     "gap": ("modality_gap", "both", ""),
@@ -53,7 +54,7 @@ def test_only_what_was_measured_is_told():
 
 
 def test_every_number_is_drawn_beside_its_line(tmp_path):
-    (entry,) = draw(ALL, folder=tmp_path, origin="scenes; seed 0.")
+    (entry,) = save_drawings(draw(ALL), tmp_path, origin="scenes; seed 0.")
     assert (tmp_path / "maps.svg").is_file() and "dotted: “plain”" in entry.caption
     panels = {
         title: {name: found for name, key in series.items() if (found := rows_at(ALL, key))}

@@ -377,7 +377,7 @@ def test_a_run_with_a_fresh_tower_resumes_layer_by_layer(tmp_path, monkeypatch):
     assert {row["at"].get("layer") for row in rows} == {0, 1, "mean"}
     names = {path.name for path in (report.parent / "figures").iterdir()}
     kinds = ("plane_kinds", "plane_frequency", "space_kinds", "space_frequency", "cosines", "dimension", "silhouettes")
-    assert names == {f"contextual_{kind}.{suffix}" for kind in kinds for suffix in ("csv", "png", "svg")}
+    assert names == {f"contextual_{kind}.{suffix}" for kind in kinds for suffix in ("png", "svg")}
     page = report.read_text()
     assert "Cosine between types, adjusted" in page and "freshly initialized" in page
 

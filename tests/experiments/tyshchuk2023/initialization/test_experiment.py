@@ -236,7 +236,7 @@ def test_a_run_writes_rows_figures_and_a_report_and_resumes(tmp_path, monkeypatc
     report = run(config, {}, runs=tmp_path / "runs", device="cpu")
     names = {path.name for path in (report.parent / "figures").iterdir()}
     drawn = ("cosine_of_fresh_models", "layers_1", "biases_1")
-    assert names == {f"{name}.{kind}" for name in drawn for kind in ("csv", "png", "svg")}
+    assert names == {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
     assert len(list((report.parent / "embeddings").iterdir())) == 8
     page = report.read_text()
     assert "12 of scenes (size 12)" in page and "freshly initialized" in page and "seeds 0, 1" in page

@@ -129,7 +129,7 @@ def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
     report = run(config, {}, runs=tmp_path / "runs", device="cpu")
     assert len(Results(report.parent / "results.jsonl").read()) == 2 * 3 + 4
     names = [f"semantic_{name}.{kind}" for name in ("images", "images_aligned", "texts_aligned")
-             for kind in ("csv", "png", "svg")]  # fmt: skip
+             for kind in ("png", "svg")]  # fmt: skip
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names
     page = report.read_text()
     assert "freshly initialized" in page and "image 5, text 8" in page and "0 to 1" in page
