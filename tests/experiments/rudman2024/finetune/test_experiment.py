@@ -180,7 +180,7 @@ def test_a_run_draws_figures_and_explains_its_numbers(whole):
     names = sorted(path.name for path in (report.parent / "figures").iterdir())
     kinds = ("activation", "cosines", "dimension", "relation", "silhouette")
     figures = [f"finetune_{kind}" for kind in kinds]
-    assert names == [f"{name}.{kind}" for name in figures for kind in ("csv", "png", "svg")]
+    assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     page = report.read_text()
     assert "freshly initialized" in page and "Performance on validation examples" in page
     assert "seeds 0, 1." in page and not list((report.parent / "checkpoints").glob("*"))
