@@ -27,9 +27,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="clip_geometry_experiments is not installed"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def no_type_checker():
-    """Calls as users make them, in half of the time: for simulations and generated input."""
+    """Calls of small arrays in half of the time: for simulations."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -186,6 +186,7 @@ def draws(make, count=80):
     return np.array(found).T
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_errors_hold_with_hubs():
     """Three texts of a hundred lie in the middle of all images, and each makes a tenth of the queries miss together.
 
@@ -208,6 +209,7 @@ def test_errors_hold_with_hubs():
     assert binomial < 0.6 * values.std(ddof=1)
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_errors_hold_near_one():
     """Of samples without any miss too: their interval contains the true recall."""
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fuzz.profiles import as_users_get_it, mark, pytest_configure  # noqa: F401 (pytest calls them)
+from fuzz.profiles import mark, pytest_configure, without_types  # noqa: F401 (pytest calls them)
 
 
 def pytest_collection_modifyitems(items):

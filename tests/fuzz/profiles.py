@@ -8,6 +8,7 @@ fuzz tests/fuzz/test_[afi]* tests/experiments/fuzz` and `pytest -m fuzz tests/fu
 import tempfile
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from hypothesis import HealthCheck, Phase, configuration, settings
 
@@ -37,5 +38,8 @@ def mark(items, folder):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def as_users_get_it(no_type_checker):
-    """The type checker would answer first, in sentences of its own."""
+def without_types():
+    """What users get: the type checker that tests/conftest.py installs answers first, in sentences of its own."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

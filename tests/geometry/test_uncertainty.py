@@ -17,6 +17,7 @@ def test_error_of_a_mean_is_the_textbook_one():
         assert float(found) == pytest.approx(x.std(ddof=1) / np.sqrt(30), rel=1e-12)
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_error_is_the_scatter_over_fresh_samples():
     """Of isoscore[unbiased], 200 rows in 5 dimensions: mean jackknife error against the scatter over 60 samples."""
     draws = [cone(200, 5, np.random.default_rng([1, seed])) for seed in range(60)]
@@ -77,6 +78,7 @@ def test_errors_of_the_jackknife():
 # --- permutation tests
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_every_arrangement_of_six_rows():
     """Three against three: 20 splits, two of which are the data's own; p is their share, up to the sampling."""
     x = np.array([[0.0], [0.1], [0.3], [1.0], [1.2], [1.1]])
@@ -85,6 +87,7 @@ def test_every_arrangement_of_six_rows():
     assert float(found.p_value) == pytest.approx(2 / 20, abs=0.02)  # ± 3 standard errors of 2000 draws
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_p_values_of_meaningless_labels_are_uniform():
     p = [
         float(

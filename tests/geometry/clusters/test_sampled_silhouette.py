@@ -57,6 +57,7 @@ def test_some_rows_have_the_silhouettes_that_they_have_among_all(of, monkeypatch
     assert np.abs(values.numpy() - sklearn_samples(x, labels)[chosen]).max() < 1e-7  # scikit-learn's cancel
 
 
+@pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize("of", [2, 60])
 def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(of):
     """100 draws: their spread is known to 7 %, the mean of their squared errors, of few rows or groups, to less."""

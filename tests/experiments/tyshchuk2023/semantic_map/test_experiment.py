@@ -39,6 +39,11 @@ def rows_of(planned):
     return [row for cell in planned.cells() for row in cell.compute()]
 
 
+@pytest.fixture(scope="module")
+def rows(scenes):
+    return rows_of(scenes)
+
+
 def at(rows, measure, modality):
     (row,) = (row for row in rows if row["measure"] == measure and row["at"]["modality"] == modality)
     return row
@@ -59,8 +64,7 @@ def stored(tmp_path):
 
 
 @pytest.mark.parametrize("modality", ["image", "text"])
-def test_numbers_of_a_map_are_means_over_its_repeats(scenes, modality):
-    rows = rows_of(scenes)
+def test_numbers_of_a_map_are_means_over_its_repeats(scenes, rows, modality):
     planes = [scenes.plane(modality, repeat) for repeat in (0, 1)]
     embedded = scenes.sets.rows[modality]
     expected = {
@@ -79,8 +83,7 @@ def test_numbers_of_a_map_are_means_over_its_repeats(scenes, modality):
     assert at(rows, "semantic_map.kl_divergence", modality)["note"] == "± over 2 starts of t-SNE"
 
 
-def test_agreement_of_both_maps(scenes):
-    rows = rows_of(scenes)
+def test_agreement_of_both_maps(scenes, rows):
     (image, _), (text, _) = scenes.plane("image"), scenes.plane("text")
     (image2, _), (text2, _) = scenes.plane("image", 1), scenes.plane("text", 1)
     disparity, shuffled = (at(rows, f"semantic_map.{name}", "both") for name in ("disparity", "disparity_shuffled"))
@@ -101,8 +104,8 @@ def test_related_maps_have_a_lower_disparity_than_shuffled_ones(stored, tmp_path
     assert at(rows, "semantic_map.mutual_knn", "both")["value"] > 0.4  # 5/39 of unrelated ones
 
 
-def test_rows_say_where_they_come_from(scenes):
-    for row in rows_of(scenes):
+def test_rows_say_where_they_come_from(rows):
+    for row in rows:
         assert (row["model"], row["dataset"], row["split"], row["seed"]) == ("scenes-clip/fresh", "scenes", "test", 0)
         assert row["pipeline"] == ["normalize"] and row["versions"]["clip-geometry"]
 
