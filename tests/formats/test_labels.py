@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import read_labels
@@ -17,6 +18,8 @@ LABELS = [3, 1, 4, 1]
 def label_file(folder, name, values):
     path = folder / name
     match path.suffix:
+        case ".pt":
+            torch.save(torch.tensor(values), path)
         case ".npy":
             np.save(path, np.array(values))
         case ".txt":
@@ -28,6 +31,13 @@ def label_file(folder, name, values):
         case ".parquet":
             pq.write_table(pa.table({"id": range(len(values)), "label": values}), path)
     return path
+
+
+def test_labels_of_torch_are_integers(tmp_path):
+    numbers = read_labels(label_file(tmp_path, "a.pt", LABELS))
+    assert numbers.dtype == np.int64 and numbers.tolist() == LABELS
+    with pytest.raises(InputError, match="holds no tensor of integers"):
+        read_labels(label_file(tmp_path, "b.pt", [0.5, 1.0]))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".txt", ".json", ".csv", ".parquet"])
@@ -61,7 +71,7 @@ def test_the_only_column_of_a_table_needs_no_name(tmp_path):
         ("x.json", f"[{2**70}, 1]".encode(), "integers beyond 64 bits"),
         ("x.json", b"[1, NaN]", "is no readable JSON"),
         ("x.csv", b"label\n" + b"x" * 200_000 + b"\n", "field larger than field limit"),
-        ("x.xlsx", b"x", r"is no label file; expected \.npy, \.txt"),
+        ("x.xlsx", b"x", r"is no label file; expected \.npy, \.pt"),
     ],
 )
 def test_label_files_that_are_wrong(tmp_path, name, content, message):

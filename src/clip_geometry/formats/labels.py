@@ -1,4 +1,4 @@
-"""Label files: .npy, .txt (one per line), .json (a list), .csv and .parquet (a column)."""
+"""Label files: .npy, .pt, .txt (one per line), .json (a list), .csv and .parquet (a column)."""
 
 import csv
 import io
@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.tables import columns_of
 from clip_geometry.geometry._core.rows import as_codes
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
-from clip_geometry.reading import damaged, read_json, read_npy, read_table, read_text
+from clip_geometry.reading import damaged, read_checkpoint, read_json, read_npy, read_table, read_text
 from clip_geometry.registry import InputError, listed, shown
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
 INTEGER = r"0|-?[1-9][0-9]{0,17}"  # as it is written; int() also takes 1_0 and 007, which are other labels
-SUFFIXES = (".npy", ".txt", ".json", ".csv", ".parquet")
+SUFFIXES = (".npy", ".pt", ".txt", ".json", ".csv", ".parquet")
 
 
 def read_labels(path: str | Path) -> np.ndarray:
@@ -32,6 +33,11 @@ def read_labels(path: str | Path) -> np.ndarray:
     match path.suffix.lower():
         case ".npy":
             array = read_npy(path, mmap=False, what="a file of labels")
+        case ".pt":
+            tensor = read_checkpoint(path, "a file of labels")
+            if not isinstance(tensor, Tensor) or tensor.is_floating_point():
+                raise InputError(f"{shown(path)} holds no tensor of integers; labels are one integer per row")
+            array = tensor.numpy()
         case ".txt":
             lines = read_text(path, "a file of labels").rstrip().splitlines()
             array = _integers_if_all_are([line.strip() for line in lines])

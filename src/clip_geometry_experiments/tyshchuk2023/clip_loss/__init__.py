@@ -1,12 +1,12 @@
 """CLIP's loss on train and test pairs after maps fitted on the train pairs (Tyshchuk et al. 2023, Table 2)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from clip_geometry.geometry import measures
+from clip_geometry.evaluators import contrastive_loss
+from clip_geometry.geometry import Measure
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Source, experiments
@@ -70,9 +70,9 @@ class ClipLoss(MapsExperiment):
     def rows(self, each: MapConfig) -> list[Row]:
         config = self.config
         options = {"logit_scale": config.logit_scale, "batch_size": config.pairs_per_batch}
-        quadratic = config.pairs_per_batch is None  # in batches ± costs little for any number of pairs
+        kind = Measure if config.pairs_per_batch is None else _InBatches
         losses = [
-            replace(measures[f"contrastive_loss.{name}"], options=options, quadratic=quadratic) for name in LOSSES
+            kind(f"contrastive_loss.{name}", contrastive_loss, attribute=name, options=options) for name in LOSSES
         ]
         rows = []
         for split in config.sources:
@@ -82,6 +82,10 @@ class ClipLoss(MapsExperiment):
                 note = {"note": f"the last batch has {last} pairs"} if last else {}
                 rows.append({**row, **note, "at": {**row["at"], "batch": size}})
         return rows
+
+
+class _InBatches(Measure):
+    quadratic = False  # ± costs little for any number of pairs
 
 
 experiments.add("clip_loss", ClipLoss)
