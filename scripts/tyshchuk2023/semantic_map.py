@@ -33,8 +33,7 @@ def main() -> None:
     images = Items(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
     captions = Items(planes["text"], 50, texts=text.metadata["text"])
     together = OneFrame(found.moved, found.kept, matches, found.disparity)
-    drawn = draw_semantic_map({"image": images, "text": captions}, together)
-    save_drawings(drawn, given.out, origin=given.model)
+    save_drawings(draw_semantic_map({"image": images, "text": captions}, together), given.out, origin=given.model)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from clip_geometry.encoders import paired_image_model as paired_image_model
 from clip_geometry.encoders import resolve_encoder as resolve_encoder
 from clip_geometry.evaluators import Relevance as Relevance
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss
+from clip_geometry.evaluators import cosine_distributions as cosine_distributions
+from clip_geometry.evaluators import cosine_histograms as cosine_histograms
 from clip_geometry.evaluators import ensemble as ensemble
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability

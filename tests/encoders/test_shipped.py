@@ -120,6 +120,7 @@ def test_the_multilingual_tower_knows_them_by_prompts_in_its_languages(unseen):
         assert right[~seen].mean() >= 0.7, language  # .86 to .99 of 496
 
 
+@pytest.mark.experiments
 def test_languages_form_no_clusters_and_a_probe_tells_them_apart():
     """The numbers of the caveat of `language_silhouette`: the silhouette does not see what a linear probe sees."""
     encoder = cg.load_encoder(cg.resolve_encoder("mclip:shipped/scenes-multilingual"), "cpu")
@@ -130,7 +131,9 @@ def test_languages_form_no_clusters_and_a_probe_tells_them_apart():
         sets.append(encoder.text_features(encoder.tokenize([text.load(k) for k in range(300)])))
     rows = torch.nn.functional.normalize(torch.cat(sets), dim=1)
     language, item = np.repeat(range(4), 300), np.tile(np.arange(300), 4)
-    caveat = cg.measures["language_silhouette"].caveat
+    from clip_geometry_experiments.kit.languages import EXPLANATIONS
+
+    caveat = EXPLANATIONS["language_silhouette"].caveat
     said = re.search(r"silhouette is (−\S+), and a linear probe names the language of (\d+)% .* \(chance 25%\)", caveat)
     assert said
     assert cg.silhouette(rows, language) == pytest.approx(float(said[1].replace("−", "-")), abs=5e-4)  # as printed

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import recall_score, top_k_accuracy_score
+from sklearn.metrics import recall_score, roc_auc_score, top_k_accuracy_score
 
 
 def unit(x):
@@ -141,3 +141,15 @@ def language_distance(source, target):
         "within_source": pdist(source).mean(),
         "within_target": pdist(target).mean(),
     }
+
+
+def cosine_distributions(image, text):
+    """Everything exactly, from all n² cosines."""
+    cosines = unit(image) @ unit(text).T
+    apart = ~np.eye(len(image), dtype=bool)
+    found = {}
+    for name, values in (("matching", np.diag(cosines)), ("random", cosines[apart])):
+        found |= {f"{name}.mean": values.mean(), f"{name}.std": values.std()}
+        found |= {f"{name}.q{q:02d}": np.quantile(values, q / 100) for q in (5, 25, 50, 75, 95)}
+    found["auc"] = roc_auc_score(np.eye(len(image)).ravel(), cosines.ravel())
+    return found

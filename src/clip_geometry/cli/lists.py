@@ -7,7 +7,6 @@ from clip_geometry import catalog
 from clip_geometry.catalog import GROUPS, Description, describe
 from clip_geometry.cli.early import LISTS, all_lists
 from clip_geometry.cli.tables import console, say
-from clip_geometry.display.explained import facts
 from clip_geometry.registry import InputError, did_you_mean, listed, shown, unknown
 
 WIDEST = 100  # of text that is easy to read
@@ -84,6 +83,8 @@ def _members(what: str) -> list[Description]:
 
 def measure_blocks(what: str) -> Iterator[Block]:
     """The blocks of the measures or of the evaluators, from their catalog."""
+    from clip_geometry.display.explained import facts  # imports NumPy
+
     for m in _members(what):
         reading = f"{m.summary} {m.reading}"
         yield f"{m.name}: {m.title}", reading, f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
