@@ -29,7 +29,7 @@ from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.geometry._core.streamed import Accumulate, StreamedRows, aggregate_blocks
 from clip_geometry.progress import Advance, PassProgress, detail, note
 from clip_geometry.reading import first_line
-from clip_geometry.registry import InputError, library, unknown
+from clip_geometry.registry import InputError, library, of_packages, unknown
 from clip_geometry.versions import library_versions
 
 Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
@@ -267,7 +267,9 @@ class ShardWorker:
 def environment(encoder: Encoder) -> dict[str, Any]:
     """What rows depend on besides their arguments: folder, variables and the user's own encoder families are
     replicated in a worker, versions and weights have to match."""
-    own = {name: entry for name, entry in encoders.items() if not entry.config.__module__.startswith("clip_geometry.")}
+    # workers find the families of the library and of its entry points themselves
+    found = ("clip_geometry.", *(f"{each.module.partition('.')[0]}." for each in of_packages("clip_geometry.encoders")))
+    own = {name: entry for name, entry in encoders.items() if not entry.config.__module__.startswith(found)}
     variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
     must_match = {"versions": versions(), "weights": weights_of(encoder)}
     return {"folder": str(Path.cwd()), "variables": variables, "families": own, **must_match}

@@ -206,7 +206,7 @@ def test_what_was_not_recorded_is_not_drawn(tmp_path):
 
 def test_several_tasks_are_drawn_under_what_differs(tmp_path):
     runs = {"cola, a model": rows(), "rte, a model": rows(shift=0.2)}
-    methods, relation = save_drawings(draw_tasks(runs), tmp_path, origin="Up to 2 seeds.")
+    methods, relation = save_drawings(draw_tasks(runs), tmp_path, origin="Up to 2 seeds.", group="all runs together")
     assert "Mean performance over 2 tasks: I-STAR, λ = −5: 1.040" in methods.caption
     assert "All-but-the-top has the IsoScore" in relation.caption
     assert relation.group == "all runs together" and relation.svg_path.exists()
