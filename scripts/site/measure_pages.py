@@ -9,11 +9,12 @@ import changes
 import svg
 
 import clip_geometry as cg
+from clip_geometry.catalog import describe
 from clip_geometry.display.explained import facts
 from clip_geometry.display.known_models import known_models, values_of
 from clip_geometry.display.numbers import bound, with_error
 from clip_geometry.display.words import render
-from clip_geometry.geometry import GROUPS, Measure, by_group, measures
+from clip_geometry.geometry import GROUPS, INVARIANCES, Measure, by_group, measures
 
 SIZES = ((300, 512), (5000, 512))
 PANELS = 4  # of a figure
@@ -49,12 +50,12 @@ def pages() -> dict[str, str]:
             members=members,
             sizes=SIZES,
             nulls=nulls,
-            facts=facts,
+            facts=lambda measure: facts(describe(measure.name)),
             place=place,
             bound=bound,
             figure=figure(name, members),
             known=known,
-            invariances=cg.geometry.measure.INVARIANCES,
+            invariances=INVARIANCES,
         )
         for name, members in by_page().items()
     }
