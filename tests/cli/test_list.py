@@ -100,6 +100,7 @@ def test_a_config_is_listed_with_what_it_takes(cli, monkeypatch):
         assert word in entry
 
 
+@pytest.mark.experiments
 def test_the_shipped_lists_are_those_of_the_registries():
     """After a change of a registry: python scripts/build_docs.py."""
     made = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "build_docs.py"))["shipped_lists"]()

@@ -67,6 +67,7 @@ def test_options_may_be_paths(path):
     assert getattr(resolve_dataset("coco", path=path), "path", None) == Path("x").resolve()
 
 
+@pytest.mark.experiments
 def test_what_is_no_data_set(tmp_path):
     with pytest.raises(InputError, match="is neither a data set nor an existing path; did you mean 'cifar100'"):
         resolve_dataset("cifar1000")

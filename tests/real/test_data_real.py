@@ -57,6 +57,7 @@ def test_cifar100_in_russian():
     assert len(set(_texts(dataset))) == 100
 
 
+@pytest.mark.experiments
 def test_xtd10_has_eleven_languages():
     texts = {}
     for language in XTD10:
@@ -74,6 +75,7 @@ def test_xtd10_has_eleven_languages():
         load_dataset(resolve_dataset("xtd10", language="sv"))
 
 
+@pytest.mark.experiments
 @pytest.mark.parametrize(("split", "rows"), [("train", 29_000), ("val", 1014), ("test_2016_flickr", 1000)])
 def test_multi30k_is_numbered_by_row(split, rows):
     texts = {}
@@ -87,6 +89,7 @@ def test_multi30k_is_numbered_by_row(split, rows):
         load_dataset(resolve_dataset("multi30k", split=split, language="ru"))
 
 
+@pytest.mark.experiments
 def test_a_set_by_name_is_the_table_by_its_path():
     by_name = load_dataset(resolve_dataset("xtd10", language="tr"))
     by_path = load_dataset(resolve_dataset(ROOT / "captions/xtd10.parquet", language="tr"))
@@ -95,6 +98,7 @@ def test_a_set_by_name_is_the_table_by_its_path():
     assert by_name.revision == by_path.revision
 
 
+@pytest.mark.experiments
 def test_text_files_give_what_the_table_gives(tmp_path):
     """The tables written out as the line-aligned files that they were made of."""
     table = pq.read_table(ROOT / "captions/multi30k_val.parquet")

@@ -14,6 +14,7 @@ minilm()
 MODEL = "hidden-states:all-MiniLM-L6-v2"
 
 
+@pytest.mark.experiments
 @pytest.mark.usefixtures("data")
 @pytest.mark.parametrize(
     ("name", "sentences", "tokens", "types"), [("treebank", 3914, 94_084, 11_968), ("brown", 57_340, 1_161_192, 56_057)]
@@ -23,6 +24,7 @@ def test_corpora_have_their_published_sizes(name, sentences, tokens, types):
     assert (len(side), sum(side.word_counts.values()), len(side.word_counts)) == (sentences, tokens, types)
 
 
+@pytest.mark.experiments
 @pytest.mark.usefixtures("data")
 def test_words_of_a_treebank_are_those_of_a_loop_over_its_sentences():
     from transformers import AutoModel, AutoTokenizer
