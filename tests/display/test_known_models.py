@@ -58,5 +58,6 @@ def test_the_values_are_those_of_the_data():
             assert ours.get("standard_error") == pytest.approx(theirs.get("standard_error"), abs=2e-5)
 
 
+@pytest.mark.experiments
 def test_the_page_of_measures_has_them():
     assert "| `modality_gap` | both | 0.8514 ± 0.0047 | 1.1361 ± 0.0048 |" in generated_page("measures.md")

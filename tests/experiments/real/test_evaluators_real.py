@@ -23,9 +23,6 @@ from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets
 from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, RankWarning, parse_pipeline
-
-pytestmark = pytest.mark.experiments
-pytest.importorskip("clip_geometry_experiments")
 from clip_geometry_experiments.kit.language_distance import language_distance
 from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import (
     class_generalization,
