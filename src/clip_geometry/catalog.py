@@ -160,7 +160,8 @@ class Description:
         return (*filter(None, (self.inputs.needs,)), *unit)
 
 
-FIELDS = frozenset(field.name for field in fields(Description)) | {"inputs", "needs"}
+# `name` is none of them: a measure has its own, which finds the others
+FIELDS = frozenset(field.name for field in fields(Description)) - {"name"} | {"inputs", "needs"}
 _added: dict[str, Mapping[str, Any]] = {}
 
 

@@ -10,6 +10,7 @@ import pytest
 from clip_geometry.cli.early import FILE
 from clip_geometry.cli.lists import LISTS
 from clip_geometry.geometry import by_group, measures
+from clip_geometry.repairs import Known, make_repair
 from clip_geometry.transforms import Pipeline, transforms
 
 
@@ -124,6 +125,8 @@ LIGHT = [
     ["ship", "map.safetensors", "-o", "new", "--to", "fais"],
     ["ship", "missing.safetensors", "-o", "new", "--to", "numpy"],
     ["ship", "map.safetensors", "-o", ".", "--to", "numpy"],
+    ["ship", "map.safetensors", "rows.npy", "-o", "new", "--to", "faiss"],
+    ["ship", "repair.safetensors", "rows.npy", "-o", "new", "--to", "faiss"],
     ["run", "missing.yaml"],
     ["run", "unknown.yaml"],
 ]
@@ -135,6 +138,8 @@ def test_lists_help_and_wrong_names_load_no_torch(arguments, tmp_path):
     (tmp_path / "lists.json").write_text("[]")
     x = {name: np.random.default_rng(0).normal(size=(30, 6)) for name in ("image", "text")}
     Pipeline("center[each]").fit(x).save(tmp_path / "map.safetensors")
+    make_repair("zscore").fit(Known(x)).save(tmp_path / "repair.safetensors")
+    np.save(tmp_path / "rows.npy", np.ones((30, 5)))
     code = """import sys
 from clip_geometry.cli import main
 try:

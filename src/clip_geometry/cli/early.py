@@ -7,13 +7,13 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clip_geometry import catalog
 from clip_geometry.paths import existing, existing_file, expanded
-from clip_geometry.registry import of_packages, unknown
+from clip_geometry.registry import InputError, of_packages, shown, unknown
 
 FILE = Path(__file__).with_name("lists.json")
 EMBEDDINGS = "a file of embeddings"
@@ -79,13 +79,56 @@ def check_shown_repairs(given: str | None) -> None:
             _require("repair", name, "clip-geometry list repairs")
 
 
-def check_shipment(to: str, map_file: Path, out: Path) -> None:
-    """Checks the target, the map and the new folder."""
+def check_shipment(to: str, map_file: Path, sources: Sequence[Path], out: Path, modality: str | None) -> None:
+    """Checks the target, the new folder, and whether rows in .npy files have the dimension that the map takes."""
     from clip_geometry.files import require_new_folder
 
     _require("target", to, "clip-geometry ship --help")
     require_new_folder(expanded(out))
-    existing_file(map_file, "a map (.safetensors) written by fit, or a repair written by diagnose")
+    dimensions = _dimensions(
+        existing_file(map_file, "a map (.safetensors) written by fit, or a repair written by diagnose")
+    )
+    equal = len(set(dimensions.values())) == 1
+    for source in map(expanded, sources):
+        for path in sorted(source.glob("*.npy")) if source.is_dir() else [source]:
+            d = _columns(path)
+            expected = next(iter(dimensions.values())) if equal else dimensions.get(modality or path.stem)
+            if None not in (d, expected) and d != expected:
+                raise InputError(
+                    f"{shown(path)} has rows of dimension {d}, but {shown(map_file)} takes rows of dimension "
+                    f"{expected}; give the embeddings that it was fitted for"
+                )
+
+
+def _dimensions(map_file: Path) -> Mapping[str, int]:
+    """Modality → dimension of the rows that a map or a repair takes, as its header says; empty where it does not, which
+    reading the file explains."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(map_file), "np") as file:
+            for facts in map(json.loads, (file.metadata() or {}).values()):
+                if "dimensions" in facts:  # of a map
+                    return {name: int(d_in) for name, (d_in, _) in facts["dimensions"].items()}
+                names = {*file.keys()}
+                of_map = {name: f"map.{number}" for name, number in facts["views"][0]["items"].items()}
+                tensors = {name: f"{each}.W" if f"{each}.W" in names else f"{each}.b" for name, each in of_map.items()}
+                return {name: int(file.get_slice(tensor).get_shape()[0]) for name, tensor in tensors.items()}
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        pass
+    return {}
+
+
+def _columns(path: Path) -> int | None:
+    """Number of columns of the matrix in a .npy file; None of any other file."""
+    from clip_geometry.reading import npy_header
+
+    try:
+        with path.open("rb") as file:
+            shape, _ = npy_header(file, path, path.stat().st_size)
+    except (OSError, InputError):
+        return None
+    return shape[1] if len(shape) == 2 else None
 
 
 def _require(kind: str, name: str, listed_by: str) -> None:

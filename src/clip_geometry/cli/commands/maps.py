@@ -86,7 +86,7 @@ def ship(
     faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. numpy: a short script
     with its constants.
     """
-    check_shipment(to, map_file, out)
+    check_shipment(to, map_file, sources or (), out, modality)
     check_embeddings(*sources or ())
 
     from clip_geometry.cli.maps import ship_map
