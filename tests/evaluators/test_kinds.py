@@ -13,6 +13,7 @@ X, Y = cone(60, 6, RNG), cone(60, 6, RNG)
 LABELS = np.arange(60) % 4
 CALLS = {
     "contrastive_loss": cg.contrastive_loss,
+    "cosine_distributions": cg.cosine_distributions,
     "linear_probe": lambda x, y: cg.linear_probe(x, LABELS, y, LABELS),
     "modality_separability": cg.modality_separability,
     "retrieval": cg.retrieval,

@@ -114,6 +114,7 @@ CALLS = {
     "retrieval": (cg.retrieval, (X, Y)),
     "two_sided_retrieval": (cg.two_sided_retrieval, (X, Y)),
     "contrastive_loss": (cg.contrastive_loss, (X, Y)),
+    "cosine_distributions": (cg.cosine_distributions, (X, Y)),
     "linear_probe": (cg.linear_probe, (X, LABELS, X, LABELS)),
     "modality_separability": (cg.modality_separability, (X, Y)),
     "zero_shot": (cg.zero_shot, (X, LABELS, Y[:3])),
