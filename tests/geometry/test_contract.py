@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from clip_geometry.geometry import GROUPS, INVARIANCES, by_group, measures, null_value, variant
-from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
 from support.clouds import MEASURES, arguments, cone, labels_for, rotation, row_places
 from support.oracles import ORACLES
@@ -101,7 +101,7 @@ def test_value_lies_in_the_range(name):
         assert low - 1e-12 <= float(measure(*sets)) <= high + 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.from_moments])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.statistic is Moments])
 def test_moments_stand_for_rows(name):
     (x,) = arguments(measures[name], "plain")
     assert measures[name].streams
@@ -110,11 +110,11 @@ def test_moments_stand_for_rows(name):
 
 def test_a_variant_with_another_function_streams_only_if_it_says_so():
     other = variant(measures["isoscore"], "other", function=len)
-    assert not (other.streams or other.aggregated or other.from_moments)
-    assert variant(measures["isoscore"], "unbiased", options={"unbiased": True}).from_moments
+    assert not (other.streams or other.aggregated or other.statistic)
+    assert variant(measures["isoscore"], "unbiased", options={"unbiased": True}).statistic is Moments
 
 
-@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.aggregated or m.from_moments])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.aggregated or m.statistic is Moments])
 def test_passes_that_are_aggregations_are_run_by_an_engine(name, monkeypatch):
     """Every block is read inside of `aggregate`: what an engine does not see it cannot run."""
     measure, inside = measures[name], []

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import partition as module
-from clip_geometry.geometry import partition_isotropy
+from clip_geometry.geometry import partition, partition_isotropy
+from clip_geometry.geometry._core.rows import blocks
+from clip_geometry.geometry.statistics import partition as statistic
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 
@@ -53,7 +54,8 @@ def test_published_convention_only_sees_the_mean():
 def test_signs_of_the_eigenvectors_do_not_matter(convention, seed, monkeypatch):
     x = cone(60, 6, np.random.default_rng(seed))
     before = partition_isotropy(x, convention=convention)
-    name = "_right_singular_vectors" if convention == "rows" else "_eigenvectors"
+    name = "right_singular_vectors" if convention == "rows" else "_eigenvectors"
+    module = partition if convention == "rows" else statistic
     vectors_of = getattr(module, name)
     signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], size=6))
     assert 0 < (signs < 0).sum() < 6
@@ -73,19 +75,18 @@ def test_large_rows_do_not_overflow():
 def test_blocks_do_not_change_the_value(monkeypatch):
     x = cone(101, 5, np.random.default_rng(0))
     whole = partition_isotropy(x)
-    blocks = module.blocks
-    monkeypatch.setattr(module, "blocks", lambda rows: blocks(rows, 7))
+    blocks = statistic.blocks
+    monkeypatch.setattr(statistic, "blocks", lambda rows: blocks(rows, 7))
     assert [float(v) for v in partition_isotropy(x)] == pytest.approx([float(v) for v in whole], rel=1e-12)
 
 
 def test_singular_vectors_are_the_eigenvectors_and_blocks_do_not_change_them(monkeypatch):
     x = torch.from_numpy(cone(101, 5, np.random.default_rng(0)))
-    whole = module._right_singular_vectors(x)
-    overlap = (whole.T @ module._eigenvectors(x)).abs()
+    whole = statistic.right_singular_vectors(x)
+    overlap = (whole.T @ statistic._eigenvectors(x)).abs()
     assert torch.allclose(overlap, torch.eye(5).double(), atol=1e-12)
-    blocks = module.blocks
-    monkeypatch.setattr(module, "blocks", lambda rows: blocks(rows, 7))
-    assert torch.allclose((module._right_singular_vectors(x).T @ whole).abs(), torch.eye(5).double(), atol=1e-12)
+    monkeypatch.setattr("clip_geometry.geometry.statistics.triangle.blocks", lambda rows: blocks(rows, 7))
+    assert torch.allclose((statistic.right_singular_vectors(x).T @ whole).abs(), torch.eye(5).double(), atol=1e-12)
 
 
 def test_unknown_convention():

@@ -13,8 +13,8 @@ import torch
 import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_rows
+from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.measurement.comparison import compare
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets, standard_error
@@ -59,7 +59,7 @@ def arguments(measure, image, text, labels):
 def record_of(measure, data, seed, blocks=20):
     """As `MeasuredSets.row` makes it, without its null value."""
     sets, block_of = arguments(measure, *data), deal(N, blocks, seed).long()
-    parts = [LeftOut(as_rows(x), block_of, blocks, sums=True) if x.ndim == 2 else x for x in sets]
+    parts = [Dealt(as_rows(x), block_of, blocks) if x.ndim == 2 else x for x in sets]
     found = measure.without_each(*parts)
     if found is None:
         kept = (tuple(x[(block_of != block).numpy()] for x in sets) for block in range(blocks))

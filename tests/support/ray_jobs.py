@@ -23,8 +23,8 @@ from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
 from clip_geometry.encoders.base import encoders as families
 from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap
-from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
+from clip_geometry.geometry.statistics.moments import moments_of_groups
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake_dataset

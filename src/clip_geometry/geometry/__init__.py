@@ -5,7 +5,6 @@ rows; numpy arrays, lists and tables give floats, and arrays where there is a nu
 """
 
 from clip_geometry.catalog import GROUPS, INVARIANCES
-from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry.agreement.imbalance import information_imbalance
 from clip_geometry.geometry.agreement.neighbors import cknna, cycle_knn
 from clip_geometry.geometry.agreement.similarity import linear_cka, mutual_knn
@@ -35,6 +34,7 @@ from clip_geometry.geometry.null import null_value
 from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
 from clip_geometry.geometry.spectrum import alpha_req, nesum
 from clip_geometry.geometry.spread import coordinate_spread, coordinate_std, effective_rank, singular_values
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.geometry.uncertainty import PermutationTest, permutation_test, standard_error
 from clip_geometry.geometry.uniformity import alignment, cross_uniformity, uniformity
 from clip_geometry.registry import import_all

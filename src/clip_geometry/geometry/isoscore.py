@@ -9,9 +9,9 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, Number, flag, real_number
 from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments, scatter
 from clip_geometry.geometry._core.rows import Rows, as_rows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments, scatter
 from clip_geometry.registry import InputError
 
 SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose digits
@@ -141,6 +141,6 @@ def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     return (1 / scaled.square().sum()).clamp(min=1)
 
 
-add_measure(Measure(name="participation_ratio", streams=True, from_moments=True, function=participation_ratio))
-_ISOSCORE = Measure(name="isoscore", streams=True, from_moments=True, function=isoscore)
+add_measure(Measure(name="participation_ratio", function=participation_ratio, statistic=Moments, streams=True))
+_ISOSCORE = Measure(name="isoscore", function=isoscore, statistic=Moments, streams=True)
 add_measure(_ISOSCORE, variant(_ISOSCORE, "unbiased", options={"unbiased": True}))

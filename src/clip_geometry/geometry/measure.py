@@ -1,14 +1,13 @@
 """What is known about a measure, and the table of all measures."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from clip_geometry.catalog import FIELDS, GROUPS, add_entries, describe
 from clip_geometry.geometry._core.kinds import Value, as_given
-from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError, Registry, shown
 
 T = TypeVar("T")
@@ -28,15 +27,10 @@ class Measure:
             result is.
         options: Keyword arguments of the function.
         remark: Function of the same arguments: what the number leaves out, or None.
+        statistic: The `Statistic` that its function takes in place of all sets, or None where that takes rows only. It
+            is computed once for all measures that share it, and of the rows without each block from shared work.
         streams: Whether it takes `StreamedRows`, in a bounded number of blocks. Otherwise it needs all rows in memory.
         aggregated: Whether each of its passes is an aggregation (`StreamedRows.aggregate`), which an engine can run.
-        from_moments: Whether it takes `Moments` in place of rows. It is then aggregated, too, and one pass gives its
-            standard error.
-        left_out: Yields what the function returns without each block of rows in turn, from work that these subsets
-            share. Takes a `LeftOut` in place of each set of rows, otherwise what the function takes. None where there
-            is no work to share.
-        from_sums: The same from sums over the blocks, which may differ in the last digits: taken of a `LeftOut` that
-            allows it.
         shares: Returns, for each number of the evaluator that is a mean over queries of values from 0 to 1, a `Share`,
             which has its standard error and its interval. Takes what the function takes, and `items`, the items of the
             rows of each sampled set. The jackknife over blocks serves the numbers without one.
@@ -56,11 +50,9 @@ class Measure:
     attribute: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     remark: Callable[..., str | None] | None = None
+    statistic: type[Statistic] | None = None
     streams: bool = False
     aggregated: bool = False
-    from_moments: bool = False
-    left_out: Callable[..., Iterator[Any]] | None = None
-    from_sums: Callable[..., Iterable[Any]] | None = None
     shares: Callable[..., Mapping[str, Any]] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -83,18 +75,16 @@ class Measure:
         """What the function returns without each block in turn; None where that is best found one by one.
 
         Args:
-            sets: What the measure takes, a `LeftOut` in place of each set of rows.
+            sets: What the measure takes, `Dealt` in place of each set of rows.
         """
-        rows = [each for each in sets if isinstance(each, LeftOut)]
-        if min(each.fewest for each in rows) < self.least_n:
-            return None
-        if self.from_moments and rows[0].has_moments:
-            return (self.function(moments, **self.options) for moments in rows[0].moments)
-        if self.from_sums is not None and all(each.sums for each in rows):
-            return iter(self.from_sums(*sets))
-        if self.left_out is None or any(isinstance(each.rows, StreamedRows) for each in rows):
-            return None
-        return self.left_out(*sets, **self.options)
+        fewest = min(each.fewest for each in sets if isinstance(each, Dealt))
+        found = None if self.statistic is None or fewest < self.least_n else self.statistic.without_each(*sets)
+        return None if found is None else (self.function(each, **self.options) for each in found)
+
+    @property
+    def merges(self) -> bool:
+        """Whether its statistic of many rows is best merged from that of their blocks."""
+        return self.statistic is not None and self.statistic.merges
 
     def pick(self, result: Any) -> Value:
         """The number out of what the function returned. Raises KeyError where it has no such number."""
@@ -150,17 +140,8 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
         >>> cg.variant(cg.measures["two_nn"], "all", options={"discard": 0.0}).name
         'two_nn[all]'
     """
-    if "options" in changes:
-        changes = {"from_sums": None, **changes}  # it is that of other options
     if "function" in changes:
-        changes = {
-            "streams": False,
-            "aggregated": False,
-            "from_moments": False,
-            "left_out": None,
-            "from_sums": None,
-            **changes,
-        }
+        changes = {"statistic": None, "streams": False, "aggregated": False, **changes}
     return replace(measure, name=f"{measure.name}[{name}]", **changes)
 
 

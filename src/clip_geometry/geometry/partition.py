@@ -1,7 +1,5 @@
 """Isotropy by the partition function: Z(v) = Σ_i exp⟨v, w_i⟩, how much it varies with the direction v."""
 
-import functools
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -11,11 +9,9 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.kinds import Value, in_kind
-from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, total
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry._core.triangle import triangle
+from clip_geometry.geometry._core.rows import Rows, as_matrix, as_rows, mean_row
 from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.statistics.partition import Partition, log_partition, right_singular_vectors
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -70,22 +66,20 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 
 
 @in_kind
-def partition_by_sign(x: Rows) -> SignConventions:
+def partition_by_sign(x: Rows | Partition) -> SignConventions:
     """partition_isotropy in both conventions of signs, from one decomposition."""
-    x = as_matrix(x)
-    vectors = _eigenvectors(x)
-    forward, backward = _log_partitions(x, vectors)
-    canonical = torch.where(mean_row(x) @ vectors < 0, backward, forward)
-    return SignConventions(_isotropy(torch.cat([forward, backward])), _isotropy(canonical))
+    found = Partition.of(x)
+    canonical = torch.where(found.along < 0, found.backward, found.forward)
+    return SignConventions(_isotropy(torch.cat([found.forward, found.backward])), _isotropy(canonical))
 
 
 @in_kind
 def partition_by_rows(x: Rows) -> PartitionIsotropy:
     """partition_isotropy over the rows of the canonical eigenvector matrix."""
     x = as_matrix(x)
-    vectors = _right_singular_vectors(x)
+    vectors = right_singular_vectors(x)
     canonical = torch.where(mean_row(x) @ vectors < 0, -vectors, vectors)
-    return _isotropy(_log_partition(x, canonical.T))
+    return _isotropy(log_partition(x, canonical.T))
 
 
 @in_kind
@@ -113,7 +107,7 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
     x, directions = as_matrix(x), as_rows(directions, name="directions", least=1)
     if x.shape[1] != directions.shape[1]:
         raise InputError(f"directions have dimension {directions.shape[1]} and x has {x.shape[1]}; expected the same")
-    return _isotropy(_log_partition(x, directions.double().T))
+    return _isotropy(log_partition(x, directions.double().T))
 
 
 def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
@@ -121,52 +115,8 @@ def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
     return PartitionIsotropy(z.min(), z.std(correction=0) / z.mean())
 
 
-def _eigenvectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
-    """Of xᵀx, ascending. Half the digits of the small ones are lost, where Z hardly depends on the direction."""
-    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
-        return _right_singular_vectors(x)
-    gram = total(block.T @ block for block in blocks(x))
-    return torch.linalg.eigh(gram).eigenvectors
-
-
-def _right_singular_vectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
-    """The eigenvectors of xᵀx to all digits, which `rows` needs because it mixes them, at several times the cost."""
-    return torch.linalg.svd(triangle(x)).Vh.T.flip(1)
-
-
-def _log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> Float[Tensor, " k"]:
-    return functools.reduce(torch.logaddexp, ((block @ directions).logsumexp(0) for block in blocks(x)))
-
-
-def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
-    """The same along the directions and along their negatives, from one pass."""
-    products = (block @ directions for block in blocks(x))
-    both = (torch.stack([each.logsumexp(0), (-each).logsumexp(0)]) for each in products)
-    forward, backward = functools.reduce(torch.logaddexp, both)
-    return forward, backward
-
-
-def _left_out(rows: LeftOut) -> Iterator[SignConventions]:
-    """partition_by_sign without each block."""
-    for block in range(rows.blocks):
-        squares, vectors = rows.decomposed(block)
-        if rows.wide:
-            products = vectors * squares.sqrt()
-            forward, backward, along = products.logsumexp(0), (-products).logsumexp(0), products.sum(0)
-            n, rest = len(products), rows.rows.shape[1] - len(squares)
-            none = products.new_full((rest,), float(n)).log()  # directions without any row
-            forward, backward = torch.cat([forward, none]), torch.cat([backward, none])
-            along = torch.cat([along, torch.zeros_like(none)])
-        else:
-            kept = rows.without(block)
-            forward, backward = _log_partitions(kept, vectors)
-            along = mean_row(kept) @ vectors
-        canonical = torch.where(along < 0, backward, forward)
-        yield SignConventions(_isotropy(torch.cat([forward, backward])), _isotropy(canonical))
-
-
 _I1 = Measure(
-    name="isotropy_i1", streams=True, function=partition_by_sign, left_out=_left_out, attribute="invariant.i1"
+    name="isotropy_i1", streams=True, function=partition_by_sign, statistic=Partition, attribute="invariant.i1"
 )
 _I2 = replace(_I1, name="isotropy_i2", attribute="invariant.i2")
 
@@ -176,6 +126,6 @@ def _arbitrary(x: Rows) -> str | None:
     return f"{n} rows in {d} dimensions leave the basis arbitrary: other machines and threads differ" if n < d else None
 
 
-_ROWS: Any = {"function": partition_by_rows, "streams": True, "remark": _arbitrary}
+_ROWS: Any = {"function": partition_by_rows, "statistic": None, "streams": True, "remark": _arbitrary}
 add_measure(_I1, variant(_I1, "canonical", attribute="canonical.i1"), variant(_I1, "rows", attribute="i1", **_ROWS))
 add_measure(_I2, variant(_I2, "canonical", attribute="canonical.i2"), variant(_I2, "rows", attribute="i2", **_ROWS))

@@ -1,25 +1,22 @@
 """The shape of the eigenspectrum: how fast the variances along the principal directions fall."""
 
-from collections.abc import Callable, Iterator
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, whole_number
 from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments
-from clip_geometry.geometry._core.rows import Rows, as_matrix, require_spread
+from clip_geometry.geometry._core.rows import Rows, as_matrix
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.spread import singular_values
+from clip_geometry.geometry.statistics.moments import RowsOrMoments
+from clip_geometry.geometry.statistics.spectrum import Spectrum
 from clip_geometry.registry import InputError
 
 ROUNDING = 1e-12  # of the largest singular value: smaller ones are made of last digits
 
 
 @in_kind
-def alpha_req(x: Rows, *, first: Integer = 1, last: Integer | None = None) -> Float[Tensor, ""]:
+def alpha_req(x: Rows | Spectrum, *, first: Integer = 1, last: Integer | None = None) -> Float[Tensor, ""]:
     """α-ReQ: exponent α of the power law λ_j ~ j^{−α} of the covariance's eigenvalues (Agrawal et al. 2022).
 
     Minus the slope of log λ_j on log j over the ranks j = `first` … `last`, each weighted by 1/j, so that equal
@@ -27,7 +24,7 @@ def alpha_req(x: Rows, *, first: Integer = 1, last: Integer | None = None) -> Fl
     found to go with good transfer, larger ones mean that few directions carry nearly all. At least 0.
 
     Args:
-        x: Rows, (n, d), n ≥ 3, d ≥ 2.
+        x: Rows, (n, d), or `Spectrum`; n ≥ 3, d ≥ 2.
         first: First rank. The authors' fits take ranks 12 to 100.
         last: Last rank; None for all. Eigenvalues that are zero up to rounding are left out.
 
@@ -45,9 +42,9 @@ def alpha_req(x: Rows, *, first: Integer = 1, last: Integer | None = None) -> Fl
     """
     first = whole_number(first, "first")
     last = None if last is None else whole_number(last, "last", least=first + 1)
-    x = as_matrix(x, least=3, least_d=2)
-    require_spread(x)
-    return _slope(singular_values(x, center=True)[: len(x) - 1], first, last)
+    spectrum = x if isinstance(x, Spectrum) else Spectrum(as_matrix(x, least=3, least_d=2))
+    spectrum.require_spread()
+    return _slope(spectrum.singular_values(center=True)[: spectrum.n - 1], first, last)
 
 
 def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None) -> Float[Tensor, ""]:
@@ -63,13 +60,13 @@ def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None)
 
 
 @in_kind
-def nesum(x: RowsOrMoments) -> Float[Tensor, ""]:
+def nesum(x: RowsOrMoments | Spectrum) -> Float[Tensor, ""]:
     """NESum: the eigenvalues of the covariance in units of the largest, summed (He & Ozay 2022).
 
     Σ_j λ_j/λ_1, also known as the stable rank of the centered rows. In [1, min(n − 1, d)]; higher is more isotropic.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2.
+        x: Rows, (n, d), `Moments` or `Spectrum`; n ≥ 2.
 
     Returns:
         The sum, a float (for tensors a 0-d float64 tensor).
@@ -83,23 +80,9 @@ def nesum(x: RowsOrMoments) -> Float[Tensor, ""]:
         >>> round(cg.nesum(x), 2)
         5.14
     """
-    products = as_moments(x).M2
-    return products.trace() / torch.linalg.eigvalsh(products)[-1]
+    values = Spectrum.of(x).variances
+    return values.sum() / values[-1]
 
 
-def _left_out(of: Callable[[Tensor], Tensor]) -> Callable[[LeftOut], Iterator[Tensor]]:
-    """A measure without each block, from the eigenvalues of the scatter, ascending."""
-    return lambda rows: (of(rows.squared_singular_values(block, center=True)) for block in range(rows.blocks))
-
-
-add_measure(
-    Measure(
-        name="alpha_req",
-        streams=True,
-        function=alpha_req,
-        left_out=_left_out(lambda values: _slope(values.sqrt().flip(0))),
-    )
-)
-add_measure(
-    Measure(name="nesum", streams=True, function=nesum, left_out=_left_out(lambda values: values.sum() / values[-1]))
-)
+add_measure(Measure(name="alpha_req", function=alpha_req, statistic=Spectrum, streams=True))
+add_measure(Measure(name="nesum", function=nesum, statistic=Spectrum, streams=True))

@@ -1,19 +1,16 @@
 """How the coordinates and the singular directions share the spread."""
 
-from collections.abc import Iterator
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, flag
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
-from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, mean_row, require_spread
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments
+from clip_geometry.geometry.statistics.spectrum import Spectrum
 from clip_geometry.registry import InputError
 
 
@@ -98,14 +95,11 @@ def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
     """
     center = flag(center, "center")
     x = as_matrix(x, least=2 if center else 1)
-    if isinstance(x, StreamedRows):
-        return torch.linalg.svdvals(triangle(x, center=center))
-    rows = x.double() - mean_row(x) if center else x.double()
-    return torch.linalg.svdvals(rows)
+    return Spectrum(x).singular_values(center=center)
 
 
 @in_kind
-def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""]:
+def effective_rank(x: RowsOrMoments | Spectrum, *, center: Flag = True) -> Float[Tensor, ""]:
     """Effective rank: exp of the entropy of the normalized singular values (Roy & Vetterli 2007).
 
     exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centered rows. Without centering it is RankMe (Garrido et
@@ -114,7 +108,7 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
     taken.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2.
+        x: Rows, (n, d), `Moments` or `Spectrum`; n ≥ 2.
         center: Subtract the mean of the rows first.
 
     Returns:
@@ -130,31 +124,15 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
         7.896
     """
     center = flag(center, "center")
-    if isinstance(x, Moments):
-        products, most = as_moments(x).M2, x.n - 1
-        if not center:
-            products, most = products + x.n * torch.outer(x.mean, x.mean), x.n
-        values = torch.linalg.eigvalsh(products).flip(0)[:most].clamp(min=0).sqrt()
-    else:
-        x = as_matrix(x)
-        if center:
-            require_spread(x)
-        values = singular_values(x, center=center)
+    spectrum = Spectrum.of(x)
+    if center:
+        spectrum.require_spread()
+    values = spectrum.singular_values(center=center)
     if values[0] == 0:
         raise InputError("all rows of x are zero; their effective rank is undefined")
-    return _effective_rank(values)
-
-
-def _effective_rank(values: Float[Tensor, " k"]) -> Float[Tensor, ""]:
     return torch.special.entr(values / values.sum()).sum().exp()
 
 
-def _left_out(rows: LeftOut, *, center: bool = True) -> Iterator[Tensor]:
-    """effective_rank without each block."""
-    for block in range(rows.blocks):
-        yield _effective_rank(rows.squared_singular_values(block, center=center).sqrt())
-
-
-add_measure(Measure(name="coordinate_spread", streams=True, from_moments=True, function=coordinate_spread))
-_RANK = Measure(name="effective_rank", streams=True, function=effective_rank, left_out=_left_out)
+add_measure(Measure(name="coordinate_spread", function=coordinate_spread, statistic=Moments, streams=True))
+_RANK = Measure(name="effective_rank", function=effective_rank, statistic=Spectrum, streams=True)
 add_measure(_RANK, variant(_RANK, "uncentred", options={"center": False}))

@@ -10,10 +10,10 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import DRAWS, Integer, one_of, seed_number, whole_number
 from clip_geometry.geometry._core.arrays import require_plain
 from clip_geometry.geometry._core.kinds import Value, as_given
-from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, as_measure, as_registered
+from clip_geometry.geometry.statistics.statistic import Dealt
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
@@ -71,17 +71,17 @@ def standard_error(
             return as_given(found.standard_error, given)
     dealt = {len(part): deal(len(part), blocks, seed).long() for part in sets}
     if isinstance(measure, Measure) and not any(isinstance(part, StreamedRows) for part in sets):
-        shared = measure.without_each(*(_left_out(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)
+        shared = measure.without_each(*(_dealt(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)
         if shared is not None:
             return as_given(jackknife([_number(measure.pick(result)) for result in shared]), given)
     without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(int(blocks)))
     return as_given(jackknife([_number(measure(*kept, *fixed)) for kept in without]), given)
 
 
-def _left_out(part: Any, block_of: Int[Tensor, " n"], blocks: int) -> Any:
-    """Rows as LeftOut, labels as they are."""
+def _dealt(part: Any, block_of: Int[Tensor, " n"], blocks: int) -> Any:
+    """Rows as Dealt, labels as they are."""
     if isinstance(part, Tensor) and part.ndim == 2:
-        return LeftOut(part.detach(), block_of.to(part.device), blocks)
+        return Dealt(part.detach(), block_of.to(part.device), blocks)
     return part
 
 

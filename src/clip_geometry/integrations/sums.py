@@ -11,14 +11,12 @@ from torch import Tensor
 
 from clip_geometry.geometry import Measure, Moments, alignment, measures
 from clip_geometry.geometry._core.arrays import as_tensor
-from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import unit_rows
 from clip_geometry.geometry._core.values import SMALLEST
 from clip_geometry.geometry.spread import effective_rank
+from clip_geometry.geometry.statistics import Means, Statistic, UnitPairs, UnitSums
 from clip_geometry.registry import InputError, listed
 
-# measures of sums: their `from_sums` reads counts, means, unit_spreads and differences only
-OF_SUMS = ("average_cosine", "modality_gap", "relative_modality_gap", "matching_cosine")
 HEADER = 4  # d, pairs, pairs left out, rows kept
 
 Place = tuple[str, ...]  # one modality, or the two of a couple
@@ -64,17 +62,6 @@ class Plan:
             for place in self.couples if across else [(each,) for each in self.modalities]:
                 found[name if across and len(self.modalities) == 2 else f"{name}/{'+'.join(place)}"] = name, place
         return found
-
-
-class _AllRows(LeftOut):
-    """All rows of a set as the one subset, of which only sums are known: those that `from_sums` of OF_SUMS reads."""
-
-    def __init__(self, moments: Moments, unit: Moments, differences: Float[Tensor, " 1"]):
-        self.counts = moments.mean.new_tensor([moments.n])
-        self.means, self.unit_spreads, self._apart = moments.mean[None], unit.M2.trace()[None], differences
-
-    def differences(self, other: LeftOut) -> Float[Tensor, " 1"]:
-        return self._apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,19 +179,14 @@ class GeometrySums:
     def _value(self, name: str, places: Place, calls: dict[Any, Any]) -> Any:
         if not self.n:
             raise InputError("there are no rows")
-        moments = self.moments[self.plan.modalities.index(places[0])]
         measure: Measure = measures[name]
-        if measure.from_moments or measure.function is effective_rank:
-            return measure.function(moments, **measure.options)
-        if name == "alignment":  # a mean over pairs
-            return self.pairs[self.plan.couples.index(places), 0] / self.n
-        if name in OF_SUMS and measure.from_sums is not None:
+        statistic = self._statistic(measure, [self.plan.modalities.index(each) for each in places])
+        if statistic is not None:
             if self.n < measure.least_n:
                 raise InputError("there are too few rows")
-            apart = self.pairs[[self.plan.couples.index(places)] if measure.inputs.across else [], 1]
-            numbers = [self.plan.modalities.index(each) for each in places]
-            (value,) = measure.from_sums(*(_AllRows(self.moments[k], self.unit[k], apart) for k in numbers))
-            return value
+            return measure.function(statistic, **measure.options)
+        if name == "alignment":  # a mean over pairs
+            return self.pairs[self.plan.couples.index(places), 0] / self.n
         call = (measure.function, repr(measure.options), places)
         if call not in calls:
             rows = self.sample[:, 1:].unflatten(1, (len(self.plan.modalities), -1))
@@ -217,6 +199,23 @@ class GeometrySums:
         if isinstance(calls[call], InputError):
             raise calls[call]
         return measure.pick(calls[call])
+
+    def _statistic(self, measure: Measure, numbers: list[int]) -> Statistic | None:
+        """What the measure is a function of, if the sums tell it. numbers: of the modalities."""
+        moments, unit = [self.moments[k] for k in numbers], [self.unit[k] for k in numbers]
+        if measure.statistic is Moments or measure.function is effective_rank:
+            return moments[0]
+        if measure.statistic is Means:
+            squares = tuple(each.M2.trace() / each.n + each.mean.square().sum() for each in moments)
+            return Means.known(image=moments[0].mean, text=moments[1].mean, squares=squares)
+        sums = [UnitSums.known(n=each.n, mean=each.mean, spread=each.M2.trace()) for each in unit]
+        if measure.statistic is UnitSums:
+            return sums[0]
+        if measure.statistic is UnitPairs:
+            couple = self.plan.modalities[numbers[0]], self.plan.modalities[numbers[1]]
+            apart = self.pairs[self.plan.couples.index(couple), 1]
+            return UnitPairs.known(n=self.n, image=sums[0], text=sums[1], apart=apart)
+        return None
 
 
 def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:

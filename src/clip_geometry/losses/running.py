@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clip_geometry.geometry._core.arguments import real_number
-from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.losses.hidden import Hidden, Layers
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError

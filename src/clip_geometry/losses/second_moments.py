@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry.statistics.moments import Moments
 
 BLOCK = 2048  # rows that are centered, summed and multiplied while they are in the cache
 STRIP = 64  # columns multiplied at once: narrower ones save more of the symmetric half, but are slower

@@ -17,10 +17,10 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import Measure, by_group, measures
-from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_matrix, as_rows
 from clip_geometry.geometry._core.streamed import release
 from clip_geometry.geometry._core.threads import side_by_side
+from clip_geometry.geometry.statistics import Dealt, Moments
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.remarks import remarks_on
@@ -121,7 +121,7 @@ class MeasuredSets:
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._of_shares: dict[tuple[str, str], dict[str, Any]] = {}  # errors
         self._views: dict[int, View] = {}
-        self._parts: dict[tuple[str, tuple[str, str] | None], LeftOut] = {}
+        self._parts: dict[tuple[str, tuple[str, str] | None], Dealt] = {}
 
     def context(self) -> Row:
         """What every row of these sets has in common."""
@@ -386,25 +386,23 @@ class MeasuredSets:
         value of all of them, too, which are those without a block that is empty."""
         if (measure.name, place, 0) in self._values:
             return
-        if self.learns:
+        if self.learns or measure.statistic is None:
             return
         couple = self.couple(place)
         if couple is None:
-            parts = (self._left_out(place), *self._view.arguments(measure, place)[1:])
+            parts = (self._dealt(place), *self._view.arguments(measure, place)[1:])
         elif measure.takes == "two sets":
-            parts = tuple(self._left_out(modality) for modality in couple)
-        elif measure.takes == "distinct pairs" or (measure.from_sums is not None and self._sums):
+            parts = tuple(self._dealt(modality) for modality in couple)
+        elif measure.takes in ("pairs", "distinct pairs"):
             paired = self._view.pairs(*couple, distinct=measure.takes == "distinct pairs")
             both = zip(couple, paired, strict=True)
-            parts = tuple(self._left_out(modality, couple, taken) for modality, taken in both)
+            parts = tuple(self._dealt(modality, couple, taken) for modality, taken in both)
         else:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
             self._keep(measure, place, None if self._sums and block == parts[0].blocks - 1 else block, result)
 
-    def _left_out(
-        self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None
-    ) -> LeftOut:
+    def _dealt(self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None) -> Dealt:
         """The rows of a modality, or those paired in a couple; kept, with the work that measures share."""
         if self._sums and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
             couple = paired = None  # all couples share it
@@ -414,14 +412,14 @@ class MeasuredSets:
         block_of = self._block_of[modality] if self._deals else np.full(len(rows), -1)
         if paired is not None:
             rows, block_of = taken(rows, paired), block_of[paired]
-        part = LeftOut(as_matrix(rows), torch.from_numpy(block_of).long(), blocks + self._sums, sums=self._sums)
+        part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks + self._sums)
         if self._many and couple:  # of all couples together they would take the memory of all sets once for each
             return part
         return self._parts.setdefault((modality, couple), part)  # another thread may have been first
 
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
-        if (measure.name, place, block) not in self._values and block is None and self._sums and measure.from_sums:
+        if (measure.name, place, block) not in self._values and block is None and self._sums and measure.merges:
             with suppress(InputError):  # without a block there may be too few rows
                 self._share(measure, place)
         if (measure.name, place, block) not in self._values:
@@ -614,7 +612,7 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
         rows_of = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
         why = f"time grows with n², and is minutes for {rows_of}; named in --measures it is taken all the same"
         return [_note(measure, {}, InputError(why))]
-    if sets.engine is not None and not named and not (measure.aggregated or measure.from_moments):
+    if sets.engine is not None and not named and not (measure.aggregated or measure.statistic is Moments):
         why = "no function of moments and class sums, which the engine takes; without --engine it is taken here"
         return [_note(measure, {}, InputError(why))]
     try:

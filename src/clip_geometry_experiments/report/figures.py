@@ -22,8 +22,8 @@ from clip_geometry.display.style import (
     styled,
 )
 from clip_geometry.geometry import singular_values
-from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.rows import as_rows, mean_row
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
 
 MAX_PAIRS = 300  # lines drawn between pairs

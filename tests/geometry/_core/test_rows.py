@@ -18,13 +18,12 @@ from clip_geometry.geometry._core.rows import (
     unit_rows,
 )
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.cosine import mean_cosine_distance
 from clip_geometry.registry import InputError
 
 
 def test_shapes_in_signatures_are_checked_in_the_tests():
     with pytest.raises(TypeCheckError):
-        mean_cosine_distance(torch.ones(3))
+        mean_row(torch.ones(3))
 
 
 def test_rows_are_not_copied_or_converted():

@@ -11,9 +11,9 @@ import torch
 from clip_geometry.embeddings import ShardedRows
 from clip_geometry.geometry import Moments, isoscore, measures
 from clip_geometry.geometry._core.class_sums import class_sums
-from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.rows import as_rows, mean_row, require_spread, unit_rows
 from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat, release
+from clip_geometry.geometry.statistics.moments import moments_of_groups
 from clip_geometry.registry import InputError
 from support.clouds import MEASURES, cone
 

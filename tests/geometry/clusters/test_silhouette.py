@@ -4,9 +4,8 @@ import torch
 from sklearn.metrics import silhouette_samples as sklearn_samples
 from sklearn.metrics import silhouette_score
 
-from clip_geometry.geometry import silhouette, silhouette_samples
-from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry.clusters import silhouette as module
+from clip_geometry.geometry import measures, silhouette, silhouette_samples
+from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.registry import InputError
 from support.clouds import cone
 from support.oracles import silhouette as oracle
@@ -223,15 +222,15 @@ def test_more_rows_than_a_block(metric):
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_float32_rows_without_each_block_keep_six_digits(block, scale, monkeypatch):
     """Tight clusters far from each other and from the origin, where plain float32 products leave nothing."""
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr("clip_geometry.geometry.statistics.class_distances.MEASURED", block)
     rng = np.random.default_rng(0)
     codes = np.arange(120) % 3
     x = (100 * rng.normal(size=(3, 5)) + 50)[codes] + 0.01 * rng.normal(size=(120, 5))
     x = (scale * x).astype(np.float32)
     block_of = rng.integers(-1, 4, size=120)
     for labels in (codes, np.arange(120) % 6, rng.integers(2, size=120)):
-        rows = LeftOut(torch.from_numpy(x), torch.from_numpy(block_of), 4)
-        found = [float(value) for value in module.silhouette_left_out(rows, labels)]
+        rows = Dealt(torch.from_numpy(x), torch.from_numpy(block_of), 4)
+        found = [float(value) for value in measures["silhouette"].without_each(rows, labels)]
         kept = [block_of != b for b in range(4)]
         assert found == pytest.approx(
             [silhouette_score(x[k].astype(np.float64) / scale, labels[k]) for k in kept], abs=1e-6

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import gap_shift_share, modality_gap, sliced_wasserstein
-from clip_geometry.geometry.distributions.sliced_wasserstein import random_directions
+from clip_geometry.geometry.statistics.projections import random_directions
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAli
 import torch
 from torch import Tensor
 
-from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.rows import Rows
 from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.statistics.statistic import Statistic
 
 if TYPE_CHECKING:
     import numpy
@@ -37,7 +37,7 @@ class InKind(Protocol[P, OfTensors, OfArrays]):
     __name__: str
 
     @overload
-    def __call__(self, x: Tensor | StreamedRows | Moments, /, *args: P.args, **kwargs: P.kwargs) -> OfTensors: ...
+    def __call__(self, x: Tensor | StreamedRows | Statistic, /, *args: P.args, **kwargs: P.kwargs) -> OfTensors: ...
     @overload
     def __call__(
         self, x: "numpy.ndarray | Table | Sequence[Any]", /, *args: P.args, **kwargs: P.kwargs
@@ -77,10 +77,10 @@ def as_given(result: Any, given: Iterable[Any]) -> Any:
     """`result`, and every number in it, in the kind of the rows among what was `given`, which may be labels too.
 
     Tensors on the device of the rows if these are a tensor (of several sets, one), floats and numpy arrays otherwise.
-    What is computed from StreamedRows and Moments stays as it is.
+    What is computed from StreamedRows and statistics stays as it is.
     """
     given = tuple(given)
-    if any(isinstance(each, StreamedRows | Moments) for each in given):
+    if any(isinstance(each, StreamedRows | Statistic) for each in given):
         return result
     return _converted(result, next(filter(None, map(_device, given)), None))
 

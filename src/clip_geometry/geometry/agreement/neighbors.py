@@ -6,16 +6,16 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
 from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
-from clip_geometry.geometry._core.rows import Rows, as_aligned, require_spread, unit_rows
+from clip_geometry.geometry._core.rows import Rows, as_rows
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.statistics.neighbors import PairedNeighbors
 from clip_geometry.registry import InputError
 
 ROWS = 512  # whose neighbors are gathered at a time
 
 
 @in_kind
-def cycle_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
+def cycle_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
     """Share of the rows that are found again by a step to a neighbor in y and one back in x (Huh et al. 2024).
 
     Mean over rows i of [i ∈ kNN_x(j) for some j ∈ kNN_y(i)], k nearest by cosine, the row itself excluded. In [0, 1]:
@@ -39,14 +39,15 @@ def cycle_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         >>> round(cg.cycle_knn(image, image[:, :4]), 2), round(cg.cycle_knn(image, text), 2)
         (1.0, 0.66)
     """
-    (_, near_x), (_, near_y) = _unit_neighbors(x, y, k, least=2)
+    image, text, k = PairedNeighbors.of(x, y).unit(k)
+    near_x, near_y = image.nearest(k)[1], text.nearest(k)[1]
     back = near_x[near_y]  # the neighbors in x of the neighbors in y
     own = torch.arange(len(back), device=back.device)[:, None, None]
     return (back == own).flatten(1).any(1).double().mean()
 
 
 @in_kind
-def cknna(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
+def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
     """Centered kernel nearest-neighbor alignment: CKA that counts only common neighbors (Huh et al. 2024).
 
     A(x, y)/√(A(x, x) A(y, y)), A the unbiased HSIC (Song et al. 2012) of the cosine matrices of x and y in which only
@@ -73,11 +74,14 @@ def cknna(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         >>> round(cg.cknna(image, image[:, :4]), 2), round(cg.cknna(image, text), 2)
         (0.41, 0.1)
     """
-    (x, near_x), (y, near_y) = _unit_neighbors(x, y, k, least=4, least_k=2)
-    n, k = near_x.shape
-    i = torch.arange(n, device=x.device).repeat_interleave(k)
-    near_x, near_y = near_x.sort(1).values, near_y.sort(1).values  # edges ij in order
-    (j_x, of_x), (j_y, of_y) = ((near.flatten(), _cosines(rows, near)) for rows, near in ((x, near_x), (y, near_y)))
+    both = PairedNeighbors.of(x, y)
+    for each in (both.image, both.text):
+        as_rows(each.rows, name=each.name, least=4)
+    image, text, k = both.unit(k, least_k=2)
+    n = image.n
+    i = torch.arange(n, device=image.rows.device).repeat_interleave(k)
+    near = [(each.rows, each.nearest(k)[1].sort(1).values) for each in (image, text)]  # edges ij in order
+    (j_x, of_x), (j_y, of_y) = ((each.flatten(), _cosines(rows, each)) for rows, each in near)
     in_y, in_x = torch.isin(i * n + j_x, i * n + j_y), torch.isin(i * n + j_y, i * n + j_x)
     between = _hsic(i[in_y], j_x[in_y], of_x[in_y], of_y[in_x], n)
     own = _hsic(i, j_x, of_x, of_x, n), _hsic(i, j_y, of_y, of_y, n)
@@ -87,19 +91,6 @@ def cknna(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
                 f"the cosines of the {k} nearest rows of {name} do not align with themselves; cknna is undefined there"
             )
     return (between / (own[0].sqrt() * own[1].sqrt())).clamp(-1, 1)
-
-
-def _unit_neighbors(
-    x: Rows, y: Rows, k: Integer, *, least: int, least_k: int = 1
-) -> list[tuple[Float[Tensor, "n d"], Int[Tensor, "n k"]]]:
-    """Unit rows of both sets, and their neighbors."""
-    found, names = [], ("image", "text")
-    for rows, name in zip(as_aligned(x, y, names, least=least, one_space=False), names, strict=True):
-        rows, k = as_rows_with_neighbors(rows, k, name=name, least_d=2, least_k=least_k)
-        rows = unit_rows(rows, name=name)
-        require_spread(rows, name=name)
-        found.append((rows, nearest(rows, k)[1]))
-    return found
 
 
 def _cosines(rows: Float[Tensor, "n d"], near: Int[Tensor, "n k"]) -> Float[Tensor, " e"]:
@@ -119,5 +110,5 @@ def _hsic(
     return (a * back).sum() + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (into @ out_of)
 
 
-add_measure(Measure(name="cycle_knn", function=cycle_knn))
-add_measure(Measure(name="cknna", function=cknna))
+add_measure(Measure(name="cycle_knn", function=cycle_knn, statistic=PairedNeighbors, streams=True))
+add_measure(Measure(name="cknna", function=cknna, statistic=PairedNeighbors))

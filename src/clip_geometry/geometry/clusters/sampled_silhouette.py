@@ -10,8 +10,9 @@ from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_n
 from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.row_sums import sums_of_distances
 from clip_geometry.geometry._core.rows import Labels, Rows, as_matrix
-from clip_geometry.geometry.clusters.silhouette import as_classes, from_means
+from clip_geometry.geometry.clusters.silhouette import of_distances
 from clip_geometry.geometry.measure import add_measure, measures, variant
+from clip_geometry.geometry.statistics.class_distances import MeanDistances, as_classes
 
 ROWS = 4096
 
@@ -68,7 +69,7 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
         mine, sums = codes[rows.cpu()][None], sums.cpu()
         own = sums.gather(0, mine)[0] / (sizes[mine[0]] - 1).clamp(min=1)
         means = (sums / sizes[:, None]).scatter(0, mine, torch.inf)
-        values.append(from_means(own, means.amin(0), alone=sizes[mine[0]] == 1))
+        values.append(of_distances(MeanDistances(own, means.amin(0), sizes[mine[0]] == 1)))
     value, variance = _stratified(torch.cat(values), stratum[chosen], torch.bincount(stratum))
     return SampledSilhouette(value, variance.sqrt(), len(chosen))
 

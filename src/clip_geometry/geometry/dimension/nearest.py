@@ -10,10 +10,10 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import Integer, Number, one_of, real_number
 from clip_geometry.geometry._core.distinct import SAME_DIRECTION, distinct_rows
 from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, unit_rows
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 
 
 @in_kind
-def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
+def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     """Intrinsic dimension from the ratio of the distances to the two nearest rows (Facco et al. 2017).
 
     μ_i = r2/r1, sorted; F_i = i/N. Without the share `discard` of the largest ratios (at least the last, where F = 1),
@@ -35,7 +35,7 @@ def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     in more dimensions. Of duplicated rows (r1 = 0) one is kept; the measure's `remark` counts the others.
 
     Args:
-        x: Rows, (n, d), at least three of them different.
+        x: Rows, (n, d), or `Neighbors`; at least three of them different.
         discard: Share of the ratios to leave out, in [0, 1).
 
     Returns:
@@ -52,9 +52,9 @@ def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
         2.25
     """
     discard = discarded_share(discard)
-    x = different_rows(as_matrix(x, least=3), "euclidean", least=3)
-    distances, _ = nearest(x, 2)
-    n = len(x)
+    neighbors = _different(Neighbors.of(x), "euclidean", least=3)
+    distances, _ = neighbors.nearest(2)
+    n = neighbors.n
     kept = min(int(n * (1 - discard)), n - 1)
     if kept < 1:
         raise InputError(f"discard = {discard} of {n} rows leaves none; expected a smaller share or more rows")
@@ -77,7 +77,7 @@ def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
 
 @in_kind
 def local_intrinsic_dimension(
-    x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", estimator: Estimator = "mackay"
+    x: Rows | Neighbors, *, k: Integer = 100, metric: Metric = "euclidean", estimator: Estimator = "mackay"
 ) -> Float[Tensor, ""]:
     """Maximum-likelihood dimension of the neighborhoods of k rows, averaged over the rows.
 
@@ -86,7 +86,7 @@ def local_intrinsic_dimension(
     the measure's `remark` counts the others.
 
     Args:
-        x: Rows, (n, d), at least k + 1 of them different; d ≥ 2 for "cosine".
+        x: Rows, (n, d), or `Neighbors`; at least k + 1 of them different; d ≥ 2 for "cosine".
         k: Number of neighbors, ≥ 2.
         metric: "euclidean", or "cosine" with r = √(2 − 2 cos), the distance of unit rows.
         estimator: "mackay", the harmonic mean over the rows, which is the maximum likelihood of all rows together
@@ -108,8 +108,9 @@ def local_intrinsic_dimension(
         2.07
     """
     metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)
-    x, k = as_rows_with_neighbors(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
-    distances, _ = nearest(different_rows(x, metric, least=k + 1), k)
+    neighbors = Neighbors.of(x)
+    k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)
+    distances, _ = _different(neighbors, metric, least=k + 1).nearest(k)
     inverses = inverse_dimensions((distances[:, -1:] / distances).log(), estimator)
     if estimator == "mackay":
         return 1 / _positive(inverses.mean(), k, "every row")
@@ -142,6 +143,13 @@ def different_rows(x: Float[Matrix, "n d"], metric: Metric, *, least: int) -> Fl
     return rows.take(kept.nonzero()[:, 0]) if isinstance(rows, StreamedRows) else rows[kept]
 
 
+def _different(neighbors: Neighbors, metric: Metric, *, least: int) -> Neighbors:
+    """Those of the rows without duplicates."""
+    of_all = neighbors if metric == "euclidean" else neighbors.unit
+    rows = different_rows(neighbors.rows, metric, least=least)
+    return of_all if len(rows) == neighbors.n else Neighbors(rows)
+
+
 def _with_kept(x: Float[Matrix, "n d"], metric: Metric):
     if metric == "euclidean":
         return x, distinct_rows(x)
@@ -161,8 +169,10 @@ def duplicates(metric: Metric) -> Callable[..., str | None]:
     return remark
 
 
-_TWO_NN = Measure(name="two_nn", streams=True, function=two_nn, remark=duplicates("euclidean"))
-_LID = Measure(name="lid", streams=True, function=local_intrinsic_dimension, remark=duplicates("euclidean"))
+_TWO_NN = Measure(name="two_nn", function=two_nn, statistic=Neighbors, streams=True, remark=duplicates("euclidean"))
+_LID = Measure(
+    name="lid", function=local_intrinsic_dimension, statistic=Neighbors, streams=True, remark=duplicates("euclidean")
+)
 _DROPPED = duplicates("cosine")
 add_measure(_TWO_NN)
 add_measure(

@@ -6,13 +6,13 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
 from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
-from clip_geometry.geometry._core.rows import Rows, require_spread, unit_rows
+from clip_geometry.geometry._core.rows import Rows
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.statistics.neighbors import Neighbors
 
 
 @in_kind
-def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
+def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
     """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another row.
 
     Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k. 0 where the counts are
@@ -20,7 +20,7 @@ def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     keep ties. Source: Radovanović et al. 2010.
 
     Args:
-        x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
+        x: Rows, (n, d), or `Neighbors`; n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
         k: Number of neighbors.
 
     Returns:
@@ -35,13 +35,13 @@ def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         >>> round(cg.hubness(x), 3)
         0.168
     """
-    x, k = as_rows_with_neighbors(x, k, least_d=2)
-    rows = unit_rows(x)
-    require_spread(rows)
-    _, indices = nearest(rows, k)
-    excess = torch.bincount(indices.flatten(), minlength=len(rows)).double() - k
+    neighbors = Neighbors.of(x)
+    k = neighbors.checked(k, least_d=2)
+    neighbors.unit.require_spread()
+    counts = torch.bincount(neighbors.unit.nearest(k)[1].flatten(), minlength=neighbors.n)
+    excess = counts.double() - k
     variance = excess.square().mean()
-    return torch.where(variance > 0, excess.pow(3).mean() / variance.clamp(min=1 / len(rows)).pow(1.5), 0)
+    return torch.where(variance > 0, excess.pow(3).mean() / variance.clamp(min=1 / neighbors.n).pow(1.5), 0)
 
 
-add_measure(Measure(name="hubness", streams=True, function=hubness))
+add_measure(Measure(name="hubness", function=hubness, statistic=Neighbors, streams=True))

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, one_of, whole_number
 from clip_geometry.geometry._core.kinds import Value, in_kind
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
+from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_two_matrices, require_spread, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Hubs(NamedTuple):
 
 
 @in_kind
-def hubs(x: Rows, *, k: Integer = 10) -> Hubs:
+def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
     """Robin Hood index and share of anti-hubs: how unevenly rows are among the k nearest of others.
 
     N_i counts row i among the k nearest, by cosine, of the other rows. robin_hood = ½ Σ|N_i − k|/Σ N_i, the share of
@@ -46,7 +47,7 @@ def hubs(x: Rows, *, k: Integer = 10) -> Hubs:
     al. 2010.
 
     Args:
-        x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
+        x: Rows, (n, d), or `Neighbors`; n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
         k: Number of neighbors.
 
     Returns:
@@ -63,10 +64,10 @@ def hubs(x: Rows, *, k: Integer = 10) -> Hubs:
         >>> cg.hubs(x + 1)
         Hubs(robin_hood=0.344, antihub_share=0.04)
     """
-    x, k = as_rows_with_neighbors(x, k, least_d=2)
-    rows = unit_rows(x)
-    require_spread(rows)
-    return _of_counts(nearest(rows, k)[1], len(rows))
+    neighbors = Neighbors.of(x)
+    k = neighbors.checked(k, least_d=2)
+    neighbors.unit.require_spread()
+    return _of_counts(neighbors.unit.nearest(k)[1], neighbors.n)
 
 
 @in_kind
@@ -115,7 +116,7 @@ def _of_counts(found: Int[Tensor, "n k"], rows: int) -> Hubs:
 
 
 for _name in ("robin_hood", "antihub_share"):
-    _of_one = Measure(_name, hubs, attribute=_name, streams=True)
+    _of_one = Measure(_name, hubs, attribute=_name, statistic=Neighbors, streams=True)
     add_measure(_of_one)
     for _queries, _found in (("image", "text"), ("text", "image")):
         _options = {"queries": _queries}

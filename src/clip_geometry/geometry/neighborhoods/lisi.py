@@ -8,10 +8,10 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
-from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_two_matrices, require_spread
+from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_two_matrices
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.statistics.neighbors import Neighbors
 
 K = 90  # neighbors; the perplexity is a third of them, as in the reference implementations
 LARGEST = 800.0  # of an exponent whose exponential is 0 in float64
@@ -19,7 +19,7 @@ LARGEST = 800.0  # of an exponent whose exponential is 0 in float64
 
 @arrays_in_kind
 @torch.no_grad()
-def lisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, " n"]:
+def lisi(x: Rows | Neighbors, labels: Labels, *, k: Integer = K) -> Float[Tensor, " n"]:
     """Local inverse Simpson's index of each row: the number of labels around it, in effect.
 
     1/Σ_c p_c², p_c the weight of label c among the k nearest other rows, Euclidean. The weights are exp(−β r), r the
@@ -42,11 +42,12 @@ def lisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, " n"]:
         >>> cg.lisi([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]], list("aabbab"), k=5).round(2).tolist()
         [1.49, 2.0, 1.0, 1.49, 1.0, 1.49]
     """
-    x, k = as_rows_with_neighbors(x, k, least_k=3)
-    codes, count = as_codes(labels, len(x))
-    found, indices = nearest(x, k)
-    shares = found.new_zeros((len(x), count))
-    shares.scatter_add_(1, codes.to(x.device)[indices], _weights(found, k / 3))
+    neighbors = Neighbors.of(x)
+    k = neighbors.checked(k, least_k=3)
+    codes, count = as_codes(labels, neighbors.n)
+    found, indices = neighbors.nearest(k)
+    shares = found.new_zeros((neighbors.n, count))
+    shares.scatter_add_(1, codes.to(found.device)[indices], _weights(found, k / 3))
     return 1 / shares.square().sum(1)
 
 
@@ -103,9 +104,10 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
         both = cat([image, text])
     else:
         both = torch.cat([image[:], text[:]])
-    as_rows_with_neighbors(both, k, name="the union of image and text")
-    require_spread(both, name="the union of image and text")
-    modality = torch.arange(len(both), device=both.device) >= len(image)
+    both = Neighbors(both, name="the union of image and text")
+    both.checked(k)
+    both.require_spread()
+    modality = torch.arange(both.n) >= len(image)
     return torch.quantile(torch.as_tensor(lisi(both, modality.long(), k=k)), 0.5) - 1
 
 
@@ -134,10 +136,11 @@ def clisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, ""]:
         >>> round(cg.clisi(x, labels), 2), round(cg.clisi(x + 2 * np.eye(8)[labels], labels), 2)
         (0.21, 0.63)
     """
-    x, k = as_rows_with_neighbors(x, k, least_k=3)
-    require_spread(x)
-    _, count = as_codes(labels, len(x))
-    return (count - torch.quantile(torch.as_tensor(lisi(x, labels, k=k)), 0.5)) / (count - 1)
+    neighbors = Neighbors.of(x)
+    neighbors.checked(k, least_k=3)
+    neighbors.require_spread()
+    _, count = as_codes(labels, neighbors.n)
+    return (count - torch.quantile(torch.as_tensor(lisi(neighbors, labels, k=k)), 0.5)) / (count - 1)
 
 
 add_measure(Measure(name="ilisi", function=ilisi, streams=True))

@@ -15,7 +15,6 @@ from torch import Tensor
 from clip_geometry.geometry._core.class_sums import class_sums
 from clip_geometry.geometry._core.distances import squared_distances
 from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments
 from clip_geometry.geometry._core.rows import (
     Labels,
     Rows,
@@ -26,6 +25,7 @@ from clip_geometry.geometry._core.rows import (
     mean_row,
 )
 from clip_geometry.geometry.isoscore import participation_ratio
+from clip_geometry.geometry.statistics.moments import RowsOrMoments, as_moments
 from clip_geometry.registry import InputError
 
 DISTANCES = 2**20  # distances at a time: 8 MB

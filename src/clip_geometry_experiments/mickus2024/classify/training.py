@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clip_geometry.geometry._core.moments import Moments, scatter
 from clip_geometry.geometry._core.rows import blocks, mean_row
+from clip_geometry.geometry.statistics.moments import Moments, scatter
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.training import Trainer
 from clip_geometry_experiments.mickus2024.classify import objectives

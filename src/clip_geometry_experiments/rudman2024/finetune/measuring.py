@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.geometry.uncertainty import BLOCKS, standard_error
 from clip_geometry.losses.hidden import Layers
 from clip_geometry.losses.second_moments import second_moments

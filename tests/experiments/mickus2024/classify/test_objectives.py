@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import isoscore, measures
-from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.mickus2024.classify import objectives
 from clip_geometry_experiments.mickus2024.classify.objectives import OBJECTIVES

@@ -270,7 +270,7 @@ def test_the_histogram_holds_all_cosines():
 def test_a_measure_that_cannot_be_taken_is_a_note():
     import torch
 
-    from clip_geometry.geometry._core.moments import Moments
+    from clip_geometry.geometry.statistics.moments import Moments
 
     rows = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     same = Evaluation(torch.ones(6, 3), rows, Moments.of(rows), rows, [])

@@ -4,11 +4,15 @@ import pytest
 import torch
 
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.left_out import LeftOut
+from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.registry import InputError
 
-SHARING = [m for m in measures.values() if (m.left_out or m.from_moments) and not m.evaluator]
-FROM_SUMS = [m for m in measures.values() if m.from_sums and not m.evaluator]
+SHARING = [m for m in measures.values() if m.statistic is not None and m.smooth]
+MERGING = [
+    m
+    for m in SHARING
+    if m.merges and m.options.get("metric") != "euclidean" and m.name not in ("silhouette", "modality_silhouette")
+]
 EXACT = {"rtol": 1e-8, "atol": 1e-10}  # half the digits of a singular value are lost in its square
 
 
@@ -41,29 +45,21 @@ def sets_for(measure, n, d, seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("n", "d"), [(60, 9), (40, 64)])
 @pytest.mark.parametrize("measure", SHARING, ids=lambda each: each.name)
-def test_values_without_each_block(measure, n, d, seed, sums=False):
+def test_values_without_each_block(measure, n, d, seed):
     sets, others = sets_for(measure, n, d, seed)
     block_of = blocks_of(n, 5, seed)
-    found = values(measure, *(LeftOut(rows, block_of, 5, sums=sums) for rows in sets), *others)
+    found = values(measure, *(Dealt(rows, block_of, 5) for rows in sets), *others)
     kept = [block_of != block for block in range(5)]
     expected = [float(measure(*(each[rows] for each in (*sets, *others)))) for rows in kept]
     assert found == pytest.approx(expected, rel=EXACT["rtol"], abs=EXACT["atol"])
     assert len(set(expected)) > 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("n", "d"), [(60, 9), (40, 64)])
-@pytest.mark.parametrize("measure", FROM_SUMS, ids=lambda each: each.name)
-def test_values_from_sums(measure, n, d, seed):
-    """Of many rows, and those of all of them, which are without an empty block."""
-    test_values_without_each_block(measure, n, d, seed, sums=True)
-
-
-@pytest.mark.parametrize("measure", FROM_SUMS, ids=lambda each: each.name)
+@pytest.mark.parametrize("measure", MERGING, ids=lambda each: each.name)
 def test_sums_of_near_rows_keep_their_digits(measure):
     sets, others = sets_for(measure, 60, 9, 0)
     sets = [1e-5 * rows + 0.3 for rows in sets]
-    found = values(measure, *(LeftOut(rows, blocks_of(60, 5, 0), 5, sums=True) for rows in sets), *others)
+    found = values(measure, *(Dealt(rows, blocks_of(60, 5, 0), 5) for rows in sets), *others)
     assert found[4] == pytest.approx(float(measure(*sets, *others)), rel=1e-9)
 
 
@@ -72,9 +68,7 @@ def test_two_sets_lose_blocks_of_their_own(name):
     measure = measures[name]
     image, text = rows_of(30, 5, 0), rows_of(50, 5, 1) + 0.2
     codes = blocks_of(30, 4, 2), blocks_of(50, 4, 3)
-    found = values(
-        measure, *(LeftOut(rows, blocks, 4, sums=True) for rows, blocks in zip((image, text), codes, strict=True))
-    )
+    found = values(measure, *(Dealt(rows, blocks, 4) for rows, blocks in zip((image, text), codes, strict=True)))
     expected = [float(measure(image[codes[0] != b], text[codes[1] != b])) for b in range(4)]
     assert found == pytest.approx(expected, rel=1e-10)
 
@@ -82,17 +76,17 @@ def test_two_sets_lose_blocks_of_their_own(name):
 @pytest.mark.parametrize("name", ["silhouette", "silhouette[cosine]"])
 def test_a_class_that_is_a_block_is_no_neighbor_without_it(name):
     measure, rows, labels = measures[name], rows_of(30, 4, 0), torch.arange(30) // 10
-    found = values(measure, LeftOut(rows, labels, 3, sums=True), labels)
+    found = values(measure, Dealt(rows, labels, 3), labels)
     expected = [float(measure(rows[labels != b], labels[labels != b])) for b in range(3)]
     assert found == pytest.approx(expected, rel=1e-10)
     two = labels.clamp(max=1)
     with pytest.raises(InputError, match="a silhouette needs"):
-        values(measure, LeftOut(rows, two, 2, sums=True), two)
+        values(measure, Dealt(rows, two, 2), two)
 
 
 def test_too_few_rows_without_a_block():
     measure, rows = measures["cka"], rows_of(6, 6, 0)
-    part = LeftOut(rows, torch.arange(6) % 2, 2)
+    part = Dealt(rows, torch.arange(6) % 2, 2)
     assert measure.without_each(part, part) is None  # 3 rows are left, 4 are needed
 
 
@@ -100,4 +94,4 @@ def test_equal_rows_without_a_block():
     rows = torch.ones(12, 16, dtype=torch.float64)
     rows[0, 0] = 2
     with pytest.raises(InputError, match="equal"):
-        values(measures["effective_rank"], LeftOut(rows, torch.tensor([0, 1, 1] + 9 * [-1]), 2))
+        values(measures["effective_rank"], Dealt(rows, torch.tensor([0, 1, 1] + 9 * [-1]), 2))

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +15,7 @@ from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, 
 from clip_geometry.geometry._core.single import PART, WIDE, block_sums, gram, near_one
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry._core.threads import in_threads
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ else:
 SINGLE_BLOCK = 512  # rows that are centered about one point
 STREAMED_BLOCK = 8192  # rows read at a time: merging them costs little beside their products
 THREADED = 4096  # rows of these about one mean: on every machine the same, and so are the roundings of their products
+MOST_BYTES = 2**28  # of the moments of all blocks
 GROUPED_BLOCK = 32768  # the same, where each block falls apart into groups
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class Moments(Statistic):
     """Moments of n rows in d dimensions, which can be merged across blocks, folders and processes.
 
     Everything that measures of the variance need, whatever n is. T is needed only to merge Q. With c = w − mean;
@@ -59,11 +61,18 @@ class Moments:
     Q: Float[Tensor, ""]
 
     @classmethod
-    def of(cls, x: Rows) -> "Moments":
+    def of(cls, x: RowsOrMoments) -> "Moments":
         """The moments of the rows of x, (n, d), n ≥ 1, in two passes; of StreamedRows in one, each block about its own
         mean, by float32 products where d ≥ 256 and the rows are stored as float16 or float32 (to 1e-6 of each norm).
         Raises InputError for unusable input, and where fourth powers of the rows about their mean exceed float64."""
-        return _finite(_of(as_matrix(x, least=1)))
+        return x if isinstance(x, Moments) else _finite(_of(as_matrix(x, least=1)))
+
+    @classmethod
+    def without_each(cls, rows: Dealt) -> "Iterator[Moments] | None":
+        """The moments of the rows without each block, from those of the blocks; None where these take MOST_BYTES."""
+        if 8 * (2 * rows.blocks + 2) * rows.rows.shape[1] ** 2 > MOST_BYTES:
+            return None
+        return iter(rows.shared(_without_each))
 
     @property
     def d(self) -> int:
@@ -122,6 +131,31 @@ class Moments:
         m2, t, q = self._about(mean)
         merged = _Total.apply(torch.cat([m2.flatten(), t, q[None]]), group)
         return Moments(n, mean, merged[: self.d**2].view(self.d, self.d), merged[self.d**2 : -1], merged[-1])
+
+
+def _without_each(rows: Dealt) -> list[Moments]:
+    """Of the rows without each block: the sum of the blocks before it and of those after it."""
+    present, codes = rows.block_of.unique(return_inverse=True)
+    if rows.streamed:  # in one pass
+        parts = moments_of_groups(rows.rows, codes, len(present))
+    else:
+        parts = [Moments.of(rows.rows[rows.block_of == block]) for block in present]
+    after: list[Moments | None] = [None]  # of the parts from each on, the last first
+    for part in reversed(parts):
+        after.append(_sum(part, after[-1]))
+    total, before = after.pop(), None
+    assert total is not None
+    found = [total] * rows.blocks  # those of an empty block
+    for number, part in zip(present.tolist(), parts, strict=True):
+        rest = _sum(before, after.pop())
+        if number >= 0 and rest is not None:
+            found[number] = rest
+        before = _sum(before, part)
+    return found
+
+
+def _sum(a: Moments | None, b: Moments | None) -> Moments | None:
+    return b if a is None else a if b is None else a + b
 
 
 def _finite(found: Moments) -> Moments:

@@ -1,0 +1,258 @@
+"""How far each row lies from its own class and from the nearest other one, for the three metrics of the silhouette."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.class_distances import Products, mean_distances
+from clip_geometry.geometry._core.class_squares import mean_squared_distances
+from clip_geometry.geometry._core.distances import distances, single_is_exact
+from clip_geometry.geometry._core.rows import (
+    BLOCK,
+    Labels,
+    Matrix,
+    Rows,
+    as_codes,
+    as_matrix,
+    as_rows,
+    as_two_matrices,
+    mean_row,
+    unit_rows,
+)
+from clip_geometry.geometry._core.single import near_one
+from clip_geometry.geometry._core.streamed import StreamedRows, cat
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.registry import InputError
+
+MEASURED = 1024  # rows: 8 MB of float64 distances
+AT_ONCE = 2**22  # squared distances to means: 32 MB
+
+Of = Callable[["MeanDistances"], Tensor]  # a value for each row
+
+
+class MeanDistances(NamedTuple):
+    """Mean distance of each row to the other rows of its class, to the rows of the nearest other class, and whether it
+    is alone in its class."""
+
+    own: Float[Tensor, "*n"]
+    nearest: Float[Tensor, "*n"]
+    alone: Bool[Tensor, "*n"]
+
+
+class ClassDistances(Statistic):
+    """Mean distances of labeled rows to their own class and to the nearest other one.
+
+    Squared Euclidean and cosine distances have class means in closed form, O(ndK); Euclidean ones are summed in blocks,
+    each pair of rows once, never an n × n matrix.
+    """
+
+    merges = True  # but Euclidean ones, of which there are no sums beyond QUADRATIC_ROWS
+
+    def __init__(self, x: Rows, labels: Labels):
+        self.rows = as_matrix(x)
+        self.codes, self.k = as_classes(labels, self.rows)
+
+    def each(self, metric: str, *, products: Products | None = None) -> MeanDistances:
+        """For each row, in one unit of length. metric: "euclidean", "sqeuclidean", "cosine" or "precomputed"."""
+        if metric in ("euclidean", "precomputed"):
+            x = as_rows(self.rows)
+            if metric == "euclidean":
+                own, nearest = mean_distances(x, self.codes, self.k, products=products)
+            else:
+                own, nearest = _mean_given_distances(x, self.codes, self.k)
+        else:
+            own, nearest = mean_squared_distances(self.rows, self.codes, self.k, unit=metric == "cosine")
+        return MeanDistances(own, nearest, torch.bincount(self.codes)[self.codes] == 1)
+
+    def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
+        """Mean over the rows of what a function makes of their mean distances."""
+        return of(self.each(metric, products=products)).mean()
+
+    @classmethod
+    def without_each(cls, rows: Dealt, labels: Labels) -> Iterator["ClassDistances"]:
+        codes, k = as_classes(labels, rows.rows)
+        shared = _Shared(rows, codes, k)
+        return (_WithoutBlock.known(shared=shared, block=block) for block in range(rows.blocks))
+
+
+class ModalityDistances(ClassDistances):
+    """The same of two sets, which are the classes."""
+
+    same_as = ClassDistances
+
+    def __init__(self, image: Rows, text: Rows):
+        image, text = as_two_matrices(image, text, ("image", "text"))
+        super().__init__(_joined(image, text), _modalities(image, text))
+
+    @classmethod
+    def without_each(cls, image: Dealt, text: Dealt) -> Iterator[ClassDistances]:
+        both = Dealt(_joined(image.rows, text.rows), torch.cat([image.block_of, text.block_of]), image.blocks)
+        return super().without_each(both, _modalities(image, text))
+
+
+def _joined(image: Matrix, text: Matrix) -> Matrix:
+    if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
+        return cat([image, text])
+    return torch.cat([image[:], text[:]])
+
+
+def _modalities(image: Any, text: Any) -> Int[Tensor, " n"]:
+    return torch.cat([torch.zeros(len(image)), torch.ones(len(text))]).long()
+
+
+def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n"], int]:
+    """as_codes where x is; an InputError where each row has a label of its own."""
+    codes, k = as_codes(labels, len(x))
+    if k == len(x):
+        raise InputError(f"each of the {k} rows has a label of its own; expected a class of two rows")
+    return codes.to(x.device), k
+
+
+def _mean_given_distances(
+    distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """As `mean_distances`, of distances that are given."""
+    zero = 100 * torch.finfo(distances.dtype).eps  # as in scikit-learn
+    square = distances.shape[0] == distances.shape[1]
+    if not square or (distances < -zero).any() or (distances.diagonal() > zero).any():
+        raise InputError(
+            f"x has shape {tuple(distances.shape)}; expected the distances of all rows for metric 'precomputed', "
+            "(n, n), none negative and the diagonal zero"
+        )
+    sums = distances.new_zeros((len(codes), k), dtype=torch.float64).index_add(1, codes, distances.double())
+    found = _from_sums(sums, codes)
+    return found.own, found.nearest
+
+
+def _from_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"]) -> MeanDistances:
+    """From the sum of the distances of each row to the rows of each class, all of which have rows."""
+    mine = codes[:, None]
+    sizes = torch.bincount(codes, minlength=sums.shape[1]).double()
+    others = sizes[codes] - 1
+    own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
+    nearest = (sums / sizes).scatter(1, mine, torch.inf).amin(1)
+    return MeanDistances(own, nearest, others == 0)
+
+
+class _WithoutBlock(ClassDistances):
+    """Of the rows without a block, from the work that all blocks share."""
+
+    shared: "_Shared"
+    block: int
+
+    def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
+        self.shared.require_classes(self.block)
+        if metric == "euclidean":
+            return of(self.shared.euclidean(self.block)).mean()
+        return self.shared.means_of_squares(of, unit=metric == "cosine")[self.block]
+
+
+class _Shared:
+    """What mean distances without each block have in common."""
+
+    def __init__(self, rows: Dealt, codes: Int[Tensor, " n"], k: int):
+        self.rows, self.codes, self.k = rows, codes, k
+        self._means: dict[tuple[Of, bool], Tensor] = {}
+
+    @cached_property
+    def cells(self) -> Int[Tensor, " n"]:
+        """The block and the class of each row as one number; rows that are never left out are a block more."""
+        return self.rows.groups * self.k + self.codes
+
+    @cached_property
+    def sizes(self) -> Float[Tensor, "b k"]:
+        """Rows of each class that are left without each block."""
+        cells = torch.bincount(self.cells, minlength=(self.rows.blocks + 1) * self.k).double()
+        return self.rows.kept_groups.to(cells.device) @ cells.view(-1, self.k)
+
+    def require_classes(self, block: int) -> None:
+        sizes = self.sizes[block]
+        if not 2 <= int((sizes > 0).sum()) < int(sizes.sum()):
+            raise InputError(
+                f"{int(sizes.sum())} rows without a block have {int((sizes > 0).sum())} labels; a silhouette needs "
+                "classes"
+            )
+
+    # --- Euclidean: each pair of rows is measured once for all blocks, and once more for the block of each row
+
+    @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows by class, in the precision of the products and near 1, which changes no ratio; codes and blocks."""
+        order = self.codes.argsort(stable=True)
+        rows = self.rows.rows[order]
+        single = rows.dtype != torch.float64 and single_is_exact(rows.device)
+        rows = rows.to(torch.float32 if single else torch.float64)
+        return rows * near_one(float(rows.abs().amax())), self.codes[order], self.rows.block_of[order]
+
+    @cached_property
+    def _sums(self) -> Float[Tensor, "n k"]:
+        """Of the distances of each row to the rows of each class."""
+        rows, codes, _ = self._sorted
+        indicators = F.one_hot(codes, self.k).double()
+        sums = torch.zeros_like(indicators)
+        spans = [slice(start, min(start + MEASURED, len(rows))) for start in range(0, len(rows), MEASURED)]
+        centres = [rows[span].mean(0) for span in spans]
+        for i, left in enumerate(spans):
+            for j, right in enumerate(spans[: i + 1]):
+                block = rows[left]
+                other = block if i == j else rows[right]
+                apart = distances(block, other, centre=(centres[i] + centres[j]) / 2).double()
+                sums[left] += apart @ indicators[right]
+                if left != right:
+                    sums[right] += apart.T @ indicators[left]
+        return sums
+
+    @torch.no_grad()
+    def euclidean(self, block: int) -> MeanDistances:
+        rows, codes, block_of = self._sorted
+        kept = block_of != block
+        gone, sums = rows[~kept], self._sums[kept]
+        if len(gone):
+            center, indicators = gone.mean(0), F.one_hot(codes[~kept], self.k).double()
+            parts = (distances(part, gone, centre=center).double() for part in rows[kept].split(MEASURED))
+            sums = sums - torch.cat([part @ indicators for part in parts])
+        present, own = codes[kept].unique(return_inverse=True)
+        return _from_sums(sums[:, present], own)
+
+    # --- squared Euclidean and cosine: from the means of the classes, as in `mean_squared_distances`
+
+    @torch.no_grad()
+    def means_of_squares(self, of: Of, *, unit: bool) -> Float[Tensor, " b"]:
+        """Without each block, in two passes over the rows."""
+        if (of, unit) not in self._means:
+            rows = unit_rows(self.rows.in_blocks) if unit else self.rows.in_blocks
+            base = mean_row(rows)  # about which sums of near rows keep their digits
+            shape = (self.rows.blocks + 1) * self.k
+            sums, spreads = base.new_zeros(shape, len(base)), base.new_zeros(shape)
+            for block, cells in zip(rows.split(BLOCK), self.cells.split(BLOCK), strict=True):
+                centered = block.double() - base
+                sums.index_add_(0, cells, centered)
+                spreads.index_add_(0, cells, centered.square().sum(1))
+            means, spreads = (
+                torch.einsum("bg,gk...->bk...", self.rows.kept_groups, each.unflatten(0, (-1, self.k)))
+                for each in (sums, spreads)
+            )
+            means = means / self.sizes[:, :, None].clamp(min=1)
+            lengths = means.square().sum(2)
+            variances = spreads / self.sizes.clamp(min=1) - lengths
+            found = base.new_zeros(self.rows.blocks)
+            size = max(1, AT_ONCE // (self.rows.blocks * self.k))
+            along = zip(rows.split(size), self.codes.split(size), self.rows.groups.split(size), strict=True)
+            for block, codes, groups in along:
+                centered = block.double() - base
+                squares = centered.square().sum(1)[:, None, None] + lengths + variances
+                products = centered @ means.flatten(0, 1).T
+                apart = squares - 2 * products.view(squares.shape)  # (rows, blocks, classes)
+                mine = codes[:, None, None].expand(-1, self.rows.blocks, 1)
+                sizes = self.sizes.T[codes]
+                own = apart.gather(2, mine)[:, :, 0].clamp(min=0) * sizes / (sizes - 1).clamp(min=1)
+                nearest = apart.masked_fill_(self.sizes == 0, torch.inf).scatter_(2, mine, torch.inf).amin(2)
+                values = of(MeanDistances(own, nearest.clamp_(min=0), sizes == 1))
+                found += values.masked_fill(groups[:, None] == torch.arange(self.rows.blocks), 0).sum(0)
+            self._means[of, unit] = found / self.rows.counts
+        return self._means[of, unit]

@@ -1,0 +1,79 @@
+"""The nearest neighbors of every row, within a set and within both sets of pairs."""
+
+from functools import cached_property
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core import neighbors
+from clip_geometry.geometry._core.arguments import Integer, whole_number
+from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_matrix, require_spread, unit_rows
+from clip_geometry.geometry.statistics.statistic import Statistic
+from clip_geometry.registry import InputError
+
+LISTS = (10, 100)  # lengths of the lists that are kept, of which measures of fewer neighbors take the beginning
+
+Found = tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]  # distances, ascending, and indices; see `nearest`
+
+
+class Neighbors(Statistic):
+    """The nearest other rows of each row of one set, Euclidean, as given or of their directions.
+
+    Attributes:
+        rows: (n, d), as given.
+        n: Number of rows.
+        unit: `Neighbors` of the rows made unit length: by cosine.
+    """
+
+    def __init__(self, x: Rows, *, name: str = "x"):
+        self.rows: Any = as_matrix(x, name=name)
+        self.name = name
+        self.n = len(self.rows)
+        self._lists: dict[int, Found] = {}  # by length
+        self._differ = False
+
+    @cached_property
+    def unit(self) -> "Neighbors":
+        return Neighbors(unit_rows(self.rows, name=self.name), name=self.name)
+
+    def require_spread(self) -> None:
+        """Raises InputError where all rows are equal."""
+        if not self._differ:
+            require_spread(self.rows, name=self.name)
+            self._differ = True
+
+    def checked(self, k: Integer, *, least_d: int = 1, least_k: int = 1) -> int:
+        """k, from least_k on and below n; InputError for fewer columns than least_d."""
+        as_matrix(self.rows, name=self.name, least_d=least_d)
+        k = whole_number(k, "k", least=least_k, of=", of neighbors")
+        if self.n <= k:
+            raise InputError(
+                f"{self.name} has {self.n} rows; expected at least {k + 1} for k = {k} neighbors, or a smaller k"
+            )
+        return k
+
+    def nearest(self, k: int) -> Found:
+        """Distances to the k nearest other rows, ascending, and their indices; equally near ones in their order."""
+        length = min(next((each for each in LISTS if k <= each), k), self.n - 1)
+        if length not in self._lists:
+            self._lists[length] = neighbors.nearest(self.rows, max(k, length))
+        distances, indices = self._lists[length]
+        return distances[:, :k], indices[:, :k]
+
+
+class PairedNeighbors(Statistic):
+    """`Neighbors` within each of two sets of the same items, which need not lie in one space."""
+
+    def __init__(self, x: Rows, y: Rows):
+        x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
+        self.image, self.text = Neighbors(x, name="image"), Neighbors(y, name="text")
+
+    def unit(self, k: Integer, *, least_k: int = 1) -> tuple[Neighbors, Neighbors, int]:
+        """Those by cosine of both sets, and k, checked."""
+        found = []
+        for each in (self.image, self.text):
+            k = each.checked(k, least_d=2, least_k=least_k)
+            each.unit.require_spread()
+            found.append(each.unit)
+        return found[0], found[1], int(k)

@@ -1,0 +1,126 @@
+"""The spectrum of the rows: singular values, and eigenvalues of the scatter."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry._core.rows import Rows, as_matrix, mean_row, require_spread
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.statistics.moments import Moments, as_moments
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.triangle import triangle
+
+
+class Spectrum(Statistic):
+    """Singular values of the rows, about their mean or as given."""
+
+    def __init__(self, x: Rows | Moments):
+        self.rows = x if isinstance(x, Moments) else as_matrix(x)
+        self.n: int = x.n if isinstance(x, Moments) else len(self.rows)
+
+    def require_spread(self) -> None:
+        """Raises InputError where all rows are equal."""
+        if isinstance(self.rows, Moments):
+            as_moments(self.rows)
+        else:
+            require_spread(self.rows)
+
+    def singular_values(self, *, center: bool) -> Float[Tensor, " k"]:
+        """Descending. Of `Moments`, whose eigenvalues are squares, those below 1e-8 of the largest are rounding."""
+        x = self.rows
+        if isinstance(x, Moments):
+            products = x.M2 if center else x.M2 + x.n * torch.outer(x.mean, x.mean)
+            return torch.linalg.eigvalsh(products).flip(0)[: x.n - 1 if center else x.n].clamp(min=0).sqrt()
+        if isinstance(x, StreamedRows):
+            return torch.linalg.svdvals(triangle(x, center=center))
+        return torch.linalg.svdvals(x.double() - mean_row(x) if center else x.double())
+
+    @cached_property
+    def variances(self) -> Float[Tensor, " k"]:
+        """Eigenvalues of the scatter matrix, ascending."""
+        return torch.linalg.eigvalsh(as_moments(self.rows).M2)
+
+    @classmethod
+    def without_each(cls, rows: Dealt) -> Iterator["Spectrum"] | None:
+        return None if rows.streamed else (_SpectrumWithoutBlock(rows, block) for block in range(rows.blocks))
+
+
+class _SpectrumWithoutBlock(Spectrum):
+    """Of the rows without a block."""
+
+    def __init__(self, rows: Dealt, block: int):
+        self.n, self.dealt, self.block = int(rows.kept(block).sum()), rows, block
+
+    def require_spread(self) -> None:
+        require_spread(self.dealt.without(self.block))
+
+    def singular_values(self, *, center: bool) -> Float[Tensor, " k"]:
+        return self.dealt.shared(Decomposed).squares(self.block, center=center).sqrt().flip(0)
+
+    @cached_property
+    def variances(self) -> Float[Tensor, " k"]:
+        self.require_spread()
+        return self.dealt.shared(Decomposed).squares(self.block, center=True)
+
+
+class Decomposed:
+    """Decompositions of the rows without each block, from the products of all rows less those of the block."""
+
+    def __init__(self, dealt: Dealt):
+        self.dealt = dealt
+        self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
+
+    def vectors(self, block: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "r r"]]:
+        """Squared singular values, ascending, and orthonormal vectors: left ones if there are fewer rows than columns,
+        right ones otherwise. Squares below rounding are 0."""
+        squares, vectors = torch.linalg.eigh(self._product(block, center=False))
+        self._squares[block, False] = squares = _without_rounding(squares, len(self.dealt))
+        return squares, vectors
+
+    def squares(self, block: int, *, center: bool) -> Float[Tensor, " r"]:
+        """Squared singular values, ascending; those below rounding are 0."""
+        if (block, center) not in self._squares:
+            squares = torch.linalg.eigvalsh(self._product(block, center=center))
+            self._squares[block, center] = _without_rounding(squares, len(self.dealt))
+        return self._squares[block, center]
+
+    @property
+    def wide(self) -> bool:
+        """Whether there are fewer rows than columns without any block."""
+        return len(self.dealt) <= self.dealt.rows.shape[1]
+
+    @cached_property
+    def _plain(self) -> tuple[Tensor, Tensor]:
+        return self._with_product(self.dealt.rows.double())
+
+    @cached_property
+    def _centered(self) -> tuple[Tensor, Tensor]:
+        rows = self.dealt.rows.double()
+        return self._with_product(rows - rows.mean(0))
+
+    def _with_product(self, rows: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
+        return rows, rows @ rows.T if self.wide else rows.T @ rows
+
+    def _product(self, block: int, *, center: bool) -> Float[Tensor, "r r"]:
+        """The smaller of X Xᵀ and Xᵀ X without the block, X about its own mean if asked for."""
+        rows, whole = self._centered if center else self._plain
+        kept = self.dealt.kept(block)
+        if self.wide:
+            part = whole[kept][:, kept]
+            if not center:
+                return part
+            means = part.mean(0)
+            return part - means - means[:, None] + means.mean()
+        gone = rows[~kept]
+        part = whole - gone.T @ gone
+        if not center:
+            return part
+        total = -gone.sum(0)  # all rows together have mean 0
+        return part - torch.outer(total, total) / int(kept.sum())
+
+
+def _without_rounding(squares: Float[Tensor, " r"], n: int) -> Float[Tensor, " r"]:
+    return torch.where(squares > n * torch.finfo(squares.dtype).eps * squares[-1], squares, 0)

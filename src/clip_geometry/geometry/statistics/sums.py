@@ -1,0 +1,149 @@
+"""Means and spreads of rows, of their directions, and of pairs: linear in n, in blocks."""
+
+import operator
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry._core.rows import (
+    BLOCK,
+    Rows,
+    as_aligned_matrices,
+    as_matrix,
+    as_two_matrices,
+    blocks,
+    mean_row,
+    total,
+    unit_blocks,
+    unit_rows,
+)
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+
+PAIR = ("image", "text")
+
+
+class UnitSums(Statistic):
+    """Count, mean and spread of the directions u of n rows.
+
+    Attributes:
+        n: Number of rows.
+        mean: ū, (d,).
+        spread: Σ‖u_i − ū‖², from differences, which keep their digits where all rows nearly coincide.
+    """
+
+    merges = True
+
+    def __init__(self, x: Rows, *, name: str = "x"):
+        self.rows, self.name = as_matrix(x, name=name), name
+        self.n: Any = len(self.rows)
+
+    @cached_property
+    def mean(self) -> Float[Tensor, " d"]:
+        if isinstance(self.rows, StreamedRows):
+            return mean_row(unit_rows(self.rows))
+        return torch.stack([u.sum(0) for u in unit_blocks(self.rows, name=self.name)]).sum(0) / self.n
+
+    @cached_property
+    def spread(self) -> Float[Tensor, ""]:
+        mean = self.mean
+        if not isinstance(self.rows, StreamedRows):
+            return torch.stack([(u - mean).square().sum() for u in unit_blocks(self.rows, name=self.name)]).sum()
+
+        def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
+            return found.add_((block - mean).square_().sum())
+
+        return unit_rows(self.rows).aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK)
+
+    @property
+    def mean_distance(self) -> Float[Tensor, ""]:
+        """Mean of 1 − cos over the pairs of different rows: 1 − cos = ‖u − v‖²/2, so that it is the trace of the
+        covariance of the directions."""
+        return self.spread / (self.n - 1)
+
+    @classmethod
+    def without_each(cls, rows: Dealt) -> Iterator["UnitSums"]:
+        sums = rows.unit_sums
+        of_each = (rows.counts, sums.mean + rows.means(sums), rows.spreads(sums))
+        return (cls.known(n=n, mean=mean, spread=spread) for n, mean, spread in zip(*of_each, strict=True))
+
+
+class UnitPairs(Statistic):
+    """The directions of n matching pairs.
+
+    Attributes:
+        n: Number of pairs.
+        image: `UnitSums` of the one set.
+        text: `UnitSums` of the other.
+        apart: Σ‖u_i − v_i‖² over the pairs.
+    """
+
+    merges = True
+
+    def __init__(self, image: Rows, text: Rows):
+        self._rows = as_aligned_matrices(image, text, PAIR, least=1)
+        self.n: Any = len(self._rows[0])
+
+    @cached_property
+    def image(self) -> UnitSums:
+        return UnitSums(self._rows[0], name="image")
+
+    @cached_property
+    def text(self) -> UnitSums:
+        return UnitSums(self._rows[1], name="text")
+
+    @cached_property
+    def apart(self) -> Float[Tensor, ""]:
+        unit = (unit_blocks(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True))
+        return total((u - v).square().sum() for u, v in zip(*unit, strict=True))
+
+    @classmethod
+    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["UnitPairs"]:
+        apart = image.counts.new_zeros(image.blocks + 1)
+        unit = (unit_rows(each.in_blocks).split(BLOCK) for each in (image, text))
+        for u, v, own in zip(*unit, image.groups.split(BLOCK), strict=True):
+            apart.index_add_(0, own, (u - v).square_().sum(1))
+        both = zip(UnitSums.without_each(image), UnitSums.without_each(text), image.kept_groups @ apart, strict=True)
+        return (cls.known(n=u.n, image=u, text=v, apart=between) for u, v, between in both)
+
+
+class Means(Statistic):
+    """The mean rows of two sets, which need no pairs.
+
+    Attributes:
+        image: Mean of the one set, (d,).
+        text: Mean of the other.
+        squares: Mean squared length of the rows of each.
+    """
+
+    merges = True
+
+    def __init__(self, image: Rows, text: Rows):
+        self._rows = as_two_matrices(image, text, PAIR)
+
+    @cached_property
+    def image(self) -> Float[Tensor, " d"]:
+        return mean_row(self._rows[0])
+
+    @cached_property
+    def text(self) -> Float[Tensor, " d"]:
+        return mean_row(self._rows[1])
+
+    @cached_property
+    def squares(self) -> tuple[Tensor, Tensor]:
+        image, text = (total(block.square().sum() for block in blocks(rows)) / len(rows) for rows in self._rows)
+        return image, text
+
+    @classmethod
+    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Means"]:
+        means, squares = [], []
+        for each in (image, text):
+            about = each.means(each.sums)
+            means.append(each.sums.mean + about)
+            squares.append(each.spreads(each.sums) / each.counts + means[-1].square().sum(1))
+        of_each = zip(*means, *squares, strict=True)
+        return (cls.known(image=i, text=t, squares=(of_i, of_t)) for i, t, of_i, of_t in of_each)
