@@ -20,7 +20,7 @@ from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry._core.rows import as_matrix, as_rows
 from clip_geometry.geometry._core.streamed import release
 from clip_geometry.geometry._core.threads import side_by_side
-from clip_geometry.geometry.statistics import Dealt, Moments
+from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.remarks import remarks_on
@@ -121,6 +121,7 @@ class MeasuredSets:
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._of_shares: dict[tuple[str, str], dict[str, Any]] = {}  # errors
         self._views: dict[int, View] = {}
+        self._statistics: dict[tuple[type[Statistic], str, str], Statistic] = {}
         self._parts: dict[tuple[str, tuple[str, str] | None], Dealt] = {}
 
     def context(self) -> Row:
@@ -423,11 +424,22 @@ class MeasuredSets:
             with suppress(InputError):  # without a block there may be too few rows
                 self._share(measure, place)
         if (measure.name, place, block) not in self._values:
-            view = self._view if block is None else self._without(block)
-            self._keep(measure, place, block, measure.function(*view.arguments(measure, place), **measure.options))
+            self._keep(measure, place, block, self._result(measure, place, block))
         if (measure.name, place, block) not in self._values:
             raise NoSuchNumber(f"{measure.name} does not exist for so few rows, classes or relevant items")
         return self._values[measure.name, place, block]
+
+    def _result(self, measure: Measure, place: str, block: int | None) -> Any:
+        """What the function returns: of all rows from the statistic that its measures share."""
+        view = self._view if block is None else self._without(block)
+        arguments = view.arguments(measure, place)
+        if block is None and measure.statistic is not None and not self.streamed:
+            key = measure.statistic, measure.takes, place
+            with suppress(InputError):  # whose sentence is not about the rows
+                if key not in self._statistics:
+                    self._statistics[key] = measure.statistic.of(*arguments)
+                return measure.function(self._statistics[key], **measure.options)
+        return measure.function(*arguments, **measure.options)
 
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
         for each in _reading_one_result(measure):
@@ -570,7 +582,8 @@ def measure_sets(
     sets.prepare()
     together: dict[Any, list[Measure]] = {}
     for measure in chosen:
-        together.setdefault((measure.function, repr(measure.options), measure.takes), []).append(measure)
+        shared = measure.statistic or (measure.function, repr(measure.options))
+        together.setdefault((shared, measure.takes), []).append(measure)
     found: dict[str, list[Row]] = {}
     groups = list(together.values())
     for group, rows in zip(groups, side_by_side(partial(_rows_of, sets, asked), groups), strict=True):

@@ -98,7 +98,7 @@ def of_distances(found: MeanDistances) -> Float[Tensor, "*n"]:
     return torch.where(defined, (found.nearest - found.own) / torch.where(defined, larger, 1), 0)
 
 
-def checked_metric(metric: Metric, products: Products | None) -> str:
+def checked_metric(metric: Metric, products: Products | None) -> Metric:
     """The metric; products are those of the Euclidean one only."""
     metric = one_of(metric, "metric", ("euclidean", "sqeuclidean", "cosine", "precomputed"))
     if products is not None and metric != "euclidean":

@@ -52,7 +52,9 @@ def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
         2.25
     """
     discard = discarded_share(discard)
-    neighbors = _different(Neighbors.of(x), "euclidean", least=3)
+    neighbors = Neighbors.of(x)
+    neighbors.checked(2)
+    neighbors = _different(neighbors, "euclidean", least=3)
     distances, _ = neighbors.nearest(2)
     n = neighbors.n
     kept = min(int(n * (1 - discard)), n - 1)

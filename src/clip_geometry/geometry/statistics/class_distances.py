@@ -74,7 +74,7 @@ class ClassDistances(Statistic):
         return of(self.each(metric, products=products)).mean()
 
     @classmethod
-    def without_each(cls, rows: Dealt, labels: Labels) -> Iterator["ClassDistances"]:
+    def without_each(cls, rows: Dealt, labels: Any, /) -> Iterator["ClassDistances"]:
         codes, k = as_classes(labels, rows.rows)
         shared = _Shared(rows, codes, k)
         return (_WithoutBlock.known(shared=shared, block=block) for block in range(rows.blocks))
@@ -90,7 +90,7 @@ class ModalityDistances(ClassDistances):
         super().__init__(_joined(image, text), _modalities(image, text))
 
     @classmethod
-    def without_each(cls, image: Dealt, text: Dealt) -> Iterator[ClassDistances]:
+    def without_each(cls, image: Dealt, text: Any, /) -> Iterator[ClassDistances]:
         both = Dealt(_joined(image.rows, text.rows), torch.cat([image.block_of, text.block_of]), image.blocks)
         return super().without_each(both, _modalities(image, text))
 

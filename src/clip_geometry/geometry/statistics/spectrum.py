@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,8 +19,9 @@ class Spectrum(Statistic):
     """Singular values of the rows, about their mean or as given."""
 
     def __init__(self, x: Rows | Moments):
-        self.rows = x if isinstance(x, Moments) else as_matrix(x)
+        self.rows: Any = x if isinstance(x, Moments) else as_matrix(x)
         self.n: int = x.n if isinstance(x, Moments) else len(self.rows)
+        self._values: dict[bool, Tensor] = {}  # by center
 
     def require_spread(self) -> None:
         """Raises InputError where all rows are equal."""
@@ -30,6 +32,11 @@ class Spectrum(Statistic):
 
     def singular_values(self, *, center: bool) -> Float[Tensor, " k"]:
         """Descending. Of `Moments`, whose eigenvalues are squares, those below 1e-8 of the largest are rounding."""
+        if center not in self._values:
+            self._values[center] = self._singular_values(center)
+        return self._values[center]
+
+    def _singular_values(self, center: bool) -> Float[Tensor, " k"]:
         x = self.rows
         if isinstance(x, Moments):
             products = x.M2 if center else x.M2 + x.n * torch.outer(x.mean, x.mean)

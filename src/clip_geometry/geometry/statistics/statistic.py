@@ -110,7 +110,7 @@ class Statistic:
     merges: ClassVar[bool] = False  # whether that of all rows comes with those without each block, in the same passes
 
     @classmethod
-    def of(cls: type[S], *sets: Any) -> S:
+    def of(cls: type[S], *sets: Any, **_: Any) -> S:
         """The statistic of what a measure takes; one that is given in place of the rows is returned as it is."""
         return sets[0] if isinstance(sets[0], cls.same_as or cls) else cls(*sets)
 
@@ -122,7 +122,7 @@ class Statistic:
         return found
 
     @classmethod
-    def without_each(cls, *sets: Any) -> Iterator["Statistic"] | None:
+    def without_each(cls, *sets: Any, **_: Any) -> Iterator["Statistic"] | None:
         """The statistic without each block in turn, `Dealt` in place of each set of rows; None where that is best done
         one by one."""
         return None
