@@ -71,7 +71,7 @@ def moments(rows, _):
 
 
 def class_sums(rows, codes):
-    from clip_geometry.geometry._core.class_sums import class_sums
+    from clip_geometry.geometry.statistics.class_sums import class_sums
 
     found = class_sums(rows, codes, CLASSES)
     return (found.sums + found.counts[:, None] * found.mean)[:, 0]

@@ -39,7 +39,7 @@ def shards(n, d, cold=0):
 
 
 def streamed(parts):
-    from clip_geometry.geometry._core.streamed import StreamedRows, cat
+    from clip_geometry.rows.streamed import StreamedRows, cat
 
     return cat([StreamedRows.of(part) for part in parts])
 
@@ -81,7 +81,7 @@ def setup_sums(n, d):
 
 
 def our_sums(maps):
-    from clip_geometry.geometry._core.rows import mean_row
+    from clip_geometry.rows.matrix import mean_row
 
     return mean_row(streamed(maps))
 
@@ -99,7 +99,7 @@ def our_classes(maps, codes):
     """Counts, means and the scatter of each class: two passes over the rows."""
     import torch
 
-    from clip_geometry.geometry._core.class_sums import class_sums
+    from clip_geometry.geometry.statistics.class_sums import class_sums
 
     found = class_sums(streamed(maps), torch.from_numpy(codes), CLASSES)
     return (found.sums + found.counts[:, None] * found.mean)[:, 0]

@@ -13,7 +13,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here 
 
 import jaxtyping
 
-jaxtyping.install_import_hook("clip_geometry.geometry", "beartype.beartype")
+jaxtyping.install_import_hook(["clip_geometry.geometry", "clip_geometry.rows"], "beartype.beartype")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from clip_geometry.embeddings import Embeddings, ShardedRows, pair
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 
 
 def rows(modality, ids=None, labels=None, n=None, **options):

@@ -216,7 +216,7 @@ class Embeddings:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        from clip_geometry.geometry._core.arguments import one_of
+        from clip_geometry.rows.arguments import one_of
 
         if self.modality != "":
             modality_name(self.modality)
@@ -290,8 +290,8 @@ class Embeddings:
 
 def _vectors(x: Any, name: str) -> Any:
     """An array. What is read on demand stays as it is."""
-    from clip_geometry.geometry._core.arrays import as_tensor
-    from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows
+    from clip_geometry.rows.arrays import as_tensor
+    from clip_geometry.rows.streamed import GaussianRows, StreamedRows
 
     if isinstance(x, np.ndarray | ShardedRows | ChosenRows | StreamedRows | GaussianRows):
         as_tensor(x[:0] if x.ndim == 2 else x, name)  # its shape and type; nothing is read
@@ -302,7 +302,7 @@ def _vectors(x: Any, name: str) -> Any:
 
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     """An object array of strings, none of them missing."""
-    from clip_geometry.geometry._core.values import is_missing
+    from clip_geometry.rows.values import is_missing
 
     def as_id(value: Any) -> str | None:
         if isinstance(value, bytes):
@@ -336,7 +336,7 @@ def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
 @contextmanager
 def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
     """Names the file and the row in an error about a zero row, NaN or infinity, where the sets were read with it."""
-    from clip_geometry.geometry._core.values import RowError
+    from clip_geometry.rows.values import RowError
 
     try:
         yield
@@ -390,7 +390,7 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
         >>> i.tolist(), j.tolist()
         ([0, 1, 1], [1, 0, 2])
     """
-    from clip_geometry.geometry._core.arguments import flag
+    from clip_geometry.rows.arguments import flag
 
     for each in (image, text):
         if not isinstance(each, Embeddings):
@@ -422,7 +422,7 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
 
 def _labels(side: Embeddings) -> list | None:
     """Labels to pair on. Missing labels are an error, since they would pair with each other."""
-    from clip_geometry.geometry._core.rows import as_values
+    from clip_geometry.rows.matrix import as_values
 
     if side.labels is None:
         return None

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import seed_number, whole_number
-from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import seed_number, whole_number
+from clip_geometry.rows.matrix import BLOCK
 from clip_geometry.transforms import ANY, FittedPipeline, Normalize, Pipeline, RankWarning, parse_pipeline, transforms
 from clip_geometry.transforms.base import as_matrix
 from clip_geometry.transforms.sets import PairedTransform

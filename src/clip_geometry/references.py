@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, tensor
 
 from clip_geometry.geometry import add_measure, measures, variant
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_rows, require_spread
+from clip_geometry.geometry.kinds import in_kind
+from clip_geometry.rows.matrix import Rows, as_rows, require_spread
 
 
 @in_kind

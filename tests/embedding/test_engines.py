@@ -19,8 +19,8 @@ from clip_geometry.embedding.engines import described, open_engine, opened
 from clip_geometry.embedding.rows import ShardMaker
 from clip_geometry.embedding.supply import Throughput
 from clip_geometry.encoders.base import EncoderEntry, encoders
-from clip_geometry.geometry._core.streamed import StreamedRows, aggregate_blocks
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows, aggregate_blocks
 from support.embed_fakes import FakeConfig, FakeEncoder, fake_dataset
 from support.engine_fakes import Loading
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from clip_geometry.embeddings import ShardedRows
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.rows.streamed import StreamedRows
 
 LONG = "x" * 999
 JUNK = [None, True, "", "no", "é\n\x1b[31m", LONG, b"x", -1, 0, 1, 3, 10**30, 0.5, -0.0, 1e308, 1e-320, math.nan]

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from clip_geometry.geometry import GROUPS, INVARIANCES, by_group, measures, null_value, variant
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from support.clouds import MEASURES, arguments, cone, labels_for, rotation, row_places
 from support.oracles import ORACLES
 

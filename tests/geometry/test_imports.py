@@ -8,7 +8,9 @@ from pathlib import Path
 import clip_geometry.geometry
 
 FOLDER = Path(clip_geometry.geometry.__file__).parent
-SOURCES = sorted(set(FOLDER.rglob("*.py")) - {FOLDER / "_core" / "fused_distances.py"})  # which imports Triton
+SOURCES = sorted(
+    {*FOLDER.rglob("*.py"), *(FOLDER.parent / "rows").rglob("*.py")} - {FOLDER / "distances" / "fused.py"}
+)  # which imports Triton
 STANDARD = {
     "collections",
     "concurrent",
@@ -45,7 +47,11 @@ def test_geometry_imports_torch_jaxtyping_and_the_registry_only():
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                known = name.startswith("clip_geometry.geometry") or name in allowed or name.split(".")[0] in allowed
+                known = (
+                    name.startswith(("clip_geometry.geometry", "clip_geometry.rows"))
+                    or name in allowed
+                    or name.split(".")[0] in allowed
+                )
                 assert known or name == "numpy", f"{path.name} imports {name}"
 
 

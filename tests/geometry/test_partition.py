@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from clip_geometry.geometry import partition, partition_isotropy
-from clip_geometry.geometry._core.rows import blocks
 from clip_geometry.geometry.statistics import partition as statistic
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import blocks
 from support.clouds import cone, rotation
 
 CONVENTIONS = ("invariant", "canonical", "rows")

@@ -13,13 +13,13 @@ import torch
 import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.measurement.comparison import compare
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets, standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Results
+from clip_geometry.rows.matrix import as_rows
 from clip_geometry.transforms import parse_pipeline
 
 R_AT_1 = "retrieval.image_to_text.r_at_1"

@@ -9,13 +9,13 @@ import torch
 from clip_geometry import embeddings
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embeddings import Embeddings, ShardedRows, is_large, joined
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.measuring import streaming
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets
 from clip_geometry.measuring.splitting import split_by
 from clip_geometry.measuring.streaming import stream
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms import LeastSquares, Procrustes, RankWarning, parse_pipeline
 from support.clouds import cone
 

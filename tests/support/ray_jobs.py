@@ -23,10 +23,10 @@ from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
 from clip_geometry.encoders.base import encoders as families
 from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap
-from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.geometry.statistics.moments import moments_of_groups
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows, cat
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake_dataset
 from support.engine_fakes import Always, Fatal, Loading, Refuses, die_once
 

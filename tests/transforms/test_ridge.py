@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge as Theirs
 
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms import Ridge
 from support.clouds import cone
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms import (
     Center,
     Compose,

@@ -17,8 +17,8 @@ from sklearn.utils import estimator_checks as checks
 from sklearn.utils import estimator_html_repr
 
 import clip_geometry as cg
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms import (
     PCA,
     AllButTheTop,

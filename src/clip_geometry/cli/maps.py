@@ -13,7 +13,6 @@ from clip_geometry.files import new_folder, require_new_file, require_new_folder
 from clip_geometry.formats import own_name, read_sets, read_sides
 from clip_geometry.formats.tables import write_parquet
 from clip_geometry.formats.vectors import UNNAMED, write_npy
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.streaming import stream
 from clip_geometry.modalities import modality_name
@@ -22,6 +21,7 @@ from clip_geometry.reading import read_safetensors
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.repair_file import KEY as REPAIR
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.shipping import SavedPipeline, item_map, targets, write_shipment
 from clip_geometry.transforms import (
     ANY,

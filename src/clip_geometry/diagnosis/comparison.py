@@ -9,12 +9,12 @@ import numpy as np
 
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import Estimate, Search, Sums
-from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Known, Repair, make_repair, repairs
 from clip_geometry.repairs.fusion import OtherOnly, ReciprocalRank
+from clip_geometry.rows.arguments import whole_number
 from clip_geometry.transforms import RankWarning
 
 Want: TypeAlias = Literal["pairs", "both"]

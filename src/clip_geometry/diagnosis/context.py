@@ -11,11 +11,11 @@ import torch
 from clip_geometry.diagnosis.matching import LEAST, Matching, chosen, match
 from clip_geometry.diagnosis.spaces import Foreign, Gaussian, Overlap, foreign_rows, overlap
 from clip_geometry.embeddings import Embeddings, in_order, pair
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.streamed import StreamedRows, release
+from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.measuring.remarks import first_equal
 from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows, release
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -11,10 +11,10 @@ import pandas as pd
 
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.evaluators.relevance import Relevance
-from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.registry import InputError, shown
 from clip_geometry.repairs import Known
 from clip_geometry.repairs.base import LOGIT_SCALE
+from clip_geometry.rows.values import is_missing
 
 RelevantBy: TypeAlias = Literal["labels", "pairs"]
 Rows: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from clip_geometry.geometry._core.rows import BLOCK, total
+from clip_geometry.rows.matrix import BLOCK, total
 
 SAMPLE = 1200  # rows among which the groups are looked for
 LEAST = 8  # rows of a group

@@ -5,10 +5,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.geometry._core.arguments import block_number, positive_number, whole_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_aligned, unit_rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
+from clip_geometry.rows.arguments import block_number, positive_number, whole_number
+from clip_geometry.rows.matrix import Rows, as_aligned, unit_rows
 
 NEVER = -1e30  # a logit that adds nothing, but finite: its gradient is 0 instead of NaN
 

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.geometry._core.arguments import whole_number
-from clip_geometry.geometry._core.kinds import Values, in_kind
-from clip_geometry.geometry._core.rows import Rows, as_aligned, mean_row, total, unit_rows
 from clip_geometry.geometry.cosine import random_cosine
+from clip_geometry.geometry.kinds import Values, in_kind
 from clip_geometry.geometry.measure import Measure
+from clip_geometry.rows.arguments import whole_number
+from clip_geometry.rows.matrix import Rows, as_aligned, mean_row, total, unit_rows
 
 EPS = torch.finfo(torch.float64).eps
 BINS = 1_000_000  # 8 MB of counts

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks, share
 from clip_geometry.evaluators.logistic import Logistic, fit_logistic, into_range, objective
-from clip_geometry.geometry._core.arguments import members, one_of, positive_number, seed_number, whole_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_codes, as_two_sets, as_values
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.arguments import members, one_of, positive_number, seed_number, whole_number
+from clip_geometry.rows.matrix import Rows, as_codes, as_two_sets, as_values
 
 if TYPE_CHECKING:
     Solver: TypeAlias = Literal["sklearn", "torch"]

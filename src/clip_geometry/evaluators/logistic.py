@@ -14,10 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from clip_geometry.geometry._core.distances import single_is_exact
-from clip_geometry.geometry._core.rows import blocks
-from clip_geometry.geometry._core.values import SMALLEST
+from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import blocks
+from clip_geometry.rows.values import SMALLEST
 
 REACH = 33  # binary orders: 1e10
 BLOCK = 8192  # rows whose logits are in memory at a time

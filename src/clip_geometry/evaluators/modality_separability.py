@@ -8,10 +8,10 @@ import torch
 
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.logistic import into_range
-from clip_geometry.geometry._core.arguments import DRAWS, seed_number, whole_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_two_sets, blocks, mean_row
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
+from clip_geometry.rows.arguments import DRAWS, seed_number, whole_number
+from clip_geometry.rows.matrix import Rows, as_two_sets, blocks, mean_row
 
 SAME = 1e-3  # means of two sets that are nearer, relative to their standard error, were made equal
 

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import members, whole_number
-from clip_geometry.geometry._core.rows import Labels, as_codes, as_values
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
+from clip_geometry.rows.arguments import members, whole_number
+from clip_geometry.rows.matrix import Labels, as_codes, as_values
 
 
 class Relevance:

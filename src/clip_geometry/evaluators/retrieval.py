@@ -12,14 +12,14 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.evaluators.shares import Effects, Share
-from clip_geometry.geometry._core.arguments import members, one_of, whole_number
-from clip_geometry.geometry._core.distances import single_is_exact
-from clip_geometry.geometry._core.distinct import entries_at_a_time
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.rows import Rows, as_aligned, as_rows, as_two_sets, mean_row, unit_rows
+from clip_geometry.geometry.distances.distinct import entries_at_a_time
+from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.geometry.distances.pairwise import single_is_exact
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import members, one_of, whole_number
+from clip_geometry.rows.matrix import Rows, as_aligned, as_rows, as_two_sets, mean_row, unit_rows
 
 if TYPE_CHECKING:
     Index: TypeAlias = Literal["cross", "mixed"]

@@ -12,12 +12,12 @@ from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.relevance import Relevance, item_numbers
 from clip_geometry.evaluators.retrieval import TIE
 from clip_geometry.evaluators.top import Choose, Top, in_order, top
-from clip_geometry.geometry._core.arguments import Integer, real_number, whole_number
-from clip_geometry.geometry._core.kinds import as_given, in_kind
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.rows import Rows, as_aligned, as_two_sets, unit_rows
+from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.geometry.kinds import as_given, in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.arguments import Integer, real_number, whole_number
+from clip_geometry.rows.matrix import Rows, as_aligned, as_two_sets, unit_rows
 
 MODALITIES = ("image", "text")
 K = 10  # of the registered numbers

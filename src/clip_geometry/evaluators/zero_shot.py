@@ -9,11 +9,11 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
 from clip_geometry.evaluators.shares import Share
-from clip_geometry.geometry._core.arguments import one_of
-from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
-from clip_geometry.geometry._core.rows import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
+from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import one_of
+from clip_geometry.rows.matrix import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
 
 if TYPE_CHECKING:
     Logits: TypeAlias = Literal["cosine", "dot", "neg_distance"]

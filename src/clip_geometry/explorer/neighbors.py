@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from clip_geometry.explorer.points import Points, in_blocks
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.rows import blocks
+from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.calibration import ORDER, Calibrated, Curved
+from clip_geometry.rows.matrix import blocks
 from clip_geometry.shipping import item_map, query_map
 
 K = 10

@@ -20,9 +20,9 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.explorer.neighbors import K
 from clip_geometry.explorer.points import Points
 from clip_geometry.explorer.states import STILL, State, chances
-from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
+from clip_geometry.rows.values import is_missing
 
 if TYPE_CHECKING:
     from clip_geometry.explorer import Exploration

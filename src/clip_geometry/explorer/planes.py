@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from clip_geometry.geometry import Moments
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.rows import BLOCK, blocks, unit_rows
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import BLOCK, blocks, unit_rows
+from clip_geometry.rows.streamed import StreamedRows
 
 UMAP_NEIGHBORS = 15
 UMAP_ROWS = 5000  # that UMAP is fitted on, at most

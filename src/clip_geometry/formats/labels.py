@@ -13,11 +13,11 @@ from torch import Tensor
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.tables import columns_of
-from clip_geometry.geometry._core.rows import as_codes
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
 from clip_geometry.reading import damaged, read_checkpoint, read_json, read_npy, read_table, read_text
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.matrix import as_codes
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
 INTEGER = r"0|-?[1-9][0-9]{0,17}"  # as it is written; int() also takes 1_0 and 007, which are other labels

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.kinds import Value, Values, in_kind
-from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
+from clip_geometry.geometry.kinds import Value, Values, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 
 SORTED = 2**18  # numbers at a time
 

@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
+from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 
 
 @arrays_in_kind

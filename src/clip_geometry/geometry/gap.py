@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import one_of
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows
 from clip_geometry.geometry.clusters.silhouette import Metric, checked_metric, of_distances
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.class_distances import ModalityDistances
 from clip_geometry.geometry.statistics.sums import Means, UnitPairs
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import one_of
+from clip_geometry.rows.matrix import Rows
 
 if TYPE_CHECKING:
     GapMetric: TypeAlias = Literal["euclidean", "cosine"]

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Flag, Number, flag, real_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments, scatter
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Flag, Number, flag, real_number
+from clip_geometry.rows.matrix import Rows, as_rows
 
 SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose digits
 ROUNDING = 1e-8  # of n²: what is left of the terms of ‖C‖²'s unbiased estimate is noise below

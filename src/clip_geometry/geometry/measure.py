@@ -6,7 +6,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from clip_geometry.catalog import FIELDS, GROUPS, add_entries, describe
-from clip_geometry.geometry._core.kinds import Value, as_given
+from clip_geometry.geometry.kinds import Value, as_given
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError, Registry, shown
 

@@ -5,7 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import (
+from clip_geometry.geometry.measure import Measure, as_registered
+from clip_geometry.memory import memory
+from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.arguments import (
     DRAWS,
     Integer,
     Number,
@@ -13,10 +16,7 @@ from clip_geometry.geometry._core.arguments import (
     seed_number,
     whole_number,
 )
-from clip_geometry.geometry._core.rows import Labels, as_codes, unit_rows
-from clip_geometry.geometry.measure import Measure, as_registered
-from clip_geometry.memory import memory
-from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.matrix import Labels, as_codes, unit_rows
 
 
 def null_value(

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import one_of
-from clip_geometry.geometry._core.kinds import Value, in_kind
-from clip_geometry.geometry._core.rows import Rows, as_matrix, as_rows, mean_row
+from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.partition import Partition, log_partition, right_singular_vectors
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import one_of
+from clip_geometry.rows.matrix import Rows, as_matrix, as_rows, mean_row
 
 if TYPE_CHECKING:
     Convention: TypeAlias = Literal["invariant", "canonical", "rows"]

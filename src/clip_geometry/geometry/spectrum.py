@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer, whole_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_matrix
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.moments import RowsOrMoments
 from clip_geometry.geometry.statistics.spectrum import Spectrum
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer, whole_number
+from clip_geometry.rows.matrix import Rows, as_matrix
 
 ROUNDING = 1e-12  # of the largest singular value: smaller ones are made of last digits
 

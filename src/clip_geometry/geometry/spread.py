@@ -4,14 +4,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Flag, flag
-from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
-from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, mean_row, require_spread
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.geometry.statistics.spectrum import Spectrum
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Flag, flag
+from clip_geometry.rows.matrix import Rows, as_matrix, blocks, mean_row, require_spread
+from clip_geometry.rows.streamed import StreamedRows
 
 
 @arrays_in_kind

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import DRAWS, Integer, one_of, seed_number, whole_number
-from clip_geometry.geometry._core.arrays import require_plain
-from clip_geometry.geometry._core.kinds import Value, as_given
-from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.kinds import Value, as_given
 from clip_geometry.geometry.measure import Measure, as_measure, as_registered
 from clip_geometry.geometry.statistics.statistic import Dealt
 from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.arguments import DRAWS, Integer, one_of, seed_number, whole_number
+from clip_geometry.rows.arrays import require_plain
+from clip_geometry.rows.matrix import as_matrix, as_two_sets, as_values
+from clip_geometry.rows.streamed import StreamedRows
 
 if TYPE_CHECKING:
     Alternative: TypeAlias = Literal["two-sided", "greater", "less"]

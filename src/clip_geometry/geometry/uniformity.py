@@ -3,11 +3,11 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer, Number, block_number, positive_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, blocks, total
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.kernel_sums import CrossKernelSums, KernelSums
+from clip_geometry.rows.arguments import Integer, Number, block_number, positive_number
+from clip_geometry.rows.matrix import Rows, as_aligned_matrices, blocks, total
 
 
 @in_kind

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.arguments import real_number, whole_number
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.arguments import real_number, whole_number
 
 PREFIX = "geometry/"  # of the names that are logged
 SMOOTHED = 3  # measurements in the median that becomes the baseline

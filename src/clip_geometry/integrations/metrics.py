@@ -7,10 +7,10 @@ import torch
 import torchmetrics
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import flag, seed_number, whole_number
 from clip_geometry.integrations.sums import GeometrySums, Plan
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.arguments import flag, seed_number, whole_number
 
 OF_EACH = (
     "average_cosine",

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.integrations.collapse import PREFIX, THRESHOLDS, CollapseAlarm, CollapseWarning
 from clip_geometry.integrations.metrics import EmbeddingGeometry
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.arguments import whole_number
 
 Rows: TypeAlias = Mapping[str, Any]  # modality → (n, d)
 Embed: TypeAlias = Callable[[Any], Rows | Iterable[Rows]]

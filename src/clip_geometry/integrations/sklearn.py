@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure
-from clip_geometry.geometry._core.arguments import flag
-from clip_geometry.geometry._core.rows import as_values
 from clip_geometry.geometry.measure import as_registered
 from clip_geometry.measuring.views import TAKES, View
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.arguments import flag
+from clip_geometry.rows.matrix import as_values
 from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, transforms
 from clip_geometry.transforms.base import as_matrix
 

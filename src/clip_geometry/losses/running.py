@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clip_geometry.geometry._core.arguments import real_number
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.losses.hidden import Hidden, Layers
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import real_number
 
 Batch = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, or these and their mask
 

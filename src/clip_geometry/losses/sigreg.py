@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
 from clip_geometry.losses.hidden import Hidden, Layers, weight
+from clip_geometry.rows.arguments import Integer, seed_number, whole_number
 
 LAST, POINTS = 5.0, 17  # of the frequencies −5 … 5, at which characteristic functions are compared
 

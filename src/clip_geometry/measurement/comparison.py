@@ -14,7 +14,6 @@ from clip_geometry.display.origin import heading, words
 from clip_geometry.evaluators.shares import Z
 from clip_geometry.formats import by_suffix
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.arguments import seed_number, whole_number
 from clip_geometry.measurement.compared import LEVEL, as_html, as_text, letter
 from clip_geometry.measurement.given import given_sets
 from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
@@ -22,6 +21,7 @@ from clip_geometry.measuring.sets import standard_error
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows
+from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.transforms import parse_pipeline, transforms
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, naming_files
 from clip_geometry.geometry import by_group
-from clip_geometry.geometry._core.values import RowError
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets, named
@@ -14,6 +13,7 @@ from clip_geometry.measuring.splitting import split_by
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, lines_of
+from clip_geometry.rows.values import RowError
 from clip_geometry.transforms import Step
 
 DEFAULT_STEPS = "normalize"

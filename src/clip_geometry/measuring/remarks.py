@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.geometry._core.streamed import release
 from clip_geometry.measuring.views import Pairs
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import release
 
 PAIRS = 2000  # looked at, at most
 QUERIES = 300

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.geometry import Measure, measures
-from clip_geometry.geometry._core.threads import side_by_side
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import View
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
+from clip_geometry.rows.threads import side_by_side
 
 DEALS = 4  # random divisions of the items, each into halves, quarters and eighths
 HALVINGS = 3  # down to n/8: up to 8n a trend can be followed as far as it was seen

@@ -17,9 +17,6 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import Measure, by_group, measures
-from clip_geometry.geometry._core.rows import as_matrix, as_rows
-from clip_geometry.geometry._core.streamed import release
-from clip_geometry.geometry._core.threads import side_by_side
 from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
@@ -29,6 +26,9 @@ from clip_geometry.measuring.views import TAKES, View
 from clip_geometry.memory import can_be_held, give_back, memory
 from clip_geometry.registry import InputError, unknown
 from clip_geometry.results import Row
+from clip_geometry.rows.matrix import as_matrix, as_rows
+from clip_geometry.rows.streamed import release
+from clip_geometry.rows.threads import side_by_side
 from clip_geometry.transforms import Step, transforms
 from clip_geometry.transforms.pipeline import taken
 

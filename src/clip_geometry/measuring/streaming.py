@@ -9,9 +9,9 @@ import torch
 
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
-from clip_geometry.geometry._core.rows import BLOCK, as_matrix
-from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat
 from clip_geometry.progress import PassProgress
+from clip_geometry.rows.matrix import BLOCK, as_matrix
+from clip_geometry.rows.streamed import GaussianRows, StreamedRows, cat
 
 
 def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None = None) -> dict[str, StreamedRows]:

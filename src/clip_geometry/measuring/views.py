@@ -11,9 +11,9 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.evaluators import Relevance
 from clip_geometry.geometry import Measure
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms import Prepared, Step, prepare
 from clip_geometry.transforms.pipeline import taken
 

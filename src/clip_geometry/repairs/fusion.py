@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import positive_number
 from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term
 from clip_geometry.repairs.maps import TwoViews
+from clip_geometry.rows.arguments import positive_number
 
 BEHIND = -4.0  # added to a cosine: below all others
 TIE = 1e-6  # of a rank: keeps equal ranks apart, and less than the next rank

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from clip_geometry.geometry._core.arguments import positive_number, whole_number
 from clip_geometry.registry import InputError
 from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term
 from clip_geometry.repairs.maps import view_of
+from clip_geometry.rows.arguments import positive_number, whole_number
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy

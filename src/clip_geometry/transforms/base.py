@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, overload
 import numpy as np
 import torch
 
-from clip_geometry.geometry._core import rows
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry._core.values import check_values
 from clip_geometry.registry import InputError, Registry
+from clip_geometry.rows import matrix
+from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.rows.values import check_values
 
 Rows: TypeAlias = np.ndarray | StreamedRows
 
@@ -128,7 +128,7 @@ class Transform:
         rows.name = f"the result of {self.name}"
         return rows
 
-    def _check_dimension(self, x: rows.Matrix | Rows) -> None:
+    def _check_dimension(self, x: matrix.Matrix | Rows) -> None:
         if x.shape[1] != getattr(self, "n_features_in_", x.shape[1]):
             raise InputError(  # in the words of scikit-learn, which its tools look for
                 f"X has {x.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
@@ -229,7 +229,7 @@ def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
 def as_rows(x: np.ndarray, *, name: str = "rows") -> torch.Tensor:
     """The same as a tensor in its own precision."""
     try:
-        return rows.as_rows(x, name=name, least=1).detach().cpu()
+        return matrix.as_rows(x, name=name, least=1).detach().cpu()
     except InputError as error:
         raise type(error)(f"{error}{_in_sklearn_words(x)}") from None
 
@@ -254,24 +254,24 @@ def _in_sklearn_words(x: Any) -> str:
 def as_learnable(x: Rows, *, name: str = "rows") -> Rows:
     """Like `as_matrix`, but also accept `StreamedRows`, which are returned unchanged."""
     if isinstance(x, StreamedRows):
-        rows.as_matrix(x, name=name, least=1)
+        matrix.as_matrix(x, name=name, least=1)
         return x
     return as_matrix(x, name=name)
 
 
-def in_torch(x: Rows) -> rows.Matrix:
-    """Return the rows as the functions of `geometry._core` take them."""
+def in_torch(x: Rows) -> matrix.Matrix:
+    """Return the rows as the functions of geometry take them."""
     return x if isinstance(x, StreamedRows) else torch.from_numpy(x)
 
 
 def as_blocks(x: Rows) -> Iterator[np.ndarray]:
     """Yield the rows in float64 blocks."""
-    return (block.numpy() for block in rows.blocks(in_torch(x)))
+    return (block.numpy() for block in matrix.blocks(in_torch(x)))
 
 
 def mean_of(x: Rows) -> np.ndarray:
     """Return the mean row, (d,)."""
-    return rows.mean_row(in_torch(x)).numpy()
+    return matrix.mean_row(in_torch(x)).numpy()
 
 
 transforms: Registry[type[Transform]] = Registry("pipeline step", "clip-geometry list transforms")

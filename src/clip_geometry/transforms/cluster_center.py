@@ -4,9 +4,9 @@ import warnings
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import SEEDS, whole_number
-from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import SEEDS, whole_number
+from clip_geometry.rows.matrix import BLOCK
 from clip_geometry.transforms.base import Rows, Transform, register
 from clip_geometry.transforms.sets import in_memory
 

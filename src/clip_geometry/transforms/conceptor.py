@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import positive_number
 from clip_geometry.geometry.statistics.triangle import triangle
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import positive_number
 from clip_geometry.transforms.base import Rows, Transform, in_torch, register
 
 

@@ -4,9 +4,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import positive_number
-from clip_geometry.geometry._core.rows import unit_rows
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.rows.arguments import positive_number
+from clip_geometry.rows.matrix import unit_rows
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms.base import Rows, Transform, as_rows, mean_of, register
 
 

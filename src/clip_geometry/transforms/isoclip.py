@@ -6,9 +6,9 @@ from typing import Self
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.geometry.statistics.triangle import triangle
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import whole_number
 from clip_geometry.transforms.base import Rows, Transform, as_learnable, in_torch, register
 from clip_geometry.transforms.sets import other_set
 

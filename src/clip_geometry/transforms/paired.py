@@ -5,8 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import one_of, real_number
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.rows.arguments import one_of, real_number
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms.base import RankWarning, Rows, as_blocks, register
 from clip_geometry.transforms.sets import PairedTransform
 

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.rows.streamed import StreamedRows, cat
 from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix, transforms
 from clip_geometry.transforms.chain import Affine, affine_chain
 from clip_geometry.transforms.isoclip import IsoCLIP

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import flag, whole_number
 from clip_geometry.geometry.statistics.triangle import triangle
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import flag, whole_number
 from clip_geometry.transforms.base import Rows, Transform, as_blocks, in_torch, mean_of, register
 
 

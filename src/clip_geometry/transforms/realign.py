@@ -4,8 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import flag
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import flag
 from clip_geometry.transforms.base import Rows, as_blocks, mean_of, register
 from clip_geometry.transforms.elementary import Normalize
 from clip_geometry.transforms.sets import OntoTransform

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import positive_number, whole_number
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import positive_number, whole_number
 from clip_geometry.transforms.base import Rows, as_blocks, mean_of, register
 from clip_geometry.transforms.sets import CenteredTransform, PairedTransform
 

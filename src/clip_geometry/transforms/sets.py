@@ -5,9 +5,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from clip_geometry import memory
-from clip_geometry.geometry._core.rows import BLOCK
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import BLOCK
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms.base import Rows, Transform, as_blocks, as_learnable
 
 

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import block_number, flag
-from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_aligned, blocks, mean_row
+from clip_geometry.geometry.distances.pairwise import single_is_exact, squared_distances
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import block_number, flag
+from clip_geometry.rows.matrix import Rows, as_aligned, blocks, mean_row
 
 
 @in_kind

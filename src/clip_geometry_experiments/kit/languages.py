@@ -12,12 +12,12 @@ from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import silhouette
-from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.sets import KEPT_BYTES, QUADRATIC_ROWS
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
+from clip_geometry.rows.matrix import as_rows
 from clip_geometry.transforms import Step, prepare
 from clip_geometry_experiments.kit.base import read_explanations
 from clip_geometry_experiments.kit.language_distance import language_distance

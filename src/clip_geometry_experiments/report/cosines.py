@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from clip_geometry.geometry._core.rows import as_rows, unit_rows
+from clip_geometry.rows.matrix import as_rows, unit_rows
 
 MAX_COSINES = 300_000  # per kind of pairs; more are sampled
 

@@ -22,9 +22,9 @@ from clip_geometry.display.style import (
     styled,
 )
 from clip_geometry.geometry import singular_values
-from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import as_rows, mean_row
 
 MAX_PAIRS = 300  # lines drawn between pairs
 MAX_VECTOR_POINTS = 600  # more points become a bitmap inside the SVG, which stays small

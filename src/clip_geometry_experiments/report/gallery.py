@@ -18,8 +18,8 @@ from clip_geometry.display.style import WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.files import write_atomically
 from clip_geometry.geometry import coordinate_std
-from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import as_rows, mean_row
 from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.cosines import MAX_COSINES, sampled_cosines
 from clip_geometry_experiments.report.dark import with_dark_mode

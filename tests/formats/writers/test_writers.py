@@ -12,8 +12,8 @@ import torch
 import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings, ShardedRows, pair
 from clip_geometry.formats.writers import base, writers
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from support.format_cases import DTYPES, assert_same_bits
 from support.shipped import K, assert_same_top, best
 

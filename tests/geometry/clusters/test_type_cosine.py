@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, measures
-from clip_geometry.geometry._core.class_sums import class_sums
+from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.registry import InputError
 from support.clouds import cone
 
@@ -110,7 +110,7 @@ def test_gradients(measure):
 
 
 def test_class_sums_agree_with_the_definition_over_several_blocks(monkeypatch):
-    monkeypatch.setattr("clip_geometry.geometry._core.class_sums.BLOCK", 7)
+    monkeypatch.setattr("clip_geometry.geometry.statistics.class_sums.BLOCK", 7)
     rng = np.random.default_rng(0)
     x, codes = cone(50, 4, rng), rng.integers(3, size=50)
     sums = class_sums(torch.from_numpy(x), torch.from_numpy(codes), 4)

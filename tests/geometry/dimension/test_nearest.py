@@ -6,7 +6,7 @@ import torch
 from skdim.id import MLE, TwoNN
 
 from clip_geometry.geometry import local_intrinsic_dimension, measures, two_nn
-from clip_geometry.geometry._core import distinct
+from clip_geometry.geometry.distances import distinct
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 

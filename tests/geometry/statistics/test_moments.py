@@ -14,9 +14,9 @@ from clip_geometry.geometry import (
     isoscore,
     participation_ratio,
 )
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.statistics.moments import scatter
 from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 from support.clouds import cone, rotation
 from support.distributed import FIELDS, reduce_moments
 

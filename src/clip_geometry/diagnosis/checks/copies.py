@@ -11,9 +11,9 @@ from scipy.special import pdtrc
 from clip_geometry.diagnosis.checks import add_check
 from clip_geometry.diagnosis.context import BLOCK, Context, Neighbors, nearest_others
 from clip_geometry.diagnosis.finding import Finding, finding
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.measuring.remarks import unexplained_copies
+from clip_geometry.rows.streamed import StreamedRows
 
 COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 # of near copies: distances that are too small for the distribution of the others, which are neighbors

@@ -11,8 +11,8 @@ from clip_geometry.diagnosis.context import NEIGHBORS, Context, nearest_others
 from clip_geometry.diagnosis.finding import Finding, finding
 from clip_geometry.diagnosis.matching import chosen
 from clip_geometry.diagnosis.spaces import Gaussian
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.rows.streamed import StreamedRows
 
 FACTOR = 2.5  # clean CLIP, drawn scenes and untrained models stay below 1.6, across modalities of trained models too
 MATCHED = 0.02  # median rank of the partners: trained models have 0.000 to 0.005, weak ones 0.05 or more

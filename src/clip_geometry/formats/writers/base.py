@@ -14,10 +14,10 @@ from clip_geometry.files import claimed, new_folder
 from clip_geometry.formats import read_any
 from clip_geometry.formats.tables import columns_beside, texts_of, vectors_of
 from clip_geometry.formats.vectors import GROUP, dtype_of
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.paths import expanded
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, Registry, listed, shown
+from clip_geometry.rows.streamed import StreamedRows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,12 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer
-from clip_geometry.geometry._core.distances import squared_distances
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
-from clip_geometry.geometry._core.rows import Rows, as_aligned, mean_row, require_spread
+from clip_geometry.geometry.distances.nearest import as_rows_with_neighbors, nearest
+from clip_geometry.geometry.distances.pairwise import squared_distances
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.rows.arguments import Integer
+from clip_geometry.rows.matrix import Rows, as_aligned, mean_row, require_spread
 
 ROWS = 512  # whose distances to all rows are compared at a time
 SAME = 1e-11  # relative difference of two squared distances, taken from products, that are equal

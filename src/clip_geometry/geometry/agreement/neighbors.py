@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.neighbors import PairedNeighbors
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer
+from clip_geometry.rows.matrix import Rows, as_rows
 
 ROWS = 512  # whose neighbors are gathered at a time
 

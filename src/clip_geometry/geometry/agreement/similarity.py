@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import BLOCK, Rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.linear_kernels import LinearKernels
 from clip_geometry.geometry.statistics.neighbors import PairedNeighbors
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer
+from clip_geometry.rows.matrix import BLOCK, Rows
 
 ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last digits
 

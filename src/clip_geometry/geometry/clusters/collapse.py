@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.kinds import Value, in_kind
-from clip_geometry.geometry._core.rows import Labels, Rows, as_rows, as_two_sets, class_indices, mean_row, unit_rows
+from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.class_distances import as_classes
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import Labels, Rows, as_rows, as_two_sets, class_indices, mean_row, unit_rows
 
 ROUNDING = 1e-10  # of the largest singular value of the class means: smaller ones are made of last digits
 

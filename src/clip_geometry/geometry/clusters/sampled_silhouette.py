@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
-from clip_geometry.geometry._core.kinds import Value, in_kind
-from clip_geometry.geometry._core.row_sums import sums_of_distances
-from clip_geometry.geometry._core.rows import Labels, Rows, as_matrix
 from clip_geometry.geometry.clusters.silhouette import of_distances
+from clip_geometry.geometry.distances.to_groups import sums_of_distances
+from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import add_measure, measures, variant
 from clip_geometry.geometry.statistics.class_distances import MeanDistances, as_classes
+from clip_geometry.rows.arguments import Integer, seed_number, whole_number
+from clip_geometry.rows.matrix import Labels, Rows, as_matrix
 
 ROWS = 4096
 

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import one_of
-from clip_geometry.geometry._core.class_distances import Products
-from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
-from clip_geometry.geometry._core.rows import Labels, Rows
+from clip_geometry.geometry.distances.by_class import Products
+from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.class_distances import ClassDistances, MeanDistances
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import one_of
+from clip_geometry.rows.matrix import Labels, Rows
 
 if TYPE_CHECKING:
     Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine", "precomputed"]

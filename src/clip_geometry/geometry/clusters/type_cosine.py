@@ -3,11 +3,11 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.class_sums import ClassSums, class_sums
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_matrix, unit_rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.statistics.class_sums import ClassSums, class_sums
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import Labels, Rows, as_codes, as_matrix, unit_rows
 
 
 @in_kind

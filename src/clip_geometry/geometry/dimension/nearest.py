@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer, Number, one_of, real_number
-from clip_geometry.geometry._core.distinct import SAME_DIRECTION, distinct_rows
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, unit_rows
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.distances.distinct import SAME_DIRECTION, distinct_rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer, Number, one_of, real_number
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, unit_rows
+from clip_geometry.rows.streamed import StreamedRows
 
 if TYPE_CHECKING:
     Metric: TypeAlias = Literal["euclidean", "cosine"]

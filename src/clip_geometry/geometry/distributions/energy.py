@@ -3,11 +3,11 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Flag, flag
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.distance_means import DistanceMeans
+from clip_geometry.rows.arguments import Flag, flag
+from clip_geometry.rows.matrix import Rows
 
 
 @in_kind

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.kinds import Value, in_kind
-from clip_geometry.geometry._core.rows import Rows, as_matrix, as_rows, mean_row, unit_rows
+from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.moments import as_moments
+from clip_geometry.rows.matrix import Rows, as_matrix, as_rows, mean_row, unit_rows
 
 
 class IsotropyTest(NamedTuple):

@@ -3,12 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import DRAWS, Flag, Integer, flag, seed_number, whole_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.projections import Projections
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import DRAWS, Flag, Integer, flag, seed_number, whole_number
+from clip_geometry.rows.matrix import Rows
 
 DIRECTIONS = 512
 ROUNDING = 1e-28  # of the mean square of all entries: sets that are this near are equal but for last digits

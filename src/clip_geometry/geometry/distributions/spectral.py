@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_two_matrices, require_spread
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.spread import singular_values
+from clip_geometry.rows.matrix import Rows, as_two_matrices, require_spread
 
 
 @in_kind

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer, one_of, whole_number
-from clip_geometry.geometry._core.kinds import Value, in_kind
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.rows import Rows, as_two_matrices, require_spread, unit_rows
+from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer, one_of, whole_number
+from clip_geometry.rows.matrix import Rows, as_two_matrices, require_spread, unit_rows
 
 if TYPE_CHECKING:
     Queries: TypeAlias = Literal["image", "text"]

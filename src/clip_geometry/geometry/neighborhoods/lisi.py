@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer
-from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
-from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_two_matrices
-from clip_geometry.geometry._core.streamed import StreamedRows, cat
+from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.neighbors import Neighbors
+from clip_geometry.rows.arguments import Integer
+from clip_geometry.rows.matrix import Labels, Rows, as_codes, as_two_matrices
+from clip_geometry.rows.streamed import StreamedRows, cat
 
 K = 90  # neighbors; the perplexity is a third of them, as in the reference implementations
 LARGEST = 800.0  # of an exponent whose exponential is 0 in float64

@@ -9,10 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.class_distances import Products, mean_distances
-from clip_geometry.geometry._core.class_squares import mean_squared_distances
-from clip_geometry.geometry._core.distances import distances, single_is_exact
-from clip_geometry.geometry._core.rows import (
+from clip_geometry.geometry.distances.by_class import Products, mean_distances
+from clip_geometry.geometry.distances.pairwise import distances, single_is_exact
+from clip_geometry.geometry.distances.squared_by_class import mean_squared_distances
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import (
     BLOCK,
     Labels,
     Matrix,
@@ -24,10 +26,8 @@ from clip_geometry.geometry._core.rows import (
     mean_row,
     unit_rows,
 )
-from clip_geometry.geometry._core.single import near_one
-from clip_geometry.geometry._core.streamed import StreamedRows, cat
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
-from clip_geometry.registry import InputError
+from clip_geometry.rows.single import near_one
+from clip_geometry.rows.streamed import StreamedRows, cat
 
 MEASURED = 1024  # rows: 8 MB of float64 distances
 AT_ONCE = 2**22  # squared distances to means: 32 MB

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.distances import distances
-from clip_geometry.geometry._core.rows import Matrix, Rows, about, as_two_matrices, mean_row, total
+from clip_geometry.geometry.distances.pairwise import distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_matrices, mean_row, total
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
 

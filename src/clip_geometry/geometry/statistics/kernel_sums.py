@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.distances import squared_distances
-from clip_geometry.geometry._core.rows import Rows, about, as_aligned_matrices, as_matrix, mean_row
+from clip_geometry.geometry.distances.pairwise import squared_distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.rows.matrix import Rows, about, as_aligned_matrices, as_matrix, mean_row
 
 BLOCK = 1024  # rows
 

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import (
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.rows.matrix import (
     Matrix,
     Rows,
     as_aligned_matrices,
@@ -17,8 +18,7 @@ from clip_geometry.geometry._core.rows import (
     require_spread,
     total,
 )
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.rows.streamed import StreamedRows
 
 PAIR = ("image", "text")
 

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.distances import single_is_exact
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, require_spread
-from clip_geometry.geometry._core.single import PART, WIDE, block_sums, gram, near_one
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry._core.threads import in_threads
+from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, require_spread
+from clip_geometry.rows.single import PART, WIDE, block_sums, gram, near_one
+from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.rows.threads import in_threads
 
 if TYPE_CHECKING:
     RowsOrMoments: TypeAlias = "Rows | Moments"

@@ -6,11 +6,11 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core import neighbors
-from clip_geometry.geometry._core.arguments import Integer, whole_number
-from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_matrix, require_spread, unit_rows
+from clip_geometry.geometry.distances import nearest
 from clip_geometry.geometry.statistics.statistic import Statistic
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer, whole_number
+from clip_geometry.rows.matrix import Rows, as_aligned_matrices, as_matrix, require_spread, unit_rows
 
 LISTS = (10, 100)  # lengths of the lists that are kept, of which measures of fewer neighbors take the beginning
 
@@ -57,7 +57,7 @@ class Neighbors(Statistic):
         """Distances to the k nearest other rows, ascending, and their indices; equally near ones in their order."""
         length = min(next((each for each in LISTS if k <= each), k), self.n - 1)
         if length not in self._lists:
-            self._lists[length] = neighbors.nearest(self.rows, max(k, length))
+            self._lists[length] = nearest.nearest(self.rows, max(k, length))
         distances, indices = self._lists[length]
         return distances[:, :k], indices[:, :k]
 

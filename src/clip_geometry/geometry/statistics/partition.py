@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, blocks, mean_row, total
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.statistics.spectrum import Decomposed
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.geometry.statistics.triangle import triangle
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row, total
+from clip_geometry.rows.streamed import StreamedRows
 
 
 class Partition(Statistic):

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import Rows, as_two_sets, mean_row, total
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.rows.matrix import Rows, as_two_sets, mean_row, total
 
 PROJECTED = 2**22  # numbers at a time: 32 MB
 

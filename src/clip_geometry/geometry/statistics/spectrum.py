@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import Rows, as_matrix, mean_row, require_spread
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.statistics.moments import Moments, as_moments
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.geometry.statistics.triangle import triangle
+from clip_geometry.rows.matrix import Rows, as_matrix, mean_row, require_spread
+from clip_geometry.rows.streamed import StreamedRows
 
 
 class Spectrum(Statistic):

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.class_sums import ClassSums, class_sums
-from clip_geometry.geometry._core.rows import Matrix, unit_rows
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.statistics.class_sums import ClassSums, class_sums
+from clip_geometry.rows.matrix import Matrix, unit_rows
+from clip_geometry.rows.streamed import StreamedRows
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Statistic")

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import (
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.rows.matrix import (
     BLOCK,
     Rows,
     as_aligned_matrices,
@@ -21,8 +22,7 @@ from clip_geometry.geometry._core.rows import (
     unit_blocks,
     unit_rows,
 )
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.rows.streamed import StreamedRows
 
 PAIR = ("image", "text")
 

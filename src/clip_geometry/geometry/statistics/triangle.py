@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import Matrix, blocks, mean_row
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.rows.matrix import Matrix, blocks, mean_row
+from clip_geometry.rows.streamed import StreamedRows
 
 
 def triangle(x: Float[Matrix, "n d"], *, center: bool = False) -> Float[Tensor, "k d"]:

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Flag, flag, one_of
-from clip_geometry.geometry._core.kinds import Value, Values, in_kind
-from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_rows, mean_row
 from clip_geometry.geometry.clusters.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.geometry.cosine import average_cosine
+from clip_geometry.geometry.kinds import Value, Values, in_kind
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Flag, flag, one_of
+from clip_geometry.rows.matrix import Labels, Rows, as_codes, as_rows, mean_row
 
 ROUNDING = 1e-12  # of the mean's length: what subtracting it leaves of a row that is the mean
 

@@ -8,10 +8,6 @@ from typing import NamedTuple
 
 import torch
 
-from clip_geometry.geometry._core.arguments import Integer, Number, one_of, seed_number, whole_number
-from clip_geometry.geometry._core.kinds import Value, Values, as_given, in_kind
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
-from clip_geometry.geometry._core.rows import Rows
 from clip_geometry.geometry.dimension.nearest import (
     ESTIMATORS,
     METRICS,
@@ -22,7 +18,11 @@ from clip_geometry.geometry.dimension.nearest import (
     inverse_dimensions,
     slope_on_ratios,
 )
+from clip_geometry.geometry.distances.nearest import as_rows_with_neighbors, nearest
+from clip_geometry.geometry.kinds import Value, Values, as_given, in_kind
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer, Number, one_of, seed_number, whole_number
+from clip_geometry.rows.matrix import Rows
 
 
 class Estimate(NamedTuple):

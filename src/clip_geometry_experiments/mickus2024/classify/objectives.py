@@ -12,10 +12,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.class_sums import class_sums
-from clip_geometry.geometry._core.distances import squared_distances
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import (
+from clip_geometry.geometry.distances.pairwise import squared_distances
+from clip_geometry.geometry.isoscore import participation_ratio
+from clip_geometry.geometry.kinds import in_kind
+from clip_geometry.geometry.statistics.class_sums import class_sums
+from clip_geometry.geometry.statistics.moments import RowsOrMoments, as_moments
+from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import (
     Labels,
     Rows,
     as_codes,
@@ -24,9 +27,6 @@ from clip_geometry.geometry._core.rows import (
     class_indices,
     mean_row,
 )
-from clip_geometry.geometry.isoscore import participation_ratio
-from clip_geometry.geometry.statistics.moments import RowsOrMoments, as_moments
-from clip_geometry.registry import InputError
 
 DISTANCES = 2**20  # distances at a time: 8 MB
 

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
+from clip_geometry.rows.matrix import as_rows
 from clip_geometry.transforms import parse_pipeline, prepare
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clip_geometry.geometry._core.rows import blocks, mean_row
 from clip_geometry.geometry.statistics.moments import Moments, scatter
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import blocks, mean_row
 from clip_geometry_experiments.kit.training import Trainer
 from clip_geometry_experiments.mickus2024.classify import objectives
 from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig, known_measure

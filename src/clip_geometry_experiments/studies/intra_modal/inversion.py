@@ -14,9 +14,9 @@ from clip_geometry.config import Config
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.runtime import inference
-from clip_geometry.geometry._core.arguments import one_of, seed_number
-from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.arguments import one_of, seed_number
+from clip_geometry.rows.matrix import as_rows
 
 PLACE = "the"  # a word that tokenizers have as one token; its embeddings are replaced
 START = 0.02  # standard deviation of pseudo-tokens before the first step

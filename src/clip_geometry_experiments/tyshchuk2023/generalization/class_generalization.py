@@ -10,10 +10,10 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import share
 from clip_geometry.evaluators.zero_shot import zero_shot_ranks
-from clip_geometry.geometry._core.arguments import members, positive_number, seed_number
-from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import members, positive_number, seed_number
+from clip_geometry.rows.matrix import Rows, as_rows, class_indices
 from clip_geometry.transforms import Pipeline, Transform
 from clip_geometry.transforms.base import as_matrix
 

@@ -16,7 +16,7 @@ from clip_geometry.display.numbers import fixed
 from clip_geometry.display.origin import with_options
 from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, name_lines, styled
 from clip_geometry.display.words import Words
-from clip_geometry.geometry._core.rows import as_rows, unit_rows
+from clip_geometry.rows.matrix import as_rows, unit_rows
 from clip_geometry_experiments.report.figures import new_axes, singular_plane
 from clip_geometry_experiments.report.gallery import Drawing
 

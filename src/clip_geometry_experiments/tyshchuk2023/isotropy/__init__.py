@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.geometry.partition import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
+from clip_geometry.rows.matrix import as_rows, mean_row
 from clip_geometry_experiments.kit.base import Cell, experiments
 from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
 

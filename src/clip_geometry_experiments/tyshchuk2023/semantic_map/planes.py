@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.rows import as_aligned, as_rows, require_spread
+from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import as_aligned, as_rows, require_spread
 from clip_geometry.transforms.paired import Procrustes
 
 SIZE, JITTER = 1e-4, 0.01  # standard deviation of the start of t-SNE, and its random part relative to it

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact
-from clip_geometry.geometry._core.rows import SUMMED, Matrix
-from clip_geometry.geometry._core.single import near_one
+from clip_geometry.geometry.distances.pairwise import count_cancelled, distances, single_is_exact
+from clip_geometry.rows.matrix import SUMMED, Matrix
+from clip_geometry.rows.single import near_one
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
 GPU_BLOCK = 8192

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry._core import neighbors
-from clip_geometry.geometry._core.distinct import distinct_rows
-from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
+from clip_geometry.geometry.distances import nearest as neighbors
+from clip_geometry.geometry.distances.distinct import distinct_rows
+from clip_geometry.geometry.distances.nearest import as_rows_with_neighbors, nearest
 from clip_geometry.registry import InputError
 
 N = 300
@@ -174,7 +174,7 @@ def test_copies_up_to_a_tolerance():
 
 def test_different_rows_with_one_projection_are_kept(monkeypatch):
     """Rows whose keys agree are compared with all others of the run, not only with the next."""
-    from clip_geometry.geometry._core import distinct
+    from clip_geometry.geometry.distances import distinct
 
     monkeypatch.setattr(distinct, "_projections", lambda x, _: (torch.zeros(len(x)), torch.zeros(len(x))))
     x = gaussian(20, 3).repeat(3, 1)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import Matrix, blocks, in_one_piece
+from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece
 
 SAME_DIRECTION = 1e-13  # unit rows of equal direction differ by their last digits
 

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Integer, whole_number
-from clip_geometry.geometry._core.distances import single_is_exact
-from clip_geometry.geometry._core.distinct import entries_at_a_time, squared_distances_of_pairs
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, blocks, mean_row
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.distances.distinct import entries_at_a_time, squared_distances_of_pairs
+from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import Integer, whole_number
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row
+from clip_geometry.rows.streamed import StreamedRows
 
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
 STREAMED = 4  # times as many queries where every block of columns is read again for them

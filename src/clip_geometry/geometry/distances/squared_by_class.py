@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
-from clip_geometry.geometry._core.rows import Matrix, in_one_piece, unit_blocks
+from clip_geometry.geometry.distances.pairwise import single_is_exact, squared_distances
+from clip_geometry.rows.matrix import Matrix, in_one_piece, unit_blocks
 
 SIZE = 512  # rows a block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
 

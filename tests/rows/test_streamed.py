@@ -10,11 +10,11 @@ import torch
 
 from clip_geometry.embeddings import ShardedRows
 from clip_geometry.geometry import Moments, isoscore, measures
-from clip_geometry.geometry._core.class_sums import class_sums
-from clip_geometry.geometry._core.rows import as_rows, mean_row, require_spread, unit_rows
-from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat, release
+from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.geometry.statistics.moments import moments_of_groups
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import as_rows, mean_row, require_spread, unit_rows
+from clip_geometry.rows.streamed import GaussianRows, StreamedRows, cat, release
 from support.clouds import MEASURES, cone
 
 N, D = 9000, 12  # several blocks of every size that is read but the largest

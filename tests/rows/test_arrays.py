@@ -10,8 +10,8 @@ import torch
 
 from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.geometry import isoscore, measures
-from clip_geometry.geometry._core.arrays import as_tensor
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arrays import as_tensor
 from clip_geometry.transforms import Center
 
 X = np.array([[1.5, -2.0, 0.25], [0.0, 3.0, 8.0], [-1.0, 0.5, 2.0], [4.0, -0.5, 1.0]])  # exact in every precision

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import clip_geometry as cg
-from clip_geometry.geometry._core.arguments import flag, members, positive_number, seed_number, whole_number
 from clip_geometry.geometry.measure import measures
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import flag, members, positive_number, seed_number, whole_number
 from clip_geometry.transforms import transforms
 
 

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import BLOCK, CACHED, SUMMED, Matrix, mean_row, total
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry._core.threads import spans_in_threads
+from clip_geometry.rows.matrix import BLOCK, CACHED, SUMMED, Matrix, mean_row, total
+from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.rows.threads import spans_in_threads
 
 FEWEST_COLUMNS = 64  # a thread, from which on it pays
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.distinct import squared_distances_of_pairs
+from clip_geometry.geometry.distances.distinct import squared_distances_of_pairs
 
 # Below this share of ‖x‖² + ‖y‖² a squared distance taken from a product has lost too many of its digits: in float64
 # four of sixteen; in float32, whose sums lose most where rows are nearly equal, one of seven.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAli
 import torch
 from torch import Tensor
 
-from clip_geometry.geometry._core.rows import Rows
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.statistics.statistic import Statistic
+from clip_geometry.rows.matrix import Rows
+from clip_geometry.rows.streamed import StreamedRows
 
 if TYPE_CHECKING:
     import numpy

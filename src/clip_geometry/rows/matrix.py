@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arrays import as_tensor
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry._core.threads import in_threads
-from clip_geometry.geometry._core.values import Numbers, RowError, check_values, is_missing
 from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.arrays import as_tensor
+from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.rows.threads import in_threads
+from clip_geometry.rows.values import Numbers, RowError, check_values, is_missing
 
 Matrix: TypeAlias = Tensor | StreamedRows  # what can be walked through in blocks
 

@@ -3,7 +3,8 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from clip_geometry.geometry._core.rows import (
+from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import (
     as_aligned,
     as_aligned_matrices,
     as_codes,
@@ -17,8 +18,7 @@ from clip_geometry.geometry._core.rows import (
     require_spread,
     unit_rows,
 )
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.registry import InputError
+from clip_geometry.rows.streamed import StreamedRows
 
 
 def test_shapes_in_signatures_are_checked_in_the_tests():

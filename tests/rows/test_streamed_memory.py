@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms import Pipeline
 
 

@@ -7,9 +7,9 @@ import torch
 
 import clip_geometry as cg
 from clip_geometry.geometry import measures, variant
-from clip_geometry.geometry._core.kinds import as_given
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.kinds import as_given
 from clip_geometry.geometry.statistics.moments import Moments
+from clip_geometry.rows.streamed import StreamedRows
 from support.clouds import MEASURES, arguments, cone, labels_for, row_places
 
 # of neighbors, which are looked for without a gradient, and a sample

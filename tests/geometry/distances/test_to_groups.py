@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry._core import distances, row_sums
-from clip_geometry.geometry._core.row_sums import sums_of_distances
+from clip_geometry.geometry.distances import pairwise as distances
+from clip_geometry.geometry.distances import to_groups as row_sums
+from clip_geometry.geometry.distances.to_groups import sums_of_distances
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-12), ("float32", 1e-6)])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clip_geometry.geometry._core.class_distances import mean_distances
+from clip_geometry.geometry.distances.by_class import mean_distances
 from support.clouds import cone
 
 WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "is_nonzero", "_unique2", "equal")

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import one_of
-from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact
-from clip_geometry.geometry._core.single import near_one
+from clip_geometry.geometry.distances.pairwise import count_cancelled, distances, single_is_exact
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import one_of
+from clip_geometry.rows.single import near_one
 
 if TYPE_CHECKING:
     Products: TypeAlias = Literal["fp16x3", "tf32x3", "ieee", "tf32", "fp16", "bf16"]
@@ -82,7 +82,7 @@ def mean_distances(
     fused = fused_is_possible(x, products)
     data = _sort(x, codes, k, single=fused or _is_single(x))
     if fused:
-        from clip_geometry.geometry._core.fused_distances import fused_mean_distances  # it imports Triton
+        from clip_geometry.geometry.distances.fused import fused_mean_distances  # it imports Triton
 
         own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds, products=products or PRODUCTS[0])
     else:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact, squared_distances
+from clip_geometry.geometry.distances.pairwise import count_cancelled, distances, single_is_exact, squared_distances
 
 FLOAT32 = 2e-6  # of single entries: 1e-7 of ‖x‖² + ‖y‖², of which they are at least a tenth
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from clip_geometry.geometry._core.threads import FEWEST, _pool, in_threads, side_by_side, spans_in_threads
+from clip_geometry.rows.threads import FEWEST, _pool, in_threads, side_by_side, spans_in_threads
 
 
 @pytest.fixture(params=[1, 3])

@@ -1,1 +1,0 @@
-"""What the measures share: rows, moments, distances, neighbors, streaming."""

@@ -1,0 +1,1 @@
+"""What every function does with matrices first: check them, and walk through their rows, in memory or not."""
