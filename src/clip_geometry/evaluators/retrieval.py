@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,9 +17,10 @@ from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
+from clip_geometry.geometry.statistics import Statistic
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import members, one_of, whole_number
-from clip_geometry.rows.matrix import Rows, as_aligned, as_rows, as_two_sets, mean_row, unit_rows
+from clip_geometry.rows.arguments import flag, members, one_of, whole_number
+from clip_geometry.rows.matrix import Rows, as_aligned, as_two_sets, as_unit_rows, mean_row
 
 if TYPE_CHECKING:
     Index: TypeAlias = Literal["cross", "mixed"]
@@ -28,6 +29,7 @@ else:  # so that anything else is an InputError, not one of a type checker
     Index = Any
     Pairs = Any
 
+PAIR = ("image", "text")
 EPS = torch.finfo(torch.float64).eps
 SINGLE_EPS = torch.finfo(torch.float32).eps
 DENSE = 64  # from one open comparison in 64 on, products of all digits are faster than differences of these
@@ -37,12 +39,13 @@ TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows th
 @in_kind
 @torch.no_grad()
 def retrieval(
-    image: Rows,
-    text: Rows,
+    image: "Rows | Search",
+    text: Rows | None = None,
     pairs: Pairs | None = None,
     *,
     k: int | Iterable[int] = (1, 5, 10),
     index: Index = "cross",
+    median_rank: bool = True,
     block_size: int = 1024,
 ) -> dict[str, float]:
     """Measure how often a query finds its pair among the k rows of highest cosine, in both directions.
@@ -55,13 +58,14 @@ def retrieval(
     computed from differences. Memory: copies of the rows and blocks of block_size².
 
     Args:
-        image: (n, d) rows, n ≥ 2.
+        image: (n, d) rows, n ≥ 2; or `Search` alone.
         text: (m, d) rows, aligned with the images unless there are `pairs`.
         pairs: (2, p) rows of image and of text that belong together, each row in at least one pair; None pairs row i
             with row i.
         k: One or several ranks, 1 ≤ K < n and m.
         index: "cross" searches the other modality; "mixed" searches one index of all rows, except the query itself.
-        block_size: Rows and columns of cosines computed at a time.
+        median_rank: Whether to compute the median ranks. All others need the nearest rows of each query only.
+        block_size: Rows and columns of cosines computed at a time, for the median ranks.
 
     Returns:
         image_to_text.r_at_K for each K (the share of queries whose pair has rank ≤ K, higher is better; chance with one
@@ -84,76 +88,141 @@ def retrieval(
         0.0
     """
     index = one_of(index, "index", ("cross", "mixed"))
-    image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
-    n, given, block_size = min(len(image), len(text)), members(k), whole_number(block_size, "block_size")
+    search = Search.of(image, text, pairs)
+    n, given, block_size = search.n, members(k), whole_number(block_size, "block_size")
     given = [k] if given is None else given
     tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
     if not tops:
         raise InputError("k is empty; expected ranks such as (1, 5, 10)")
-    i = j = torch.arange(n, device=image.device)
-    if pairs is not None:
+    search.check_pairs()
+    averages = {}
+    for way in search.ways:
+        ahead = way.ahead(index, max(tops))
+        averages |= {f"{way.name}.r_at_{top}": share(ahead < top) for top in tops}
+        if flag(median_rank, "median_rank"):
+            averages[f"{way.name}.median_rank"] = float((1 + way.all_ahead(index, block_size)).double().quantile(0.5))
+        if index == "mixed":
+            same = way.same_modality(max(tops))
+            averages |= {f"{way.of}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
+    return averages
+
+
+class Search(Statistic):
+    """The nearest rows of every query, in both directions: what all numbers of `retrieval` share.
+
+    Attributes:
+        n: Rows of the smaller set.
+        ways: The searches of images for texts and of texts for images.
+    """
+
+    def __init__(self, image: Rows, text: Rows, pairs: Pairs | None = None):
+        image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
+        self.n, self._rows, self._pairs = min(len(image), len(text)), (image, text), pairs
+
+    def check_pairs(self) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
+        """The pairs, whose rows are numbers of both sets; InputError for others."""
+        image, text = self._rows
+        if self._pairs is None:
+            i = torch.arange(self.n, device=image.device)
+            return i, i
         try:
-            numbers = torch.tensor([members(each) for each in members(pairs) or ()], device=image.device)
+            numbers = torch.tensor([members(each) for each in members(self._pairs) or ()], device=image.device)
         except (TypeError, ValueError, RuntimeError):  # ragged, or no numbers
             numbers = image
         if numbers.dtype != torch.long or numbers.ndim != 2 or len(numbers) != 2:
             raise InputError("pairs are no two lists of equally many row numbers, those of images and those of texts")
-        for each, rows, name in zip(numbers, (image, text), ("image", "text"), strict=True):
+        for each, rows, name in zip(numbers, (image, text), PAIR, strict=True):
             if not torch.equal(each.unique(), torch.arange(len(rows), device=rows.device)):
                 raise InputError(f"pairs do not name each of the {len(rows)} {name} rows, by its number from 0 on")
-        i, j = numbers
-    u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
-    averages = {}
-    for key, values in _by_query(u, v, i, j, tops, index, block_size).items():
-        averages[key] = share(values) if values.dtype == torch.bool else float(values.double().mean())
-        if key.endswith("median_rank"):
-            averages[key] = float(values.double().quantile(0.5))
-    return averages
+        return numbers[0], numbers[1]
+
+    @cached_property
+    def ways(self) -> tuple["Way", "Way"]:
+        i, j = self.check_pairs()
+        u, v = (as_unit_rows(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True))
+        return Way("image", "image_to_text", u, v, i, j), Way("text", "text_to_image", v, u, j, i)
 
 
-def _ways(
-    u: Tensor, v: Tensor, i: Tensor, j: Tensor
-) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, str, str], tuple[Tensor, Tensor, Tensor, Tensor, str, str]]:
-    """Queries, the rows of the other modality, the pairs of both, the modality of the queries and the direction."""
-    return (u, v, i, j, "image", "image_to_text"), (v, u, j, i, "text", "text_to_image")
+class Way:
+    """The search of one modality's rows for their pairs.
 
-
-def _by_query(
-    u: Float[Tensor, "n d"],
-    v: Float[Tensor, "m d"],
-    i: Int[Tensor, " p"],
-    j: Int[Tensor, " p"],
-    tops: Sequence[int],
-    index: Index,
-    block_size: int,
-) -> dict[str, Tensor]:
-    """Return the values of each query, of which a number is the mean or the median."""
-    found = {}
-    for own, other, mine, theirs, name, way in _ways(u, v, i, j):
-        pair = other[_nearest_pair(own, other, mine, theirs)]
-        ranks = 1 + _ahead(own, pair, other, mine, theirs, block_size)
-        if index == "mixed":
-            itself = torch.arange(len(own), device=own.device)
-            ranks += _ahead(own, pair, own, itself, itself, block_size)
-        found |= {f"{way}.r_at_{top}": ranks <= top for top in tops}
-        found[f"{way}.median_rank"] = ranks
-        if index == "mixed":
-            most = max(tops)
-            same = (_nearest_rows(own, other, most) < len(own)).double()
-            found |= {f"{name}.same_modality_at_{top}": same[:, :top] for top in tops}
-    return found
-
-
-def _nearest_rows(own: Float[Tensor, "n d"], other: Float[Tensor, "m d"], most: int) -> Int[Tensor, "n k"]:
-    """Return the nearest rows of either modality, nearest first, numbered with the own modality first.
-
-    There are at least `most` where there are so many. Distances of unit rows order like their cosines, and the own
-    modality comes first among equal ones.
+    Args:
+        of: The modality of the queries.
+        name: The direction.
+        queries: Their unit rows.
+        found: The unit rows that are searched, those of the other modality.
+        i, j: The pairs: query i_k belongs to row j_k.
     """
-    near = nearest(own, min(most, len(own) - 1)), nearest(own, min(most, len(other)), y=other)
-    order = torch.cat([distances for distances, _ in near], dim=1).argsort(dim=1, stable=True)
-    rows = torch.cat([near[0][1], near[1][1] + len(own)], dim=1)
-    return rows.gather(1, order)[:, :most]
+
+    def __init__(self, of: str, name: str, queries: Tensor, found: Tensor, i: Tensor, j: Tensor):
+        self.of, self.name, self.queries, self.found, self.i, self.j = of, name, queries, found, i, j
+        self._near: dict[str, tuple[Tensor, Tensor]] = {}
+        self._all_ahead: dict[str, Tensor] = {}
+
+    @cached_property
+    def pair(self) -> Float[Tensor, "n d"]:
+        """The nearest of each query's pairs."""
+        if torch.equal(self.i, self.j) and len(self.i) == len(self.queries) == len(self.found):
+            return self.found  # not copied
+        return self.found[_nearest_pair(self.queries, self.found, self.i, self.j)]
+
+    @cached_property
+    def most_pairs(self) -> int:
+        """Of one query."""
+        return int(torch.bincount(self.i).max())
+
+    def near(self, where: str, most: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
+        """Distances and numbers of the nearest rows, nearest first, of the "own" modality or of the "other"."""
+        rows = None if where == "own" else self.found
+        most = min(most, len(self.queries) - 1 if rows is None else len(self.found))
+        if where not in self._near or self._near[where][1].shape[1] < most:
+            self._near[where] = nearest(self.queries, most, y=rows)
+        distances, numbers = self._near[where]
+        return distances[:, :most], numbers[:, :most]
+
+    def ahead(self, index: Index, most: int) -> Int[Tensor, " n"]:
+        """How many rows that are no pairs are as near as the pair of each query, up to `most` and more."""
+        near = self.near("other", most + self.most_pairs)[1]
+        ahead = self._are_ahead(self.found, near) & ~self.are_pairs(near)
+        counts = ahead.sum(1)
+        if index == "mixed":
+            counts = counts + self._are_ahead(self.queries, self.near("own", most)[1]).sum(1)
+        return counts
+
+    def _are_ahead(self, rows: Float[Tensor, "m d"], near: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
+        query = torch.arange(len(near), device=near.device).repeat_interleave(near.shape[1])
+        return (_leads_of_pairs(self.queries, self.pair, rows, query, near.flatten()) >= -TIE).view(near.shape)
+
+    def are_pairs(self, near: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
+        """Which of these rows of the other modality are pairs of their queries."""
+        n, query = len(self.found), torch.arange(len(near), device=near.device)[:, None]
+        return torch.isin(query * n + near, self.i * n + self.j)
+
+    def all_ahead(self, index: Index, block_size: int) -> Int[Tensor, " n"]:
+        """How many rows that are no pairs are as near as the pair of each query."""
+        if "cross" not in self._all_ahead:
+            self._all_ahead["cross"] = _ahead(self.queries, self.pair, self.found, self.i, self.j, block_size)
+        if index == "cross":
+            return self._all_ahead["cross"]
+        if "own" not in self._all_ahead:
+            itself = torch.arange(len(self.queries), device=self.queries.device)
+            self._all_ahead["own"] = _ahead(self.queries, self.pair, self.queries, itself, itself, block_size)
+        return self._all_ahead["cross"] + self._all_ahead["own"]
+
+    def nearest_rows(self, most: int) -> Int[Tensor, "n k"]:
+        """The nearest rows of either modality, nearest first, numbered with the own modality first.
+
+        There are at least `most` where there are so many. Distances of unit rows order like their cosines, and the own
+        modality comes first among equal ones.
+        """
+        near = self.near("own", most), self.near("other", most)
+        order = torch.cat([distances for distances, _ in near], dim=1).argsort(dim=1, stable=True)
+        rows = torch.cat([near[0][1], near[1][1] + len(self.queries)], dim=1)
+        return rows.gather(1, order)[:, :most]
+
+    def same_modality(self, most: int) -> Float[Tensor, "n k"]:
+        """1 where one of the nearest rows of either modality is of the query's own."""
+        return (self.nearest_rows(most) < len(self.queries)).double()
 
 
 @torch.no_grad()
@@ -164,47 +233,38 @@ def _shares(
     *,
     items: tuple[Int[Tensor, " n"], Int[Tensor, " m"]] | None = None,
     index: Index = "cross",
-    block_size: int = 1024,
+    median_rank: bool = True,
 ) -> dict[str, Share]:
     """Return the numbers of `retrieval` that are means, with the effect of each item on the queries of all others.
 
     items: of the rows; rows without pairs are one item each. Leaving an item out removes all of its rows.
     """
-    u, v = unit_rows(as_rows(image), name="image"), unit_rows(as_rows(text), name="text")
-    i = j = torch.arange(len(u), device=u.device)
-    if pairs is not None:
-        i, j = torch.as_tensor(np.asarray(pairs), device=i.device).long()
-    one, two = (each.to(u.device) for each in items) if items is not None else (i, j)
-    tops = [top for top in RANKS if top < min(len(u), len(v))]
-    found = _by_query(u, v, i, j, tops, index, block_size)
+    search = Search(image, text, pairs)
+    (i, j), ways = search.check_pairs(), search.ways
+    one, two = (each.to(i.device) for each in items) if items is not None else (i, j)
+    tops = [top for top in RANKS if top < search.n]
     shares = {}
-    for own, other, mine, theirs, name, way in _ways(u, v, i, j):
-        of_own, of_other = (one, two) if name == "image" else (two, one)
+    for way in ways:
+        of_own, of_other = (one, two) if way.of == "image" else (two, one)
         numbers = torch.cat([of_own, of_other]) if index == "mixed" else of_other
         most_rows = int(torch.bincount(numbers[numbers >= 0], minlength=1).max())  # of one item
-        reach = max(tops) + min(most_rows, MOST_ROWS)
-        pairs_each = int(torch.bincount(mine).max())
-        if index == "mixed":
-            near = _nearest_rows(own, other, reach + pairs_each)
-        else:
-            near = nearest(own, min(reach + pairs_each, len(other)), y=other)[1]
+        most = max(tops) + min(most_rows, MOST_ROWS) + way.most_pairs
+        near = way.nearest_rows(most) if index == "mixed" else way.near("other", most)[1]
         # an item has no effect on its own queries, which go with it; class prompts (−1) never go
         near_items = torch.where(numbers[near] == of_own[:, None], -1, numbers[near])
+        first_other = len(way.queries) if index == "mixed" else 0
         if index == "mixed":
+            same = way.same_modality(max(tops))
             for top in tops:
-                key = f"{name}.same_modality_at_{top}"
-                shares[key] = Share(found[key].mean(1), of_own, _effects_on_share(near < len(own), near_items, top))
-        first_other = len(own) if index == "mixed" else 0
-        own_pairs = torch.isin(
-            torch.arange(len(own), device=near.device)[:, None] * (len(numbers) + 1) + near,
-            mine * (len(numbers) + 1) + theirs + first_other,
-        )
+                effects = _effects_on_share(near < first_other, near_items, top)
+                shares[f"{way.of}.same_modality_at_{top}"] = Share(same[:, :top].mean(1), of_own, effects)
+        own_pairs = way.are_pairs(near - first_other) & (near >= first_other)
         order = own_pairs.long().argsort(dim=1, stable=True)  # the pairs of a query are not in its way
-        ahead = found[f"{way}.median_rank"] - 1
         rivals = near_items.gather(1, order)
+        ahead = way.ahead(index, near.shape[1])
         for top in tops:
-            key = f"{way}.r_at_{top}"
-            shares[key] = Share(found[key].double(), of_own, _effects_on_recall(ahead, rivals, top, most_rows))
+            effects = _effects_on_recall(ahead, rivals, top, most_rows)
+            shares[f"{way.name}.r_at_{top}"] = Share((ahead < top).double(), of_own, effects)
     return shares
 
 
@@ -330,18 +390,17 @@ def _queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
 def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> str | None:
     """The remark of ranks: also how many queries have other rows exactly as near as their pair, of ASKED queries, since
     each takes O(nd)."""
-    u, v = unit_rows(as_rows(image), name="image"), unit_rows(as_rows(text), name="text")
-    i = j = torch.arange(len(u), device=u.device)
-    if pairs is not None:
-        i, j = torch.as_tensor(np.asarray(pairs), device=u.device).long()
-    own, other, mine, theirs, name, _ = next(each for each in _ways(u, v, i, j) if each[-1] == way)
-    asked = torch.linspace(0, len(own) - 1, min(len(own), ASKED), device=u.device).long()
-    pair, mean = other[_nearest_pair(own, other, mine, theirs)][asked], mean_row(other)
+    search = next(each for each in Search(image, text, pairs).ways if each.name == way)
+    own, other, mine, theirs, name = search.queries, search.found, search.i, search.j, search.of
+    asked = torch.linspace(0, len(own) - 1, min(len(own), ASKED), device=own.device).long()
+    pair, mean = search.pair[asked], mean_row(other)
     centered, wanted = other - mean, pair - mean
     leads = own[asked] @ centered.T - (own[asked] * wanted).sum(1)[:, None]
-    reach = TIE + (2 * u.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
+    reach = TIE + (2 * own.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
     as_near = leads.abs() <= reach[:, None]
-    place = torch.full((len(own),), -1, device=u.device).index_put_((asked,), torch.arange(len(asked), device=u.device))
+    place = torch.full((len(own),), -1, device=own.device).index_put_(
+        (asked,), torch.arange(len(asked), device=own.device)
+    )
     known = place[mine] >= 0
     as_near[place[mine[known]], theirs[known]] = False  # a pair itself is no tie
     tied = int(as_near.any(1).sum())
@@ -352,11 +411,17 @@ def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> s
     return "; ".join(filter(None, (_queries(image, text, pairs), said if tied > MANY * len(asked) else None))) or None
 
 
-_RANKS = {
-    f"{way}.{number}": {"remark": partial(_queries_and_ties, way)}
-    for way in WAYS
-    for number in ("r_at_1", "r_at_5", "r_at_10", "median_rank")
-}
-_CROSS = Measure("retrieval", retrieval, remark=_queries, shares=_shares)
-add_evaluator(_CROSS, _RANKS)
-add_evaluator(replace(_CROSS, name="retrieval[mixed]", options={"index": "mixed"}), _RANKS)
+def _numbers(index: Index) -> dict[str, dict[str, Any]]:
+    """The fields of each number, those of the median ranks first, which need all products of the pairs."""
+    found: dict[str, dict[str, Any]] = {}
+    for way in WAYS:
+        remark = {"remark": partial(_queries_and_ties, way)}
+        found[f"{way}.median_rank"] = {**remark, "options": {"index": index}}
+        found |= {f"{way}.r_at_{top}": remark for top in RANKS}
+    return found
+
+
+_RETRIEVAL = Measure("retrieval", retrieval, statistic=Search, remark=_queries, shares=_shares)
+for _name, _index in (("retrieval", "cross"), ("retrieval[mixed]", "mixed")):
+    _options = {"index": _index, "median_rank": False}
+    add_evaluator(replace(_RETRIEVAL, name=_name, options=_options), _numbers(_index))

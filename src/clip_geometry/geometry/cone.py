@@ -1,6 +1,5 @@
 """The narrowest description of a cone: its axis, and how far the rows lie from it."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.kinds import Value, Values, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.statistics.sums import UnitSums
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 
@@ -49,9 +49,7 @@ def cone(x: Rows) -> Cone:
     """
     u = unit_rows(as_matrix(x))
     mean = mean_row(u)
-    if mean.norm() <= 1e-7:  # the axis would be made of rounding errors
-        raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
-    axis = mean / mean.norm()
+    axis = mean / _length(mean)
     # 1 − cos = ‖u − axis‖²/2 keeps its digits in a narrow cone, where arccos(cos) would lose half of them
     defect = in_one_piece(((block - axis).square().sum(1) / 2 for block in blocks(u)), len(u))
     widest = defect.max()
@@ -80,8 +78,29 @@ def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
     return largest[-1] + (position - low) * (largest[max(len(largest) - 2, 0)] - largest[-1])
 
 
-_MEAN = Measure(name="cone_mean_cosine", streams=True, function=cone, attribute="mean_cosine")
-_MIN = replace(_MEAN, name="cone_min_cosine", attribute="min_cosine")
-_ANGLE = replace(_MIN, name="cone_half_angle", attribute="half_angle")
-for _measure in (_MEAN, _MIN, _ANGLE):
-    add_measure(_measure)
+@in_kind
+def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
+    """The mean cosine to the axis of the `cone`, ‖Σu‖/n, which is the length of the mean direction.
+
+    Args:
+        x: Rows, (n, d), or `UnitSums`; n ≥ 2.
+
+    Returns:
+        The mean, a float (for tensors a 0-d float64 tensor).
+
+    Raises:
+        InputError: A row is zero, or the directions cancel, as for `cone`.
+    """
+    return _length(UnitSums.of(x).mean)
+
+
+def _length(mean: Float[Tensor, " d"]) -> Float[Tensor, ""]:
+    length = mean.norm()
+    if length <= 1e-7:  # the axis would be made of rounding errors
+        raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
+    return length
+
+
+add_measure(Measure("cone_mean_cosine", cone_mean_cosine, statistic=UnitSums, streams=True))
+for _name in ("min_cosine", "half_angle"):
+    add_measure(Measure(f"cone_{_name}", cone, attribute=_name, streams=True))

@@ -84,7 +84,7 @@ class Measure:
     @property
     def merges(self) -> bool:
         """Whether its statistic of many rows is best merged from that of their blocks."""
-        return self.statistic is not None and self.statistic.merges
+        return self.statistic is not None and self.statistic.merges and not self.quadratic
 
     def pick(self, result: Any) -> Value:
         """The number out of what the function returned. Raises KeyError where it has no such number."""

@@ -6,19 +6,20 @@ from torch import Tensor
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.kernel_sums import CrossKernelSums, KernelSums
+from clip_geometry.geometry.statistics.sums import PairDistance
 from clip_geometry.rows.arguments import Integer, Number, block_number, positive_number
-from clip_geometry.rows.matrix import Rows, as_aligned_matrices, blocks, total
+from clip_geometry.rows.matrix import Rows
 
 
 @in_kind
-def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
+def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""]:
     """Mean squared distance of matching pairs, ‖x_i − y_i‖², rows as given.
 
     At least 0, where pairs coincide. On unit rows at most 4, and equal to 2 − 2 `matching_cosine`. Source: Wang & Isola
     2020.
 
     Args:
-        x: Rows, (n, d), n ≥ 1.
+        x: Rows, (n, d), n ≥ 1; or `PairDistance` alone.
         y: Rows, (n, d), aligned with x.
 
     Returns:
@@ -32,8 +33,8 @@ def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
         >>> cg.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]])
         1.0
     """
-    x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
-    return total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)) / len(x)
+    pairs = PairDistance.of(x, y)
+    return pairs.apart / pairs.n
 
 
 @in_kind
@@ -98,6 +99,6 @@ def cross_uniformity(
     return CrossKernelSums.of(x, y).log_mean(t, block_size=block_size)
 
 
-add_measure(Measure(name="alignment", function=alignment, streams=True))
+add_measure(Measure(name="alignment", function=alignment, statistic=PairDistance, streams=True))
 add_measure(Measure(name="uniformity", function=uniformity, statistic=KernelSums, streams=True))
 add_measure(Measure(name="cross_uniformity", function=cross_uniformity, statistic=CrossKernelSums, streams=True))

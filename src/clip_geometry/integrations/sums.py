@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clip_geometry.geometry import Measure, Moments, alignment, measures
 from clip_geometry.geometry.spread import effective_rank
-from clip_geometry.geometry.statistics import Means, Statistic, UnitPairs, UnitSums
+from clip_geometry.geometry.statistics import Means, PairDistance, Statistic, UnitPairs, UnitSums
 from clip_geometry.registry import InputError, listed
 from clip_geometry.rows.arrays import as_tensor
 from clip_geometry.rows.matrix import unit_rows
@@ -185,8 +185,6 @@ class GeometrySums:
             if self.n < measure.least_n:
                 raise InputError("there are too few rows")
             return measure.function(statistic, **measure.options)
-        if name == "alignment":  # a mean over pairs
-            return self.pairs[self.plan.couples.index(places), 0] / self.n
         call = (measure.function, repr(measure.options), places)
         if call not in calls:
             rows = self.sample[:, 1:].unflatten(1, (len(self.plan.modalities), -1))
@@ -211,9 +209,11 @@ class GeometrySums:
         sums = [UnitSums.known(n=each.n, mean=each.mean, spread=each.M2.trace()) for each in unit]
         if measure.statistic is UnitSums:
             return sums[0]
-        if measure.statistic is UnitPairs:
+        if measure.statistic in (UnitPairs, PairDistance):
             couple = self.plan.modalities[numbers[0]], self.plan.modalities[numbers[1]]
-            apart = self.pairs[self.plan.couples.index(couple), 1]
+            raw, apart = self.pairs[self.plan.couples.index(couple)]
+            if measure.statistic is PairDistance:
+                return PairDistance.known(n=self.n, apart=raw)
             return UnitPairs.known(n=self.n, image=sums[0], text=sums[1], apart=apart)
         return None
 

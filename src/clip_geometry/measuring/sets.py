@@ -441,6 +441,12 @@ class MeasuredSets:
                 return measure.function(self._statistics[key], **measure.options)
         return measure.function(*arguments, **measure.options)
 
+    def forget(self, statistic: type[Statistic] | None) -> None:
+        """Give up a statistic of these rows and of their noise: no measure will ask for it again."""
+        for sets in (self, self.__dict__.get("null")):
+            for key in [] if sets is None else [key for key in sets._statistics if key[0] is statistic]:
+                del sets._statistics[key]
+
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
         for each in _reading_one_result(measure):
             with suppress(KeyError):  # some numbers exist for large enough sets only
@@ -575,8 +581,11 @@ def measure_sets(
     """
     chosen, asked = by_group() if names is None else named(names), names is not None and not optional
     if not sets.small:
-        for measure in chosen:
+        last = {measure.statistic: number for number, measure in enumerate(chosen)}
+        for number, measure in enumerate(chosen):
             yield from rows_or_notes(sets, measure, named=asked)
+            if last[measure.statistic] == number:
+                sets.forget(measure.statistic)
             advance(1)
         return
     sets.prepare()

@@ -29,6 +29,7 @@ else:  # numpy is not imported for a type
 
 BLOCK = 4096  # rows a block: 16 MB of float64 at d = 512
 SUMMED = 16384  # rows read at a time for sums, which take less time than threads need to meet
+UNIT = 8 * torch.finfo(torch.float64).eps  # of a squared length that is 1 but for rounding
 CACHED = 256  # rows whose copy in float64 stays in the cache from one step to the next
 
 
@@ -181,6 +182,14 @@ def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "n d
             x.known["unit"] = unit.known["unit"] = unit  # they are themselves
         return x.known["unit"]
     return in_one_piece(unit_blocks(x, name=name), len(x))
+
+
+def as_unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "n d"]:
+    """The same; float64 rows that are of length 1 up to rounding are returned as they are, not copied."""
+    if isinstance(x, StreamedRows) or x.dtype != torch.float64 or x.requires_grad:
+        return unit_rows(x, name=name)
+    is_unit = all(((block.square().sum(1) - 1).abs() <= UNIT).all() for block in x.split(BLOCK))
+    return x if is_unit else unit_rows(x, name=name)
 
 
 def unit_blocks(x: Float[Matrix, "n d"], *, name: str = "x", size: int = 1024) -> Iterator[Float[Tensor, "b d"]]:

@@ -71,8 +71,11 @@ def squared_distances(
     squares = squares.double()
     if cancelled == 0:
         return squares
-    flat = surplus.flatten().topk(cancelled, largest=False, sorted=False).indices  # without waiting for a GPU
-    i, j = flat // surplus.shape[1], flat % surplus.shape[1]
+    if surplus.is_cuda:  # without waiting for it
+        flat = surplus.flatten().topk(cancelled, largest=False, sorted=False).indices
+        i, j = flat // surplus.shape[1], flat % surplus.shape[1]
+    else:
+        i, j = (surplus < least).nonzero(as_tuple=True)
     return squares.index_put((i, j), squared_distances_of_pairs(x.double(), y.double(), i, j))
 
 

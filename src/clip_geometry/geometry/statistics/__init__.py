@@ -5,11 +5,12 @@ from clip_geometry.geometry.statistics.distance_means import DistanceMeans
 from clip_geometry.geometry.statistics.kernel_sums import CrossKernelSums, KernelSums
 from clip_geometry.geometry.statistics.linear_kernels import LinearKernels
 from clip_geometry.geometry.statistics.moments import Moments
+from clip_geometry.geometry.statistics.neighbors import Neighbors, PairedNeighbors
 from clip_geometry.geometry.statistics.partition import Partition
 from clip_geometry.geometry.statistics.projections import Projections
 from clip_geometry.geometry.statistics.spectrum import Spectrum
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
-from clip_geometry.geometry.statistics.sums import Means, UnitPairs, UnitSums
+from clip_geometry.geometry.statistics.sums import Means, PairDistance, UnitPairs, UnitSums
 
 __all__ = [
     "ClassDistances",
@@ -22,6 +23,9 @@ __all__ = [
     "Means",
     "ModalityDistances",
     "Moments",
+    "Neighbors",
+    "PairDistance",
+    "PairedNeighbors",
     "Partition",
     "Projections",
     "Spectrum",

@@ -51,7 +51,7 @@ class ClassDistances(Statistic):
     each pair of rows once, never an n × n matrix.
     """
 
-    merges = True  # but Euclidean ones, of which there are no sums beyond QUADRATIC_ROWS
+    merges = True  # but for Euclidean distances, whose measures are quadratic
 
     def __init__(self, x: Rows, labels: Labels):
         self.rows = as_matrix(x)

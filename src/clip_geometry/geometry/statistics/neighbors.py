@@ -10,7 +10,7 @@ from clip_geometry.geometry.distances import nearest
 from clip_geometry.geometry.statistics.statistic import Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, whole_number
-from clip_geometry.rows.matrix import Rows, as_aligned_matrices, as_matrix, require_spread, unit_rows
+from clip_geometry.rows.matrix import Rows, as_aligned_matrices, as_matrix, as_unit_rows, require_spread
 
 LISTS = (10, 100)  # lengths of the lists that are kept, of which measures of fewer neighbors take the beginning
 
@@ -35,7 +35,8 @@ class Neighbors(Statistic):
 
     @cached_property
     def unit(self) -> "Neighbors":
-        return Neighbors(unit_rows(self.rows, name=self.name), name=self.name)
+        rows = as_unit_rows(self.rows, name=self.name)
+        return self if rows is self.rows else Neighbors(rows, name=self.name)
 
     def require_spread(self) -> None:
         """Raises InputError where all rows are equal."""

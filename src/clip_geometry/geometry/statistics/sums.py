@@ -1,7 +1,7 @@
 """Means and spreads of rows, of their directions, and of pairs: linear in n, in blocks."""
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -103,12 +103,37 @@ class UnitPairs(Statistic):
 
     @classmethod
     def without_each(cls, image: Dealt, text: Dealt) -> Iterator["UnitPairs"]:
-        apart = image.counts.new_zeros(image.blocks + 1)
-        unit = (unit_rows(each.in_blocks).split(BLOCK) for each in (image, text))
-        for u, v, own in zip(*unit, image.groups.split(BLOCK), strict=True):
-            apart.index_add_(0, own, (u - v).square_().sum(1))
+        apart = _apart_by_group(image, (unit_rows(each.in_blocks).split(BLOCK) for each in (image, text)))
         both = zip(UnitSums.without_each(image), UnitSums.without_each(text), image.kept_groups @ apart, strict=True)
         return (cls.known(n=u.n, image=u, text=v, apart=between) for u, v, between in both)
+
+
+class PairDistance(Statistic):
+    """Σ‖x_i − y_i‖² of n matching pairs, rows as given.
+
+    Attributes:
+        n: Number of pairs.
+        apart: The sum.
+    """
+
+    merges = True
+
+    def __init__(self, x: Rows, y: Rows):
+        x, y = as_aligned_matrices(x, y, PAIR, least=1)
+        self.n: Any = len(x)
+        self.apart = total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True))
+
+    @classmethod
+    def without_each(cls, x: Dealt, y: Dealt) -> Iterator["PairDistance"]:
+        apart = _apart_by_group(x, (each.in_blocks.split(BLOCK) for each in (x, y)))
+        return (cls.known(n=n, apart=each) for n, each in zip(x.counts, x.kept_groups @ apart, strict=True))
+
+
+def _apart_by_group(dealt: Dealt, rows: Iterable[Iterable[Tensor]]) -> Float[Tensor, " g"]:
+    apart = dealt.counts.new_zeros(dealt.blocks + 1)
+    for a, b, own in zip(*rows, dealt.groups.split(BLOCK), strict=True):
+        apart.index_add_(0, own, (a.double() - b.double()).square_().sum(1))
+    return apart
 
 
 class Means(Statistic):
