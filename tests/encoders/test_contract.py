@@ -149,7 +149,9 @@ def name(request):
 
 
 def rows_with(field):
-    return [pytest.param(family, id=key) for key, family in INSTALLED.items() if getattr(family, field) not in (None, ())]
+    return [
+        pytest.param(family, id=key) for key, family in INSTALLED.items() if getattr(family, field) not in (None, ())
+    ]
 
 
 def rows_of(encoder, images, texts):
