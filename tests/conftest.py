@@ -27,6 +27,18 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="clip_geometry_experiments is not installed"))
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config, log):
+    """By file, but for the pages whose blocks run, which take minutes each and would keep one worker to the end."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrPage(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if "test_the_blocks_of_a_page_run" in nodeid else super()._split_scope(nodeid)
+
+    return ByFileOrPage(config, log)
+
+
 @pytest.fixture
 def no_type_checker():
     """Calls of small arrays in half of the time: for simulations."""

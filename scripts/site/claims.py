@@ -239,6 +239,7 @@ def page() -> str:
         lost=[each.claim for each in judged() if each.claim.name in together and each.claim.name not in two_sided],
         swapped=rises("noise", 0.3, 0.0),
         ranked=ranked(),
+        shuffles=correlation.SHUFFLES,
         gaps=GAPS,
         tasks=TASKS,
         temperature=numbers_of("gap-and-temperature"),

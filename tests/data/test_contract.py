@@ -88,12 +88,12 @@ MINIMAL = {
     "wikicaps": _published("wikicaps"),
     "xtd10": _published("xtd10"),
 }
-MINIMAL = {name: make for name, make in MINIMAL.items() if name in datasets}  # some are of the experiments
+INSTALLED = {name: make for name, make in MINIMAL.items() if name in datasets}  # some are of the experiments
 
 
-@pytest.fixture(params=MINIMAL)
+@pytest.fixture(params=INSTALLED)
 def config(request):
-    return MINIMAL[request.param](request)
+    return INSTALLED[request.param](request)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def dataset(config):
 
 def test_every_data_set_has_a_tiny_form_here():
     texts_only = {"task", "corpus", "treebank", "brown", "ptb", "wikitext2"}  # test_items.py, test_corpora.py
-    assert MINIMAL.keys() == datasets.keys() - texts_only
+    assert INSTALLED.keys() == datasets.keys() - texts_only
 
 
 def test_sides_are_those_of_their_modality(dataset):
@@ -170,7 +170,7 @@ def test_the_config_names_its_data_set_and_survives_json(dataset, config):
     assert type(config) is config_class(config.name) is datasets[config.name].config
 
 
-@pytest.mark.parametrize("name", MINIMAL)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_every_data_set_and_option_is_explained(name):
     entry = datasets[name]
     assert entry.config.model_fields["name"].default == name

@@ -127,7 +127,7 @@ MINIMAL = {
     ),
 }
 # some are of the experiments
-MINIMAL = {key: row for key, row in MINIMAL.items() if key.partition(",")[0] in encoders}
+INSTALLED = {key: row for key, row in MINIMAL.items() if key.partition(",")[0] in encoders}
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,9 @@ def name(request):
 
 
 def rows_with(field):
-    return [pytest.param(family, id=key) for key, family in MINIMAL.items() if getattr(family, field) not in (None, ())]
+    return [
+        pytest.param(family, id=key) for key, family in INSTALLED.items() if getattr(family, field) not in (None, ())
+    ]
 
 
 def rows_of(encoder, images, texts):
@@ -162,9 +164,9 @@ def rows_of(encoder, images, texts):
     return rows
 
 
-@pytest.fixture(scope="module", params=MINIMAL)
+@pytest.fixture(scope="module", params=INSTALLED)
 def family(request):
-    return MINIMAL[request.param]
+    return INSTALLED[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +176,7 @@ def encoder(family, name):
 
 def test_every_family_is_in_the_table():
     several_rows = {"hidden-states"}  # per input: tests/encoders/test_hidden_states*.py
-    assert {key.partition(",")[0] for key in MINIMAL} == encoders.keys() - several_rows
+    assert {key.partition(",")[0] for key in INSTALLED} == encoders.keys() - several_rows
 
 
 def test_a_missing_modality_is_one_sentence(encoder):
@@ -284,7 +286,7 @@ def test_the_revision_depends_on_every_file_and_not_on_the_place(family, name, r
 # --- weights
 
 
-@pytest.mark.parametrize("family", [pytest.param(f, id=key) for key, f in MINIMAL.items() if f.saved])
+@pytest.mark.parametrize("family", [pytest.param(f, id=key) for key, f in INSTALLED.items() if f.saved])
 def test_weights_may_be_pickled_or_of_half_precision(family, name, request, tmp_path, images):
     folder = shutil.copytree(request.getfixturevalue(family.source), tmp_path / "copy")
     expected = rows_of(load(name(family)), images, family.texts)

@@ -220,6 +220,7 @@ def test_cifar10_page(cifar):
     assert f"costs a precision of {lost['rrf']:.2f}" in prose("The posterior repair")
 
 
+@pytest.mark.weekly
 def test_the_commands_of_the_page(data, coco500, tmp_path):
     """The commands after the installation, from two .npy files on, give the ranking of the saved repair."""
     pytest.importorskip("faiss", reason="faiss-cpu is of the extras ship and test")

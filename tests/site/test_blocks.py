@@ -309,7 +309,13 @@ def prepared(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # a page of additions takes minutes of one processor
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - OWN_TESTS - {"start.md"}))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.weekly if page == "mixed_index.md" else ())  # minutes, of its own data
+        for page in sorted(PAGES.keys() - OWN_TESTS - {"start.md"})
+    ],
+)
 def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
     environment = {}
     written = {block.title.partition("/")[0] for block in PAGES[page] if block.title}

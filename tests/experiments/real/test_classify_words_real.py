@@ -24,7 +24,9 @@ def nouns(data):
     return task, rows
 
 
-@pytest.mark.parametrize("length", [1, pytest.param(3, marks=pytest.mark.weekly), 20])
+@pytest.mark.parametrize(
+    "length", [pytest.param(1, marks=pytest.mark.weekly), pytest.param(3, marks=pytest.mark.weekly), 20]
+)
 def test_the_length_of_word_vectors_decides_the_correlation(nouns, length):
     """Adam moves a coordinate by about lr in an update, however long the rows are. Of unit rows IsoScore is lowest
     after some 200 of 1000 updates, and from then on it rises with the silhouette; of longer ones it only falls; very

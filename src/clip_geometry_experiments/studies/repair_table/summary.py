@@ -4,7 +4,7 @@ The rules for `helping`, `free`, `best`, `registered` and the rankings were comm
 (63977b5). The others were added when its numbers were known: `strict`, `kept`, `missed`, `ahead`, `related`, `ideas`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from clip_geometry.repairs import repairs
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
 from clip_geometry_experiments.studies.repair_table.ranks import Ranking
-from clip_geometry_experiments.studies.repair_table.relations import Relation, examined, registered
+from clip_geometry_experiments.studies.repair_table.relations import Relation, examined, is_added, registered
 from clip_geometry_experiments.studies.repair_table.table import RepairTable
 
 RETRIEVAL = tuple(name for name, each in MEASURES.items() if each.group == "retrieval")
@@ -49,6 +49,7 @@ class Summary:
         costs: What the best repair makes worse, of all measures.
         rankings: Group → ranking.
         registered: The relation of geometry and retrieval.
+        as_listed: The same without the maps that were added to the list after the rule.
         related: The relations of each measure of geometry and mixing to each of retrieval, over the maps of the rows.
         ideas: The same with the variants of one idea averaged.
         leader: Of geometry, and its costs.
@@ -70,6 +71,7 @@ class Summary:
     costs: list[Cost]
     rankings: dict[str, Ranking]
     registered: Relation | None
+    as_listed: Relation | None
     related: list[Relation]
     ideas: list[Relation]
     leader: str
@@ -114,6 +116,7 @@ def summary(table: RepairTable) -> Summary:
         costs=costs(table, best) if best else [],
         rankings=table.rankings,
         registered=registered(table),
+        as_listed=registered(_as_listed(table)),
         related=examined(table),
         ideas=examined(table, merged=True),
         leader=leader,
@@ -121,6 +124,11 @@ def summary(table: RepairTable) -> Summary:
         known=_known(table, own),
         missing=dict(table.missing),
     )  # fmt: skip
+
+
+def _as_listed(table: RepairTable) -> RepairTable:
+    """The table without the maps that were added after the registered rule."""
+    return replace(table, values={key: each for key, each in table.values.items() if not is_added(key[1])})
 
 
 def costs(table: RepairTable, name: str) -> list[Cost]:

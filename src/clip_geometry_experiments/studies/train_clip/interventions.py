@@ -44,7 +44,7 @@ TASKS = (
     "retrieval.image_to_text.r_at_10 both tested", "retrieval.text_to_image.r_at_10 both tested",
     "retrieval[mixed].image_to_text.r_at_10 both tested", "retrieval[mixed].text_to_image.r_at_10 both tested",
 )  # fmt: skip
-DRAWS = 1000  # of settings, behind the interval of a relation
+DRAWS = 20_000  # of settings, behind the interval of a relation
 
 
 @dataclass(frozen=True)
