@@ -28,6 +28,7 @@ LAYERS = [
     {"embeddings", "results"},
     {"transforms", "losses", "files", "progress", "versions"},
     {"geometry"},
+    {"rows"},
     {"catalog", "config", "pickles"},
     {"reading"},
     {"memory", "modalities", "paths"},

@@ -9,7 +9,7 @@ import clip_geometry.geometry
 
 FOLDER = Path(clip_geometry.geometry.__file__).parent
 SOURCES = sorted(
-    {*FOLDER.rglob("*.py"), *(FOLDER.parent / "rows").rglob("*.py")} - {FOLDER / "distances" / "fused.py"}
+    {*FOLDER.rglob("*.py"), *(FOLDER.parent / "rows").rglob("*.py")} - {FOLDER / "distances" / "_fused.py"}
 )  # which imports Triton
 STANDARD = {
     "collections",

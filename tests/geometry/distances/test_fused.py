@@ -25,7 +25,7 @@ from support.oracles import silhouette as oracle
 triton = pytest.importorskip("triton", reason="the kernel is a Triton one")
 from triton.runtime import interpreter  # noqa: E402
 
-from clip_geometry.geometry.distances import fused as fused_distances  # noqa: E402
+from clip_geometry.geometry.distances import _fused as fused_distances  # noqa: E402
 
 TESTS = Path(__file__).parents[1]
 SHAPE = (64, 32)  # of 50 rows of 20
@@ -34,7 +34,7 @@ COMPILED = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from clip_geometry.geometry.distances.fused import FORMS, _tiles, distance_sums, lift_of
+from clip_geometry.geometry.distances._fused import FORMS, _tiles, distance_sums, lift_of
 
 tiles = _tiles(FORMS["fp16x3"])
 types = {"high": "*fp16", "low": "*fp16", "norms": "*fp32", "exact": "*fp32", "units": "*fp32", "codes": "*i32",

@@ -82,7 +82,7 @@ def mean_distances(
     fused = fused_is_possible(x, products)
     data = _sort(x, codes, k, single=fused or _is_single(x))
     if fused:
-        from clip_geometry.geometry.distances.fused import fused_mean_distances  # it imports Triton
+        from clip_geometry.geometry.distances._fused import fused_mean_distances  # it imports Triton
 
         own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds, products=products or PRODUCTS[0])
     else:
