@@ -179,8 +179,8 @@ def beside(products, size, device):
 
 def tune(products, size, device):
     """Seconds of other block shapes; a shape that does not fit the device prints its error."""
-    from clip_geometry.geometry.distances.by_class import _sort
     from clip_geometry.geometry.distances._fused import Tiles, fused_mean_distances
+    from clip_geometry.geometry.distances.by_class import _sort
 
     rows, labels = setup(device, **size)
     data = _sort(rows, labels, size["k"], single=True)

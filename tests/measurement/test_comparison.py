@@ -14,9 +14,9 @@ import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.statistics import Dealt
-from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.geometry.uncertainty import deal, jackknife
 from clip_geometry.measurement.comparison import compare
-from clip_geometry.measuring.sets import MeasuredSets, measure_sets, standard_error
+from clip_geometry.measuring.sets import MeasuredSets, measure_sets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Results
 from clip_geometry.rows.matrix import as_rows
@@ -65,7 +65,7 @@ def record_of(measure, data, seed, blocks=20):
         kept = (tuple(x[(block_of != block).numpy()] for x in sets) for block in range(blocks))
         found = (measure.function(*some, **measure.options) for some in kept)
     without = [float(measure.pick(each)) for each in found]
-    error = standard_error(without)
+    error = jackknife(without)
     shared = {"without": without, "item_blocks": str(seed), "n": N, "at": {"modality": "both"}}
     return Record(measure.name, float(measure(*sets)), error, **shared)
 

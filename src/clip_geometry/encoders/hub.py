@@ -89,7 +89,7 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
         raise InputError(
             f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not in the "
             f"local cache ({type(error).__name__}: {why}); give a local file or folder instead ("
-            "open_clip:NAME@PATH, local-dir:PATH, hf-clip:PATH, ruclip:PATH, mclip:PATH, sentence:PATH, "
+            "open_clip:NAME@PATH, local-dir:PATH, hf-clip:PATH, mclip:PATH, sentence:PATH, "
             "hf-text:PATH, hidden-states:PATH, timm:NAME@PATH)"
         ) from None
 

@@ -81,11 +81,6 @@ class Measure:
         found = None if self.statistic is None or fewest < self.least_n else self.statistic.without_each(*sets)
         return None if found is None else (self.function(each, **self.options) for each in found)
 
-    @property
-    def merges(self) -> bool:
-        """Whether its statistic of many rows is best merged from that of their blocks."""
-        return self.statistic is not None and self.statistic.merges and not self.quadratic
-
     def pick(self, result: Any) -> Value:
         """The number out of what the function returned. Raises KeyError where it has no such number."""
         if self.attribute is None:

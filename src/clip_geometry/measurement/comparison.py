@@ -14,10 +14,10 @@ from clip_geometry.display.origin import heading, words
 from clip_geometry.evaluators.shares import Z
 from clip_geometry.formats import by_suffix
 from clip_geometry.geometry import measures
+from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.measurement.compared import LEVEL, as_html, as_text, letter
 from clip_geometry.measurement.given import given_sets
 from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
-from clip_geometry.measuring.sets import standard_error
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows
@@ -376,7 +376,7 @@ def _over_seeds(records: Sequence[Record]) -> Record:
         {
             **shared,
             "value": math.fsum(values) / k,
-            "standard_error": standard_error(without),
+            "standard_error": jackknife(without),
             "sd": float(np.std(values, ddof=1)),
             "without": without,
             "item_blocks": f"seeds {[record.seed for record in records]}",
@@ -423,7 +423,7 @@ def _change(measure: str, place: str, before: Record, after: Record, flips: int,
         p = 1.0
         if abs(value) > ROUNDING * scale:  # otherwise the change is rounding
             p = _p_of_flips(value - (len(without) - 1) * (without - without.mean()), value, flips, seed)
-        return change(standard_error(without.tolist()), p, paired=True)
+        return change(jackknife(without.tolist()), p, paired=True)
     if before.standard_error is None or after.standard_error is None:
         return Change(measure, place, before, after, value)
     error = math.hypot(before.standard_error, after.standard_error)

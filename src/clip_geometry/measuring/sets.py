@@ -348,7 +348,7 @@ class MeasuredSets:
         if without is None:
             return {}
         same = {"item_blocks": self._item_blocks, "items_from": self._items_from}
-        return {"standard_error": standard_error(without), "without": without, **same}
+        return {"standard_error": jackknife(without), "without": without, **same}
 
     def _keep_shares(self, measure: Measure, place: str, of: Callable[..., Mapping[str, Any]]) -> None:
         """Keeps value and errors of the numbers of a call that are means over queries."""
@@ -420,7 +420,7 @@ class MeasuredSets:
 
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
-        if (measure.name, place, block) not in self._values and block is None and self._sums and measure.merges:
+        if (measure.name, place, block) not in self._values and block is None and self._sums and _merges(measure):
             with suppress(InputError):  # without a block there may be too few rows
                 self._share(measure, place)
         if (measure.name, place, block) not in self._values:
@@ -539,9 +539,9 @@ def _reading_one_result(measure: Measure) -> list[Measure]:
     return known[1]
 
 
-def standard_error(without: Sequence[float]) -> float:
-    """By the jackknife (`geometry.uncertainty.jackknife`) from the values without each block."""
-    return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
+def _merges(measure: Measure) -> bool:
+    """Whether its statistic of many rows comes with those without each block."""
+    return measure.statistic is not None and measure.statistic.merges and not measure.quadratic
 
 
 def _is_prompts(embeddings: Embeddings) -> bool:

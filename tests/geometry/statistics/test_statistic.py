@@ -4,15 +4,14 @@ import pytest
 import torch
 
 from clip_geometry.geometry import measures
-from clip_geometry.geometry.statistics import Dealt
+from clip_geometry.geometry.statistics import Dealt, Statistic
 from clip_geometry.registry import InputError
 
-SHARING = [m for m in measures.values() if m.statistic is not None and m.smooth]
-MERGING = [
-    m
-    for m in SHARING
-    if m.merges and m.options.get("metric") != "euclidean" and m.name not in ("silhouette", "modality_silhouette")
-]
+SHARING = [
+    m for m in measures.values()
+    if m.statistic and m.smooth and m.statistic.without_each.__func__ is not Statistic.without_each.__func__
+]  # fmt: skip
+MERGING = [m for m in SHARING if m.statistic.merges and not m.quadratic]
 EXACT = {"rtol": 1e-8, "atol": 1e-10}  # half the digits of a singular value are lost in its square
 
 

@@ -1,5 +1,7 @@
 """Silhouette of large sets, Euclidean: of some rows, against all rows, with its standard error."""
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -7,14 +9,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.clusters.silhouette import of_distances
-from clip_geometry.geometry.distances.to_groups import sums_of_distances
+from clip_geometry.geometry.distances.pairwise import count_cancelled, distances, single_is_exact
 from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import add_measure, measures, variant
 from clip_geometry.geometry.statistics.class_distances import MeanDistances, as_classes
 from clip_geometry.rows.arguments import Integer, seed_number, whole_number
-from clip_geometry.rows.matrix import Labels, Rows, as_matrix
+from clip_geometry.rows.matrix import SUMMED, Labels, Matrix, Rows, as_matrix
+from clip_geometry.rows.single import near_one
 
 ROWS = 4096
+BLOCK = 1024  # rows: 8 MB of float64 distances
+KEPT = 2**24  # sums at a time: 128 MB
+MOST = 8192  # chosen rows at a time: 16 MB of float32 ones at d = 512
 
 
 class SampledSilhouette(NamedTuple):
@@ -65,13 +71,38 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
     chosen = (random_ranks(stratum, generator) < drawn[stratum]).nonzero()[:, 0]
     chosen = chosen[codes[chosen].argsort(stable=True)]
     values = []
-    for rows, sums in sums_of_distances(x, chosen.to(x.device), codes.to(x.device), k):
+    for rows, sums in _sums_by_class(x, chosen.to(x.device), codes.to(x.device), k):
         mine, sums = codes[rows.cpu()][None], sums.cpu()
         own = sums.gather(0, mine)[0] / (sizes[mine[0]] - 1).clamp(min=1)
         means = (sums / sizes[:, None]).scatter(0, mine, torch.inf)
         values.append(of_distances(MeanDistances(own, means.amin(0), sizes[mine[0]] == 1)))
     value, variance = _stratified(torch.cat(values), stratum[chosen], torch.bincount(stratum))
     return SampledSilhouette(value, variance.sqrt(), len(chosen))
+
+
+def _sums_by_class(
+    x: Float[Matrix, "n d"], chosen: Int[Tensor, " m"], codes: Int[Tensor, " n"], k: int
+) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "k b"]]]:
+    """Some of the chosen rows at a time, and the sums of their distances to the rows of each class, in one unit of
+    length. StreamedRows are read in order: once for the unit, and once for up to MOST chosen rows."""
+    single = x.dtype != torch.float64 and single_is_exact(x.device)
+    dtype = torch.float32 if single else torch.float64
+    factor = near_one(max(float(part.abs().amax()) for part in x.split(SUMMED)))
+    for some in chosen.split(max(1, min(MOST, KEPT // k))):
+        rows = (x[some].to(dtype) * factor).split(BLOCK)
+        sums = torch.zeros((k, len(some)), dtype=torch.float64, device=x.device)
+        # Their distances to each other are taken separately: a row and itself cancel, which is known of one object
+        # and would have every other block measured twice.
+        others = torch.ones(len(x), dtype=torch.bool, device=x.device).index_fill_(0, some, False)
+        blocks = ((x[k : k + BLOCK], others[k : k + BLOCK], codes[k : k + BLOCK]) for k in range(0, len(x), BLOCK))
+        parts = ((block[kept].to(dtype) * factor, own[kept]) for block, kept, own in blocks if kept.any())
+        for block, own in chain(parts, zip(rows, codes[some].split(BLOCK), strict=True)):
+            for part, into in zip(rows, sums.split(BLOCK, dim=1), strict=True):
+                center = (block.mean(0) + part.mean(0)) / 2
+                # on a GPU, distances takes all of them from differences unless it is given the count
+                cancelled = int(count_cancelled(block, part, center)) if block.is_cuda else None
+                into.index_add_(0, own, distances(block, part, centre=center, cancelled=cancelled).double())
+        yield some, sums
 
 
 def _stratified(

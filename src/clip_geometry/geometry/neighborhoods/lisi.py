@@ -8,10 +8,10 @@ from torch import Tensor
 
 from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.statistics.class_distances import joined_rows
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.rows.arguments import Integer
 from clip_geometry.rows.matrix import Labels, Rows, as_codes, as_two_matrices
-from clip_geometry.rows.streamed import StreamedRows, cat
 
 K = 90  # neighbors; the perplexity is a third of them, as in the reference implementations
 LARGEST = 800.0  # of an exponent whose exponential is 0 in float64
@@ -100,11 +100,7 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
         (0.92, 0.25)
     """
     image, text = as_two_matrices(image, text, ("image", "text"))
-    if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
-        both = cat([image, text])
-    else:
-        both = torch.cat([image[:], text[:]])
-    both = Neighbors(both, name="the union of image and text")
+    both = Neighbors(joined_rows(image, text), name="the union of image and text")
     both.checked(k)
     both.require_spread()
     modality = torch.arange(both.n) >= len(image)

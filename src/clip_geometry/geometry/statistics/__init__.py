@@ -1,35 +1,20 @@
 """What measures are functions of: each statistic is computed once and shared, and knows every mode of its own."""
 
-from clip_geometry.geometry.statistics.class_distances import ClassDistances, MeanDistances, ModalityDistances
-from clip_geometry.geometry.statistics.distance_means import DistanceMeans
-from clip_geometry.geometry.statistics.kernel_sums import CrossKernelSums, KernelSums
-from clip_geometry.geometry.statistics.linear_kernels import LinearKernels
-from clip_geometry.geometry.statistics.moments import Moments
-from clip_geometry.geometry.statistics.neighbors import Neighbors, PairedNeighbors
-from clip_geometry.geometry.statistics.partition import Partition
-from clip_geometry.geometry.statistics.projections import Projections
-from clip_geometry.geometry.statistics.spectrum import Spectrum
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
-from clip_geometry.geometry.statistics.sums import Means, PairDistance, UnitPairs, UnitSums
-
-__all__ = [
-    "ClassDistances",
-    "CrossKernelSums",
-    "Dealt",
-    "DistanceMeans",
-    "KernelSums",
-    "LinearKernels",
-    "MeanDistances",
-    "Means",
-    "ModalityDistances",
-    "Moments",
-    "Neighbors",
-    "PairDistance",
-    "PairedNeighbors",
-    "Partition",
-    "Projections",
-    "Spectrum",
-    "Statistic",
-    "UnitPairs",
-    "UnitSums",
-]
+from clip_geometry.geometry.statistics.class_distances import ClassDistances as ClassDistances
+from clip_geometry.geometry.statistics.class_distances import ModalityDistances as ModalityDistances
+from clip_geometry.geometry.statistics.distance_means import DistanceMeans as DistanceMeans
+from clip_geometry.geometry.statistics.kernel_sums import CrossKernelSums as CrossKernelSums
+from clip_geometry.geometry.statistics.kernel_sums import KernelSums as KernelSums
+from clip_geometry.geometry.statistics.linear_kernels import LinearKernels as LinearKernels
+from clip_geometry.geometry.statistics.moments import Moments as Moments
+from clip_geometry.geometry.statistics.neighbors import Neighbors as Neighbors
+from clip_geometry.geometry.statistics.neighbors import PairedNeighbors as PairedNeighbors
+from clip_geometry.geometry.statistics.partition import Partition as Partition
+from clip_geometry.geometry.statistics.projections import Projections as Projections
+from clip_geometry.geometry.statistics.spectrum import Spectrum as Spectrum
+from clip_geometry.geometry.statistics.statistic import Dealt as Dealt
+from clip_geometry.geometry.statistics.statistic import Statistic as Statistic
+from clip_geometry.geometry.statistics.sums import Means as Means
+from clip_geometry.geometry.statistics.sums import PairDistance as PairDistance
+from clip_geometry.geometry.statistics.sums import UnitPairs as UnitPairs
+from clip_geometry.geometry.statistics.sums import UnitSums as UnitSums

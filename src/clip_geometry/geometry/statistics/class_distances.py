@@ -59,12 +59,10 @@ class ClassDistances(Statistic):
 
     def each(self, metric: str, *, products: Products | None = None) -> MeanDistances:
         """For each row, in one unit of length. metric: "euclidean", "sqeuclidean", "cosine" or "precomputed"."""
-        if metric in ("euclidean", "precomputed"):
-            x = as_rows(self.rows)
-            if metric == "euclidean":
-                own, nearest = mean_distances(x, self.codes, self.k, products=products)
-            else:
-                own, nearest = _mean_given_distances(x, self.codes, self.k)
+        if metric == "precomputed":
+            return _of_given_distances(as_rows(self.rows), self.codes, self.k)
+        if metric == "euclidean":
+            own, nearest = mean_distances(as_rows(self.rows), self.codes, self.k, products=products)
         else:
             own, nearest = mean_squared_distances(self.rows, self.codes, self.k, unit=metric == "cosine")
         return MeanDistances(own, nearest, torch.bincount(self.codes)[self.codes] == 1)
@@ -87,15 +85,16 @@ class ModalityDistances(ClassDistances):
 
     def __init__(self, image: Rows, text: Rows):
         image, text = as_two_matrices(image, text, ("image", "text"))
-        super().__init__(_joined(image, text), _modalities(image, text))
+        super().__init__(joined_rows(image, text), _modalities(image, text))
 
     @classmethod
     def without_each(cls, image: Dealt, text: Any, /) -> Iterator[ClassDistances]:
-        both = Dealt(_joined(image.rows, text.rows), torch.cat([image.block_of, text.block_of]), image.blocks)
+        both = Dealt(joined_rows(image.rows, text.rows), torch.cat([image.block_of, text.block_of]), image.blocks)
         return super().without_each(both, _modalities(image, text))
 
 
-def _joined(image: Matrix, text: Matrix) -> Matrix:
+def joined_rows(image: Matrix, text: Matrix) -> Matrix:
+    """The rows of both sets, one after the other."""
     if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
         return cat([image, text])
     return torch.cat([image[:], text[:]])
@@ -113,10 +112,7 @@ def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n
     return codes.to(x.device), k
 
 
-def _mean_given_distances(
-    distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """As `mean_distances`, of distances that are given."""
+def _of_given_distances(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int) -> MeanDistances:
     zero = 100 * torch.finfo(distances.dtype).eps  # as in scikit-learn
     square = distances.shape[0] == distances.shape[1]
     if not square or (distances < -zero).any() or (distances.diagonal() > zero).any():
@@ -125,8 +121,7 @@ def _mean_given_distances(
             "(n, n), none negative and the diagonal zero"
         )
     sums = distances.new_zeros((len(codes), k), dtype=torch.float64).index_add(1, codes, distances.double())
-    found = _from_sums(sums, codes)
-    return found.own, found.nearest
+    return _from_sums(sums, codes)
 
 
 def _from_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"]) -> MeanDistances:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.sums import PAIR
 from clip_geometry.rows.matrix import (
     Matrix,
     Rows,
@@ -19,8 +20,6 @@ from clip_geometry.rows.matrix import (
     total,
 )
 from clip_geometry.rows.streamed import StreamedRows
-
-PAIR = ("image", "text")
 
 
 class LinearKernels(Statistic):

@@ -13,8 +13,8 @@ from PIL import Image
 from torchvision.transforms import Compose, Normalize, RandomResizedCrop, ToTensor
 
 from clip_geometry.encoders import resolve_encoder
-from clip_geometry.encoders.ruclip import RuClipTokenizer, read_bpe
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.ruclip import RuClipTokenizer, read_bpe
 from support.encoding import embed, load, pixels_of
 
 # --- the tokenizer
