@@ -48,6 +48,7 @@ from clip_geometry.geometry import bingham_test as bingham_test
 from clip_geometry.geometry import cknna as cknna
 from clip_geometry.geometry import clisi as clisi
 from clip_geometry.geometry import cone as cone
+from clip_geometry.geometry import cone_mean_cosine as cone_mean_cosine
 from clip_geometry.geometry import conformity as conformity
 from clip_geometry.geometry import conformity_std as conformity_std
 from clip_geometry.geometry import coordinate_spread as coordinate_spread

@@ -319,7 +319,7 @@ def test_groups_come_in_the_order_of_their_numbers(cli, sets, tmp_path):
 
 
 def test_large_sets_are_streamed_and_say_so(cli, sets, tmp_path, monkeypatch):
-    names = ("--measures", "isoscore,modality_silhouette[sqeuclidean]", "--json", tmp_path / "rows.jsonl")
+    names = ("--measures", "isoscore,effective_rank", "--json", tmp_path / "rows.jsonl")
     expected = cli("measure", *sets, "--measures", "isoscore,average_cosine").out
     monkeypatch.setattr("clip_geometry.embeddings.LARGE", 0)
     out = cli("measure", *sets, *names).out

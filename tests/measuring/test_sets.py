@@ -106,7 +106,7 @@ def test_one_function_is_called_once_for_its_measures(captioned, monkeypatch):
     from clip_geometry.geometry import cone as cone_function
 
     calls = []
-    names = ("cone_mean_cosine", "cone_min_cosine", "cone_half_angle")
+    names = ("cone_min_cosine", "cone_half_angle")
 
     def counted(rows):
         calls.append(len(rows))
@@ -115,7 +115,7 @@ def test_one_function_is_called_once_for_its_measures(captioned, monkeypatch):
     for name in names:
         monkeypatch.setitem(vars(measures[name]), "function", counted)
     found = rows_of(captioned, names)
-    assert len(found) == 6
+    assert len(found) == 4
     assert sorted(calls) == [4, 4, 8, 8]  # each set and its Gaussian
 
 

@@ -117,7 +117,8 @@ class Search(Statistic):
 
     def __init__(self, image: Rows, text: Rows, pairs: Pairs | None = None):
         image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
-        self.n, self._rows, self._pairs = min(len(image), len(text)), (image, text), pairs
+        self.n, self._pairs = min(len(image), len(text)), pairs
+        self._rows: Any = image, text
 
     def check_pairs(self) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
         """The pairs, whose rows are numbers of both sets; InputError for others."""
@@ -139,7 +140,8 @@ class Search(Statistic):
     @cached_property
     def ways(self) -> tuple["Way", "Way"]:
         i, j = self.check_pairs()
-        u, v = (as_unit_rows(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True))
+        unit: Any = [as_unit_rows(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True)]
+        u, v = unit
         return Way("image", "image_to_text", u, v, i, j), Way("text", "text_to_image", v, u, j, i)
 
 
@@ -411,7 +413,7 @@ def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> s
     return "; ".join(filter(None, (_queries(image, text, pairs), said if tied > MANY * len(asked) else None))) or None
 
 
-def _numbers(index: Index) -> dict[str, dict[str, Any]]:
+def _numbers(index: str) -> dict[str, dict[str, Any]]:
     """The fields of each number, those of the median ranks first, which need all products of the pairs."""
     found: dict[str, dict[str, Any]] = {}
     for way in WAYS:
@@ -423,5 +425,4 @@ def _numbers(index: Index) -> dict[str, dict[str, Any]]:
 
 _RETRIEVAL = Measure("retrieval", retrieval, statistic=Search, remark=_queries, shares=_shares)
 for _name, _index in (("retrieval", "cross"), ("retrieval[mixed]", "mixed")):
-    _options = {"index": _index, "median_rank": False}
-    add_evaluator(replace(_RETRIEVAL, name=_name, options=_options), _numbers(_index))
+    add_evaluator(replace(_RETRIEVAL, name=_name, options={"index": _index, "median_rank": False}), _numbers(_index))

@@ -11,7 +11,7 @@ from clip_geometry.geometry.agreement.similarity import linear_cka, mutual_knn
 from clip_geometry.geometry.clusters.collapse import NeuralCollapse, neural_collapse
 from clip_geometry.geometry.clusters.silhouette import silhouette, silhouette_samples
 from clip_geometry.geometry.clusters.type_cosine import inter_type_cosine, intra_type_cosine
-from clip_geometry.geometry.cone import Cone, cone
+from clip_geometry.geometry.cone import Cone, cone, cone_mean_cosine
 from clip_geometry.geometry.conformity import conformity, conformity_std
 from clip_geometry.geometry.cosine import average_cosine, matching_cosine, min_pairwise_cosine, random_cosine
 from clip_geometry.geometry.dimension.nearest import local_intrinsic_dimension, two_nn
@@ -61,6 +61,7 @@ __all__ = [
     "cknna",
     "clisi",
     "cone",
+    "cone_mean_cosine",
     "conformity",
     "conformity_std",
     "coordinate_spread",

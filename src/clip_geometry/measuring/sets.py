@@ -420,7 +420,9 @@ class MeasuredSets:
 
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
-        if (measure.name, place, block) not in self._values and block is None and self._sums and _merges(measure):
+        # the statistic of many rows may come with those without each block
+        merges = self._sums and measure.statistic and measure.statistic.merges and not measure.quadratic
+        if merges and block is None and (measure.name, place, block) not in self._values:
             with suppress(InputError):  # without a block there may be too few rows
                 self._share(measure, place)
         if (measure.name, place, block) not in self._values:
@@ -443,8 +445,8 @@ class MeasuredSets:
 
     def forget(self, statistic: type[Statistic] | None) -> None:
         """Give up a statistic of these rows and of their noise: no measure will ask for it again."""
-        for sets in (self, self.__dict__.get("null")):
-            for key in [] if sets is None else [key for key in sets._statistics if key[0] is statistic]:
+        for sets in filter(None, (self, self.__dict__.get("null"))):
+            for key in [key for key in sets._statistics if key[0] is statistic]:
                 del sets._statistics[key]
 
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
@@ -537,11 +539,6 @@ def _reading_one_result(measure: Measure) -> list[Measure]:
         others = (each for each in measures.values() if (each.function, each.options, each.takes) == call)
         known = _FAMILIES[measure.name] = measure, [measure, *others]
     return known[1]
-
-
-def _merges(measure: Measure) -> bool:
-    """Whether its statistic of many rows comes with those without each block."""
-    return measure.statistic is not None and measure.statistic.merges and not measure.quadratic
 
 
 def _is_prompts(embeddings: Embeddings) -> bool:

@@ -71,7 +71,7 @@ def squared_distances(
     squares = squares.double()
     if cancelled == 0:
         return squares
-    if surplus.is_cuda:  # without waiting for it
+    if known or surplus.is_cuda:  # without waiting for it
         flat = surplus.flatten().topk(cancelled, largest=False, sorted=False).indices
         i, j = flat // surplus.shape[1], flat % surplus.shape[1]
     else:

@@ -8,7 +8,6 @@ from clip_geometry.geometry.statistics.kernel_sums import KernelSums as KernelSu
 from clip_geometry.geometry.statistics.linear_kernels import LinearKernels as LinearKernels
 from clip_geometry.geometry.statistics.moments import Moments as Moments
 from clip_geometry.geometry.statistics.neighbors import Neighbors as Neighbors
-from clip_geometry.geometry.statistics.neighbors import PairedNeighbors as PairedNeighbors
 from clip_geometry.geometry.statistics.partition import Partition as Partition
 from clip_geometry.geometry.statistics.projections import Projections as Projections
 from clip_geometry.geometry.statistics.spectrum import Spectrum as Spectrum

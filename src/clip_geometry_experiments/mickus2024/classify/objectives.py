@@ -16,7 +16,7 @@ from clip_geometry.geometry.distances.pairwise import squared_distances
 from clip_geometry.geometry.isoscore import participation_ratio
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.statistics.class_sums import class_sums
-from clip_geometry.geometry.statistics.moments import RowsOrMoments, as_moments
+from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import (
     Labels,
@@ -272,12 +272,12 @@ class Objective:
     Args:
         function: Of the rows, or of rows and labels.
         takes: Which of both, as `Measure.takes`.
-        from_moments: Whether it takes `Moments` in place of rows.
+        statistic: `Moments` if it takes these in place of rows, as `Measure.statistic`.
     """
 
     function: Callable[..., Tensor]
     takes: Literal["rows", "labeled rows"] = "labeled rows"
-    from_moments: bool = False
+    statistic: type[Moments] | None = None
 
     def __call__(self, *sets: Any) -> Tensor:
         return self.function(*sets)
@@ -286,7 +286,7 @@ class Objective:
 # by the names in configs and records; numbers.yaml says what they mean
 OBJECTIVES = {
     "objective_silhouette": Objective(silhouette),
-    "objective_isotropy": Objective(isotropy, takes="rows", from_moments=True),
+    "objective_isotropy": Objective(isotropy, takes="rows", statistic=Moments),
     "objective_classifier": Objective(classifier),
     "objective_triplet": Objective(triplet),
     "triplet_bound": Objective(triplet_bound),

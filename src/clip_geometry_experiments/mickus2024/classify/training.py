@@ -248,7 +248,7 @@ class StateCallback:
         for name in self.names:
             measure = known_measure(name)
             try:
-                if measure.from_moments:
+                if measure.statistic is Moments:
                     moments = moments or _moments(rows, fourth="isoscore[unbiased]" in self.names)
                     found[name] = float(measure(moments))
                 elif name == "objective_classifier" and layer.class_vectors is not None:
