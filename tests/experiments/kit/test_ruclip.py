@@ -15,6 +15,7 @@ from torchvision.transforms import Compose, Normalize, RandomResizedCrop, ToTens
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.ruclip import RuClipTokenizer, read_bpe
+from support.encoder_files import *  # noqa: F403
 from support.encoding import embed, load, pixels_of
 
 # --- the tokenizer
