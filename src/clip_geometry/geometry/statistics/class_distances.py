@@ -74,8 +74,8 @@ class ClassDistances(Statistic):
     @classmethod
     def without_each(cls, rows: Dealt, labels: Any, /) -> Iterator["ClassDistances"]:
         codes, k = as_classes(labels, rows.rows)
-        shared = _Shared(rows, codes, k)
-        return (_WithoutBlock.known(shared=shared, block=block) for block in range(rows.blocks))
+        shared = _SharedDistances(rows, codes, k)
+        return (_DistancesWithoutBlock.known(shared=shared, block=block) for block in range(rows.blocks))
 
 
 class ModalityDistances(ClassDistances):
@@ -134,10 +134,10 @@ def _from_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"]) -> MeanDist
     return MeanDistances(own, nearest, others == 0)
 
 
-class _WithoutBlock(ClassDistances):
+class _DistancesWithoutBlock(ClassDistances):
     """Of the rows without a block, from the work that all blocks share."""
 
-    shared: "_Shared"
+    shared: "_SharedDistances"
     block: int
 
     def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
@@ -147,7 +147,7 @@ class _WithoutBlock(ClassDistances):
         return self.shared.means_of_squares(of, unit=metric == "cosine")[self.block]
 
 
-class _Shared:
+class _SharedDistances:
     """What mean distances without each block have in common."""
 
     def __init__(self, rows: Dealt, codes: Int[Tensor, " n"], k: int):

@@ -44,8 +44,8 @@ class DistanceMeans(Statistic):
         """From the distances of all rows; with each set about its own mean, which every block moves, one by one."""
         if image.streamed or text.streamed:
             return None
-        shared = _Shared(image, text)
-        return (_WithoutBlock(shared, block) for block in range(image.blocks))
+        shared = _SharedMeans(image, text)
+        return (_MeansWithoutBlock(shared, block) for block in range(image.blocks))
 
 
 def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
@@ -60,7 +60,7 @@ def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
     return total(sums()) / len(x) ** 2
 
 
-class _Shared:
+class _SharedMeans:
     def __init__(self, image: Dealt, text: Dealt):
         self.image, self.text = image, text
 
@@ -81,8 +81,8 @@ def _means(a: tuple[Tensor, Dealt], b: tuple[Tensor, Dealt]) -> Float[Tensor, " 
     return sums / (a[1].counts * b[1].counts)
 
 
-class _WithoutBlock(DistanceMeans):
-    def __init__(self, shared: _Shared, block: int):
+class _MeansWithoutBlock(DistanceMeans):
+    def __init__(self, shared: _SharedMeans, block: int):
         self._shared, self._block = shared, block
 
     def means(self, *, center: bool) -> Apart:

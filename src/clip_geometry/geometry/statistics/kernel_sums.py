@@ -40,8 +40,8 @@ class KernelSums(Statistic):
         """From the sums over the pairs of every two blocks. Both sets lose the same rows."""
         if any(each.streamed for each in sets):
             return None
-        shared = _BetweenBlocks(sets)
-        return (_WithoutBlock(shared, block) for block in range(sets[0].blocks))
+        shared = _SumsBetweenBlocks(sets)
+        return (_KernelSumsWithoutBlock(shared, block) for block in range(sets[0].blocks))
 
 
 class CrossKernelSums(KernelSums):
@@ -63,7 +63,7 @@ def _different(squares: Float[Tensor, "b c"], *, once: bool) -> Float[Tensor, " 
     return squares[~torch.eye(n, dtype=torch.bool, device=squares.device)]
 
 
-class _BetweenBlocks:
+class _SumsBetweenBlocks:
     def __init__(self, sets: Sequence[Dealt]):
         self.sets = sets
         self._sums: dict[float, dict[tuple[int, int], Sums]] = {}  # by t
@@ -91,8 +91,8 @@ class _BetweenBlocks:
         return self._sums[t]
 
 
-class _WithoutBlock(KernelSums):
-    def __init__(self, shared: _BetweenBlocks, block: int):
+class _KernelSumsWithoutBlock(KernelSums):
+    def __init__(self, shared: _SumsBetweenBlocks, block: int):
         self._shared, self._block = shared, block
 
     def log_mean(self, t: float, **_: Any) -> Float[Tensor, ""]:

@@ -47,11 +47,11 @@ class Projections(Statistic):
         """Rows are projected and sorted once."""
         if image.streamed or text.streamed:
             return None
-        shared = _Shared(image, text)
-        return (_WithoutBlock(shared, block) for block in range(image.blocks))
+        shared = _SharedProjections(image, text)
+        return (_ProjectionsWithoutBlock(shared, block) for block in range(image.blocks))
 
 
-class _Shared:
+class _SharedProjections:
     def __init__(self, image: Dealt, text: Dealt):
         self.sets = image, text
         self._found: dict[tuple[int, int], list[Transport]] = {}
@@ -75,8 +75,8 @@ class _Shared:
         return self._found[directions, seed]
 
 
-class _WithoutBlock(Projections):
-    def __init__(self, shared: _Shared, block: int):
+class _ProjectionsWithoutBlock(Projections):
+    def __init__(self, shared: _SharedProjections, block: int):
         self._shared, self._block = shared, block
 
     def transport(self, directions: int, seed: int) -> Transport:
