@@ -90,6 +90,12 @@ def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
 
     Raises:
         InputError: A row is zero, or the directions cancel, as for `cone`.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(cg.cone_mean_cosine(x), 3)
+        0.701
     """
     return _length(UnitSums.of(x).mean)
 
