@@ -39,17 +39,17 @@ def test_of_all_rows_it_is_the_silhouette_without_an_error(k):
 def test_some_rows_have_the_silhouettes_that_they_have_among_all(of, monkeypatch):
     x, labels = population(300)
     seen = []
-    sums_of_distances, stratified = module.sums_of_distances, module._stratified
+    sums_by_class, stratified = module._sums_by_class, module._stratified
 
     def watched(x, chosen, *rest):
         seen.append(chosen)
-        return sums_of_distances(x, chosen, *rest)
+        return sums_by_class(x, chosen, *rest)
 
     def mean(values, *rest):
         seen.append(values)
         return stratified(values, *rest)
 
-    monkeypatch.setattr(module, "sums_of_distances", watched)
+    monkeypatch.setattr(module, "_sums_by_class", watched)
     monkeypatch.setattr(module, "_stratified", mean)
     found = sampled_silhouette(x, labels, of=of, seed=3)
     chosen, values = seen
