@@ -30,7 +30,7 @@ from clip_geometry.rows.single import near_one
 from clip_geometry.rows.streamed import StreamedRows, cat
 
 MEASURED = 1024  # rows: 8 MB of float64 distances
-AT_ONCE = 2**22  # squared distances to means: 32 MB
+AT_ONCE = 2**20  # squared distances to means: 8 MB
 
 Of = Callable[["MeanDistances"], Tensor]  # a value for each row
 
@@ -89,7 +89,9 @@ class ModalityDistances(ClassDistances):
 
     @classmethod
     def without_each(cls, image: Dealt, text: Any, /) -> Iterator[ClassDistances]:
-        both = Dealt(joined_rows(image.rows, text.rows), torch.cat([image.block_of, text.block_of]), image.blocks)
+        # read one after the other, not copied
+        rows = (image.rows, text.rows) if image.rows.is_cuda else (image.in_blocks, text.in_blocks)
+        both = Dealt(joined_rows(*rows), torch.cat([image.block_of, text.block_of]), image.blocks)
         return super().without_each(both, _modalities(image, text))
 
 

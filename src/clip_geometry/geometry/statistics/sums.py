@@ -159,9 +159,8 @@ class Means(Statistic):
         return mean_row(self._rows[1])
 
     @cached_property
-    def squares(self) -> tuple[Tensor, Tensor]:
-        image, text = (total(block.square().sum() for block in blocks(rows)) / len(rows) for rows in self._rows)
-        return image, text
+    def squares(self) -> tuple[Tensor, ...]:
+        return tuple(total(block.square().sum() for block in blocks(rows)) / len(rows) for rows in self._rows)
 
     @classmethod
     def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Means"]:
