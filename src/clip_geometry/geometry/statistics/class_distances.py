@@ -90,8 +90,8 @@ class ModalityDistances(ClassDistances):
     @classmethod
     def without_each(cls, image: Dealt, text: Any, /) -> Iterator[ClassDistances]:
         # read one after the other, not copied
-        rows = (image.rows, text.rows) if image.rows.is_cuda else (image.in_blocks, text.in_blocks)
-        both = Dealt(joined_rows(*rows), torch.cat([image.block_of, text.block_of]), image.blocks)
+        rows = joined_rows(image.in_blocks, text.in_blocks)
+        both = Dealt(rows, torch.cat([image.block_of, text.block_of]), image.blocks)
         return super().without_each(both, _modalities(image, text))
 
 
@@ -238,7 +238,7 @@ class _SharedDistances:
             lengths = means.square().sum(2)
             variances = spreads / self.sizes.clamp(min=1) - lengths
             found = base.new_zeros(self.rows.blocks)
-            size = max(1, AT_ONCE // (self.rows.blocks * self.k))
+            size = min(BLOCK, max(1, AT_ONCE // (self.rows.blocks * self.k)))
             along = zip(rows.split(size), self.codes.split(size), self.rows.groups.split(size), strict=True)
             for block, codes, groups in along:
                 centered = block.double() - base
@@ -250,6 +250,7 @@ class _SharedDistances:
                 own = apart.gather(2, mine)[:, :, 0].clamp(min=0) * sizes / (sizes - 1).clamp(min=1)
                 nearest = apart.masked_fill_(self.sizes == 0, torch.inf).scatter_(2, mine, torch.inf).amin(2)
                 values = of(MeanDistances(own, nearest.clamp_(min=0), sizes == 1))
-                found += values.masked_fill(groups[:, None] == torch.arange(self.rows.blocks), 0).sum(0)
+                gone = F.one_hot(groups, self.rows.blocks + 1)[:, :-1].bool()
+                found += values.masked_fill(gone, 0).sum(0)
             self._means[of, unit] = found / self.rows.counts
         return self._means[of, unit]

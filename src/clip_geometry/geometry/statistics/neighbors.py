@@ -12,7 +12,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, whole_number
 from clip_geometry.rows.matrix import Rows, as_aligned_matrices, as_matrix, as_unit_rows, require_spread
 
-LISTS = (10, 100)  # lengths of the lists that are kept, of which measures of fewer neighbors take the beginning
+SHORT = 10  # length of the shortest list, of which most measures take the beginning
 
 Found = tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]  # distances, ascending, and indices; see `nearest`
 
@@ -30,7 +30,7 @@ class Neighbors(Statistic):
         self.rows: Any = as_matrix(x, name=name)
         self.name = name
         self.n = len(self.rows)
-        self._lists: dict[int, Found] = {}  # by length
+        self._list: Found | None = None  # the longest that was asked for
         self._differ = False
 
     @cached_property
@@ -56,10 +56,9 @@ class Neighbors(Statistic):
 
     def nearest(self, k: int) -> Found:
         """Distances to the k nearest other rows, ascending, and their indices; equally near ones in their order."""
-        length = min(next((each for each in LISTS if k <= each), k), self.n - 1)
-        if length not in self._lists:
-            self._lists[length] = nearest.nearest(self.rows, max(k, length))
-        distances, indices = self._lists[length]
+        if self._list is None or self._list[0].shape[1] < k:
+            self._list = nearest.nearest(self.rows, max(k, min(SHORT, self.n - 1)))
+        distances, indices = self._list
         return distances[:, :k], indices[:, :k]
 
 

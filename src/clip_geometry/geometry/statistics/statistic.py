@@ -59,9 +59,9 @@ class Dealt:
     # --- sums by block, read block by block: all rows at once are not copied
 
     @cached_property
-    def in_blocks(self) -> StreamedRows:
-        """The rows, to be walked through."""
-        return self.rows if isinstance(self.rows, StreamedRows) else StreamedRows.of(self.rows)
+    def in_blocks(self) -> Any:
+        """The rows, to be walked through: on a GPU as they are, since streamed rows are read to the CPU."""
+        return self.rows if self.streamed or self.rows.is_cuda else StreamedRows.of(self.rows)
 
     @cached_property
     def groups(self) -> Int[Tensor, " n"]:
