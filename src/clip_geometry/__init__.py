@@ -22,7 +22,7 @@ __all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     if name not in _MODULE:
         raise AttributeError(f"module 'clip_geometry' has no attribute {name!r}")
-    return getattr(import_module(_MODULE[name]), name)
+    return globals().setdefault(name, getattr(import_module(_MODULE[name]), name))  # asked for once
 
 
 def __dir__() -> list[str]:

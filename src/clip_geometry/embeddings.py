@@ -290,7 +290,7 @@ class Embeddings:
 
 def _vectors(x: Any, name: str) -> Any:
     """An array. What is read on demand stays as it is."""
-    from clip_geometry.rows.arrays import as_tensor
+    from clip_geometry.rows.arguments import as_tensor
     from clip_geometry.rows.streamed import GaussianRows, StreamedRows
 
     if isinstance(x, np.ndarray | ShardedRows | ChosenRows | StreamedRows | GaussianRows):
@@ -302,7 +302,7 @@ def _vectors(x: Any, name: str) -> Any:
 
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     """An object array of strings, none of them missing."""
-    from clip_geometry.rows.values import is_missing
+    from clip_geometry.rows.arguments import is_missing
 
     def as_id(value: Any) -> str | None:
         if isinstance(value, bytes):
@@ -336,7 +336,7 @@ def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
 @contextmanager
 def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
     """Names the file and the row in an error about a zero row, NaN or infinity, where the sets were read with it."""
-    from clip_geometry.rows.values import RowError
+    from clip_geometry.rows.arguments import RowError
 
     try:
         yield

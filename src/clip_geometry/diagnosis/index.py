@@ -14,7 +14,7 @@ from clip_geometry.evaluators.relevance import Relevance
 from clip_geometry.registry import InputError, shown
 from clip_geometry.repairs import Known
 from clip_geometry.repairs.base import LOGIT_SCALE
-from clip_geometry.rows.values import is_missing
+from clip_geometry.rows.arguments import is_missing
 
 RelevantBy: TypeAlias = Literal["labels", "pairs"]
 Rows: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows

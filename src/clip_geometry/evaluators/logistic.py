@@ -16,8 +16,8 @@ from torch.nn.functional import pad
 
 from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import SMALLEST
 from clip_geometry.rows.matrix import blocks
-from clip_geometry.rows.values import SMALLEST
 
 REACH = 33  # binary orders: 1e10
 BLOCK = 8192  # rows whose logits are in memory at a time

@@ -22,7 +22,7 @@ from clip_geometry.explorer.points import Points
 from clip_geometry.explorer.states import STILL, State, chances
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
-from clip_geometry.rows.values import is_missing
+from clip_geometry.rows.arguments import is_missing
 
 if TYPE_CHECKING:
     from clip_geometry.explorer import Exploration

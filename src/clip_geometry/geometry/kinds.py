@@ -79,10 +79,12 @@ def as_given(result: Any, given: Iterable[Any]) -> Any:
     Tensors on the device of the rows if these are a tensor (of several sets, one), floats and numpy arrays otherwise.
     What is computed from StreamedRows and statistics stays as it is.
     """
-    given = tuple(given)
-    if any(isinstance(each, StreamedRows | Statistic) for each in given):
-        return result
-    return _converted(result, next(filter(None, map(_device, given)), None))
+    device = None
+    for each in given:
+        if isinstance(each, StreamedRows | Statistic):
+            return result
+        device = device or _device(each)
+    return _converted(result, device)
 
 
 def _device(given: Any) -> torch.device | None:

@@ -11,8 +11,7 @@ from clip_geometry.geometry.kinds import Value, as_given
 from clip_geometry.geometry.measure import Measure, as_measure, as_registered
 from clip_geometry.geometry.statistics.statistic import Dealt
 from clip_geometry.registry import InputError, shown
-from clip_geometry.rows.arguments import DRAWS, Integer, one_of, seed_number, whole_number
-from clip_geometry.rows.arrays import require_plain
+from clip_geometry.rows.arguments import DRAWS, Integer, one_of, require_plain, seed_number, whole_number
 from clip_geometry.rows.matrix import as_matrix, as_two_sets, as_values
 from clip_geometry.rows.streamed import StreamedRows
 

@@ -13,9 +13,8 @@ from clip_geometry.geometry import Measure, Moments, alignment, measures
 from clip_geometry.geometry.spread import effective_rank
 from clip_geometry.geometry.statistics import Means, PairDistance, Statistic, UnitPairs, UnitSums
 from clip_geometry.registry import InputError, listed
-from clip_geometry.rows.arrays import as_tensor
+from clip_geometry.rows.arguments import SMALLEST, as_tensor
 from clip_geometry.rows.matrix import unit_rows
-from clip_geometry.rows.values import SMALLEST
 
 HEADER = 4  # d, pairs, pairs left out, rows kept
 

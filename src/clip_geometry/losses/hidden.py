@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.registry import InputError, shown
-from clip_geometry.rows.arguments import real_number
-from clip_geometry.rows.arrays import FLOATS
+from clip_geometry.rows.arguments import FLOATS, real_number
 
 Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d), (b, t, d), or several of either, one for each layer
 

@@ -13,7 +13,7 @@ from clip_geometry.measuring.splitting import split_by
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, lines_of
-from clip_geometry.rows.values import RowError
+from clip_geometry.rows.arguments import RowError
 from clip_geometry.transforms import Step
 
 DEFAULT_STEPS = "normalize"

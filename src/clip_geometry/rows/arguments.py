@@ -1,25 +1,150 @@
-"""Settings as plain Python values: whatever else was given is one clear sentence that names the argument."""
+"""Arguments as tensors and plain Python values: whatever else was given is one clear sentence that names it.
+
+Rows are floating-point numbers, taken exactly as they are, from whatever holds them.
+"""
 
 import math
-from collections.abc import Callable, Iterable
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from clip_geometry.registry import InputError, did_you_mean, shown
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
 if TYPE_CHECKING:
+    import numpy as np
+
     Integer: TypeAlias = int
     Number: TypeAlias = float
     Flag: TypeAlias = bool
+    Numbers: TypeAlias = Sequence[int] | Int[Tensor, " b"]  # which rows of a matrix those of a block are
 else:  # NumPy's and torch's are some too, and any other value is our sentence, not a type checker's
     Integer = Number = Flag = Any
+    Numbers = object
 
 T = TypeVar("T")
 
 SEEDS = 2**32 - 1  # the largest that every generator takes
 LARGEST = 2**31 - 1  # of counts that the data does not bound
 DRAWS = 100_000  # enough for p-values of 1e-5
+SMALLEST = 1e-140  # sums of squares of smaller (or, inverted, larger) entries leave the range of float64
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+EXPECTED = "expected floating point (float16, bfloat16, float32 or float64)"
+_WARNINGS = threading.Lock()  # their filters are those of all threads
+_DISPATCH = getattr(Tensor, "__torch_dispatch__", None)
+
+
+class RowError(InputError):
+    """A row that is zero, or holds NaN or infinity."""
+
+
+def as_tensor(x: Any, name: str) -> Tensor:
+    """A matrix (n, d) as a tensor of its own precision, which shares its memory where torch can.
+
+    x: a tensor of any strides, with or without gradient; a NumPy array of any strides and byte order; what converts
+    to one (pandas tables, memory maps, …); lists of lists of floats, or of tensors (d,). Raises InputError for
+    anything else, integers and booleans too: they are more often labels, tokens or quantized rows than embeddings.
+    """
+    if isinstance(x, list | tuple):
+        x = _stacked(x, name)
+    if not isinstance(x, Tensor):
+        x = _as_array(x, name)
+        with _WARNINGS, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
+            try:
+                x = torch.from_numpy(x)
+            except ValueError:  # torch has no negative strides, no strides within an element and no byte orders
+                x = torch.from_numpy(x.astype(x.dtype.newbyteorder("="), order="C"))
+    require_plain(x, name)
+    _require_matrix(x, name)
+    if x.dtype not in FLOATS:
+        raise InputError(f"{name} has dtype {str(x.dtype).removeprefix('torch.')}; {EXPECTED}")
+    return x.resolve_neg()
+
+
+def _stacked(x: Sequence[Any], name: str) -> Any:
+    """A list of tensors as one tensor; other lists as they are."""
+    import numpy as np
+
+    if any(isinstance(part, np.ma.MaskedArray) for part in x):
+        raise InputError(f"{name} is a masked array; drop the masked rows and give the rest as a plain array")
+    if not x or not all(isinstance(row, Tensor) for row in x):
+        return x
+    for k, row in enumerate(x):
+        require_plain(row, f"row {k} of {name}")
+    try:
+        return torch.stack(list(x))
+    except (RuntimeError, TypeError):
+        raise InputError(
+            f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
+        ) from None
+
+
+def require_plain(x: Tensor, name: str) -> None:
+    """Raises InputError for a tensor that does not hold its values as numbers, one after the other."""
+    what = None
+    if getattr(type(x), "__torch_dispatch__", None) is not _DISPATCH:  # masked, fake, distributed, jagged
+        what = f"a {type(x).__name__}"
+    elif x.is_nested or x.is_quantized:
+        what = "a nested tensor" if x.is_nested else f"a quantized tensor ({x.dtype})"
+    elif x.layout != torch.strided or x.is_meta:
+        what = f"a {x.layout} tensor on {x.device}"
+    if what is not None:
+        raise InputError(f"{name} is {what}; expected a dense one with values")
+
+
+def _require_matrix(x: Any, name: str) -> None:
+    if x.ndim != 2:
+        raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
+
+
+def _as_array(x: Any, name: str) -> "np.ndarray":
+    import numpy as np
+
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError(f"{name} is a masked array; drop the masked rows and give the rest as a plain array")
+    if isinstance(x, type) or not (isinstance(x, list | tuple) or hasattr(x, "__array__")):
+        raise InputError(f"{name} is a {type(x).__name__}; expected a numpy array or a torch tensor (n, d)")
+    try:
+        array = np.asarray(x)
+        if array.dtype == object and all(dtype.kind == "f" for dtype in getattr(x, "dtypes", (array.dtype,))):
+            array = cast(Any, x).to_numpy("float64", na_value=np.nan)  # a pandas table of its own types for floats
+    except Exception:  # ragged lists, and whatever a foreign __array__ raises
+        raise InputError(
+            f"{name} is a {type(x).__name__} that is no table of numbers; expected rows of one length (n, d)"
+        ) from None
+    _require_matrix(array, name)
+    if array.dtype.kind != "f" or array.itemsize > 8:
+        raise InputError(f"{name} has dtype {printable(str(array.dtype))[:60]}; {EXPECTED}")
+    return array
+
+
+def check_values(x: Float[Tensor, "n d"], name: str, numbers: Numbers | None = None) -> None:
+    """Finite, and of a size whose squares are finite: only float64 can hold others. numbers: those of the rows."""
+    if len(x) == 0:
+        return
+    least, most = map(float, x.detach().aminmax())
+    largest = max(-least, most)
+    if largest != largest or largest == float("inf"):  # NaN passes through minimum and maximum
+        row = next(k for k, row in enumerate(x.detach()) if not torch.isfinite(row).all())
+        row = row if numbers is None else int(numbers[row])
+        raise RowError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
+    if largest > 1 / SMALLEST or 0 < largest < SMALLEST:
+        raise InputError(f"{name} has entries up to {largest:.0e}, whose squares leave float64; rescale the rows first")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether it is None, NaN, NaT or pandas' NA."""
+    try:
+        return value is None or bool(value != value)
+    except Exception:  # pandas' NA is neither true nor false
+        return type(value).__name__ == "NAType"
 
 
 def whole_number(value: Any, name: str, *, least: int = 1, most: int = LARGEST, of: str = "") -> int:
@@ -63,7 +188,7 @@ def flag(value: Any, name: str) -> bool:
     """`value` if it is true or false, NumPy's and torch's included. Raises InputError for anything else: "no" is true
     in Python."""
     try:
-        plain = _plain(value)
+        plain = value if isinstance(value, bool) else _plain(value)
     except Exception:  # whatever a foreign object raises
         plain = None
     if not isinstance(plain, bool):

@@ -12,10 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.registry import InputError, shown
-from clip_geometry.rows.arrays import as_tensor
+from clip_geometry.rows.arguments import Numbers, RowError, as_tensor, check_values, is_missing
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
-from clip_geometry.rows.values import Numbers, RowError, check_values, is_missing
 
 Matrix: TypeAlias = Tensor | StreamedRows  # what can be walked through in blocks
 
@@ -145,8 +144,13 @@ def total(parts: Iterable[Tensor]) -> Tensor:
 def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
     """Mean of the rows in float64, exact where all rows are equal: by a second pass, or about the first row."""
     if not isinstance(x, StreamedRows):
-        mean = torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
-        return mean + torch.stack([(block - mean).sum(0) for block in blocks(x)]).sum(0) / len(x)
+        mean = x.new_zeros(x.shape[1], dtype=torch.float64)
+        for _ in range(2):
+            rest = torch.zeros_like(mean)
+            for block in blocks(x):
+                rest = rest + (block - mean).sum(0)
+            mean = mean + rest / len(x)
+        return mean
     if "mean" not in x.known:
         first = x[0].double()
 

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.rows.arrays import as_tensor
+from clip_geometry.rows.arguments import Numbers, as_tensor, check_values
 from clip_geometry.rows.threads import spans_in_threads
-from clip_geometry.rows.values import Numbers, check_values
 
 Read = Callable[[Any], Tensor]  # of a slice or of indices, the rows
 Map = Callable[[Tensor, Numbers], Tensor]  # of a block of rows and their numbers, as many rows

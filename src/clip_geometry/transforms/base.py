@@ -16,8 +16,8 @@ import torch
 
 from clip_geometry.registry import InputError, Registry
 from clip_geometry.rows import matrix
+from clip_geometry.rows.arguments import check_values
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.rows.values import check_values
 
 Rows: TypeAlias = np.ndarray | StreamedRows
 

@@ -191,8 +191,10 @@ def _of(x: Float[Matrix, "n d"]) -> Moments:
     if isinstance(x, StreamedRows):
         return _of_streamed(x)
     mean = mean_row(x)
-    parts = [_sums(block - mean) for block in blocks(x)]
-    m2, t, q = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
+    m2, t, q = _sums(x[:0].double())
+    for block in blocks(x):
+        more_m2, more_t, more_q = _sums(block - mean)
+        m2, t, q = m2 + more_m2, t + more_t, q + more_q
     return Moments(len(x), mean, m2, t, q)
 
 
