@@ -13,7 +13,6 @@ import torch
 import clip_geometry as cg
 from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.geometry import isoscore, measures
-from clip_geometry.geometry.measure import measures
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import as_tensor, flag, members, positive_number, seed_number, whole_number
 from clip_geometry.transforms import Center, transforms
@@ -219,8 +218,8 @@ def test_flags(value):
     assert flag(value, "center") is bool(value)
 
 
-X = np.random.default_rng(0).normal(size=(24, 4)) + 0.5
-Y = 0.5 * X + np.random.default_rng(1).normal(size=(24, 4))
+IMAGE = np.random.default_rng(0).normal(size=(24, 4)) + 0.5
+TEXT = 0.5 * IMAGE + np.random.default_rng(1).normal(size=(24, 4))
 LABELS = [0, 1, 2] * 8
 
 
@@ -229,52 +228,52 @@ def fitted(make, *arguments):
 
     @functools.wraps(make)
     def call(*given, **options):
-        return make(*given, **options).fit(X, Y)
+        return make(*given, **options).fit(IMAGE, TEXT)
 
     return call, arguments
 
 
 # every function that takes settings, and what it takes beside them
 CALLS = {
-    "uniformity": (cg.uniformity, (X,)),
-    "cross_uniformity": (cg.cross_uniformity, (X, Y)),
-    "energy_distance": (cg.energy_distance, (X, Y)),
-    "sliced_wasserstein": (cg.sliced_wasserstein, (X, Y)),
-    "gap_shift_share": (cg.gap_shift_share, (X, Y)),
-    "lisi": (cg.lisi, (X, LABELS)),
-    "ilisi": (cg.ilisi, (X, Y)),
-    "clisi": (cg.clisi, (X, LABELS)),
-    "hubs": (cg.hubs, (X,)),
-    "cross_hubs": (cg.cross_hubs, (X, Y)),
-    "alpha_req": (cg.alpha_req, (X,)),
-    "cknna": (cg.cknna, (X, Y)),
-    "cycle_knn": (cg.cycle_knn, (X, Y)),
-    "information_imbalance": (cg.information_imbalance, (X, Y)),
-    "min_pairwise_cosine": (cg.min_pairwise_cosine, (X,)),
-    "hubness": (cg.hubness, (X,)),
-    "two_nn": (cg.two_nn, (X,)),
-    "local_intrinsic_dimension": (cg.local_intrinsic_dimension, (X,)),
-    "isoscore": (cg.isoscore, (X,)),
-    "isoscore_star": (cg.isoscore_star, (X, np.cov(Y.T))),
-    "silhouette": (cg.silhouette, (X, LABELS)),
-    "silhouette_samples": (cg.silhouette_samples, (X, LABELS)),
-    "modality_gap": (cg.modality_gap, (X, Y)),
-    "modality_silhouette": (cg.modality_silhouette, (X, Y)),
-    "mutual_knn": (cg.mutual_knn, (X, Y)),
-    "singular_values": (cg.singular_values, (X,)),
-    "effective_rank": (cg.effective_rank, (X,)),
-    "partition_isotropy": (cg.partition_isotropy, (X,)),
-    "sampled_silhouette": (cg.sampled_silhouette, (X, LABELS)),
+    "uniformity": (cg.uniformity, (IMAGE,)),
+    "cross_uniformity": (cg.cross_uniformity, (IMAGE, TEXT)),
+    "energy_distance": (cg.energy_distance, (IMAGE, TEXT)),
+    "sliced_wasserstein": (cg.sliced_wasserstein, (IMAGE, TEXT)),
+    "gap_shift_share": (cg.gap_shift_share, (IMAGE, TEXT)),
+    "lisi": (cg.lisi, (IMAGE, LABELS)),
+    "ilisi": (cg.ilisi, (IMAGE, TEXT)),
+    "clisi": (cg.clisi, (IMAGE, LABELS)),
+    "hubs": (cg.hubs, (IMAGE,)),
+    "cross_hubs": (cg.cross_hubs, (IMAGE, TEXT)),
+    "alpha_req": (cg.alpha_req, (IMAGE,)),
+    "cknna": (cg.cknna, (IMAGE, TEXT)),
+    "cycle_knn": (cg.cycle_knn, (IMAGE, TEXT)),
+    "information_imbalance": (cg.information_imbalance, (IMAGE, TEXT)),
+    "min_pairwise_cosine": (cg.min_pairwise_cosine, (IMAGE,)),
+    "hubness": (cg.hubness, (IMAGE,)),
+    "two_nn": (cg.two_nn, (IMAGE,)),
+    "local_intrinsic_dimension": (cg.local_intrinsic_dimension, (IMAGE,)),
+    "isoscore": (cg.isoscore, (IMAGE,)),
+    "isoscore_star": (cg.isoscore_star, (IMAGE, np.cov(TEXT.T))),
+    "silhouette": (cg.silhouette, (IMAGE, LABELS)),
+    "silhouette_samples": (cg.silhouette_samples, (IMAGE, LABELS)),
+    "modality_gap": (cg.modality_gap, (IMAGE, TEXT)),
+    "modality_silhouette": (cg.modality_silhouette, (IMAGE, TEXT)),
+    "mutual_knn": (cg.mutual_knn, (IMAGE, TEXT)),
+    "singular_values": (cg.singular_values, (IMAGE,)),
+    "effective_rank": (cg.effective_rank, (IMAGE,)),
+    "partition_isotropy": (cg.partition_isotropy, (IMAGE,)),
+    "sampled_silhouette": (cg.sampled_silhouette, (IMAGE, LABELS)),
     "null_value": (cg.null_value, ("isoscore", 10, 3)),
-    "standard_error": (cg.standard_error, ("isoscore", X)),
-    "permutation_test": (cg.permutation_test, ("silhouette", X, LABELS)),
-    "retrieval": (cg.retrieval, (X, Y)),
-    "two_sided_retrieval": (cg.two_sided_retrieval, (X, Y)),
-    "contrastive_loss": (cg.contrastive_loss, (X, Y)),
-    "cosine_distributions": (cg.cosine_distributions, (X, Y)),
-    "linear_probe": (cg.linear_probe, (X, LABELS, X, LABELS)),
-    "modality_separability": (cg.modality_separability, (X, Y)),
-    "zero_shot": (cg.zero_shot, (X, LABELS, Y[:3])),
+    "standard_error": (cg.standard_error, ("isoscore", IMAGE)),
+    "permutation_test": (cg.permutation_test, ("silhouette", IMAGE, LABELS)),
+    "retrieval": (cg.retrieval, (IMAGE, TEXT)),
+    "two_sided_retrieval": (cg.two_sided_retrieval, (IMAGE, TEXT)),
+    "contrastive_loss": (cg.contrastive_loss, (IMAGE, TEXT)),
+    "cosine_distributions": (cg.cosine_distributions, (IMAGE, TEXT)),
+    "linear_probe": (cg.linear_probe, (IMAGE, LABELS, IMAGE, LABELS)),
+    "modality_separability": (cg.modality_separability, (IMAGE, TEXT)),
+    "zero_shot": (cg.zero_shot, (IMAGE, LABELS, TEXT[:3])),
     "pca": fitted(cg.PCA),
     "whiten": fitted(cg.Whiten),
     "all_but_the_top": fitted(cg.AllButTheTop),
@@ -371,5 +370,7 @@ def test_integers_of_any_type(three):
     ):
         function, given = CALLS[name]
         assert function(*given, **{setting: three}) == function(*given, **{setting: 3})
-    assert float(cg.standard_error("isoscore", X, blocks=three, seed=three)) > 0
-    assert float(cg.uniformity(X, t=three, block_size=three)) == pytest.approx(float(cg.uniformity(X, t=3)), rel=1e-12)
+    assert float(cg.standard_error("isoscore", IMAGE, blocks=three, seed=three)) > 0
+    assert float(cg.uniformity(IMAGE, t=three, block_size=three)) == pytest.approx(
+        float(cg.uniformity(IMAGE, t=3)), rel=1e-12
+    )
