@@ -5,8 +5,9 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from clip_geometry.integrations import plot_training
+from clip_geometry.integrations import GeometryMonitor, plot_training
 from clip_geometry.registry import InputError
 
 STEPS = (5, 10, 15)
@@ -109,6 +110,24 @@ def test_numbers_that_are_not_defined_are_left_out_and_measures_chosen():
     assert line.get_xydata().tolist() == [[2, 0.2]]
 
 
+def test_a_file_of_lines_survives_a_crash(tmp_path):
+    """A monitor writes it line by line; a line that a crash cut off is left out, with a warning."""
+    path = tmp_path / "curves.jsonl"
+    monitor = GeometryMonitor(path, every=1, batches=1)
+    image, text = torch.randn(2, 50, 8, generator=torch.Generator().manual_seed(0))
+    for step in (1, 2, 3):
+        monitor.step(step, image=image + step, text=text)
+    whole = path.read_text()
+    assert len(whole.splitlines()) == 3
+    path.write_text(whole[:-5])
+    with pytest.warns(UserWarning, match="the last line of .* is cut off"):
+        figure = plot_training(path, measures=["modality_gap"])
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [1, 2]
+    path.write_text(whole.replace("{", "", 1))
+    with pytest.raises(InputError, match=r"line 1 of .* is not JSON"):
+        plot_training(path)
+
+
 def test_what_cannot_be_drawn_is_one_sentence(tmp_path):
     (tmp_path / "broken.jsonl").write_text("{")
     (tmp_path / "log.txt").write_text("")
@@ -117,7 +136,8 @@ def test_what_cannot_be_drawn_is_one_sentence(tmp_path):
         ([{"loss": 1.0, "step": 1}], "no numbers of a monitor"),
         ([1.0], "expected a mapping of name"),
         (tmp_path / "nowhere", "does not exist"),
-        (tmp_path / "broken.jsonl", "cannot be read as the log of a training"),
+        (tmp_path / "broken.jsonl", "line 1 of .* is not JSON"),
+        (None, "source = None; expected a path"),
         (tmp_path / "log.txt", "unknown ending"),
         (tmp_path / "empty", "has 0 runs, where one was expected$"),
     ):

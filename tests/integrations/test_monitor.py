@@ -240,7 +240,7 @@ def test_the_alarm_warns_once_calls_back_and_is_logged():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: GeometryMonitor("runs"), "log = 'runs'; expected a SummaryWriter, a W&B run or a function"),
+        (lambda: GeometryMonitor("runs"), "log = 'runs'; expected a .jsonl file in a folder that exists"),
         (lambda: GeometryMonitor(every=0), "every = 0; expected a whole number from 1 on"),
         (lambda: GeometryMonitor(alarm="yes"), "alarm = 'yes'; expected a CollapseAlarm, or None for none"),
         (lambda: GeometryMonitor(embed=embed).step("x"), "step = 'x'; expected a whole number from 0 on"),
@@ -424,3 +424,10 @@ def test_a_single_item_is_too_few_and_no_collapse():
     for step in range(2, 30):
         monitor.step(step, image=row, text=row)
     assert not monitor.collapsed
+
+
+def test_rows_without_a_number_are_said_at_once():
+    monitor = GeometryMonitor(every=1, batches=1)
+    rows = torch.full((8, 4), float("nan"))
+    with pytest.warns(UserWarning, match="all 8 items before step 1 have a zero, NaN or infinite row"):
+        monitor.step(1, image=rows, text=rows)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import ceil, isnan
@@ -82,8 +83,10 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, float]]]:
         found = _read(path)
     elif isinstance(source, Mapping):
         found = [{**numbers, STEPS[0]: step} for step, numbers in source.items()]
-    else:
+    elif isinstance(source, Iterable):
         found = source
+    else:
+        raise InputError(f"source = {shown(source)}; expected a path, rows, or a mapping of step → numbers")
     for row in found:
         if not isinstance(row, Mapping):
             raise InputError(f"the source has {shown(row)}; expected a mapping of name → number for each step")
@@ -117,12 +120,26 @@ def _read(path: Path) -> Iterable[Mapping[str, Any]]:
         if path.suffix == ".csv":
             return list(csv.DictReader(text.splitlines()))
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+            return list(_json_lines(text, path))
         if path.suffix == ".json":
             return json.loads(text)["log_history"]
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(f"{shown(path)} cannot be read as the log of a training: {type(error).__name__}") from None
     raise InputError(f"{shown(path)} has an unknown ending; expected TensorBoard's files, .csv, .json or .jsonl")
+
+
+def _json_lines(text: str, path: Path) -> Iterator[Any]:
+    """The rows of the lines; without the last one where a crash has cut it off."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            if number < len(lines) or number == 1:
+                raise InputError(f"line {number} of {shown(path)} is not JSON; expected a row of numbers") from None
+            warnings.warn(f"the last line of {shown(path)} is cut off and left out", stacklevel=2)
 
 
 def _events(path: Path) -> list[dict[str, float]]:

@@ -1,10 +1,12 @@
 """Watch the geometry of a model while it is trained: what the callbacks of all trainers share, and for plain loops."""
 
+import json
 import math
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +15,7 @@ from torch import nn
 
 from clip_geometry.integrations.collapse import PREFIX, THRESHOLDS, CollapseAlarm, CollapseWarning
 from clip_geometry.integrations.metrics import EmbeddingGeometry
+from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import whole_number
 
@@ -33,8 +36,8 @@ class GeometryMonitor:
 
     Args:
         log: A SummaryWriter of TensorBoard, a run of Weights & Biases (whose x-axis is then `geometry/step`), anything
-            else with `add_scalar(name, value, step)` or `log(scalars, step=step)`, a function of (scalars, step), or
-            None.
+            else with `add_scalar(name, value, step)` or `log(scalars, step=step)`, a function of (scalars, step), the
+            path of a .jsonl file that gains a line per measurement, or None.
         every: Steps between measurements.
         embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
         batches: Batches of features in a measurement, at most `every`.
@@ -153,8 +156,11 @@ class GeometryMonitor:
         scalars = {PREFIX + name: value for name, value in self.values.items()}
         was = self.collapsed
         few = self.metric is not None and self.metric.items < 2
-        if few and self.values:  # nothing is defined of one item, which is no collapse
-            self._warn("few", f"one item was given before step {step}; the measures need several, so raise batches=")
+        if few and self.values:  # nothing is defined, which is not a collapse
+            several = "the measures need several, so raise batches= and every="
+            self._warn("few", f"one item was given before step {step}; {several}")
+        elif self.metric is not None and self.metric.items == self.values.get("invalid_rows"):
+            self._warn("invalid", f"all {self.metric.items} items before step {step} have a zero, NaN or infinite row")
         if self.alarm is not None and self.values and not few:
             missing = self.alarm.missing(self.values)
             if len(missing) == len(self.alarm.thresholds) or any(each not in THRESHOLDS for each in missing):
@@ -204,6 +210,16 @@ def evaluating(model: Any) -> Iterator[None]:
 
 def _scalar_log(log: Any) -> Log | None:
     """A function of (scalars, step)."""
+    if isinstance(log, str | Path):
+        path = expanded(log)
+        if path.suffix != ".jsonl" or not path.parent.is_dir():
+            raise InputError(f"log = {shown(log)}; expected a .jsonl file in a folder that exists")
+
+        def to_file(scalars: dict[str, float], step: int) -> None:
+            with path.open("a", encoding="utf-8") as file:  # closed after each line, which a crash then keeps
+                file.write(json.dumps({"step": step, **scalars}) + "\n")
+
+        return to_file
     if hasattr(log, "add_scalar"):
         return lambda scalars, step: [log.add_scalar(name, value, step) for name, value in scalars.items()]
     if hasattr(log, "log") and hasattr(log, "define_metric"):
@@ -218,5 +234,7 @@ def _scalar_log(log: Any) -> Log | None:
     if hasattr(log, "log"):
         return lambda scalars, step: log.log(scalars, step=step)
     if log is not None and not callable(log):
-        raise InputError(f"log = {shown(log)}; expected a SummaryWriter, a W&B run or a function of (scalars, step)")
+        raise InputError(
+            f"log = {shown(log)}; expected a SummaryWriter, a W&B run, a .jsonl path or a function of (scalars, step)"
+        )
     return log
