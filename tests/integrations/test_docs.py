@@ -1,5 +1,6 @@
 """The code of docs/howto/training.md runs, and leaves its curves where it says: real event files and runs."""
 
+import copy
 import re
 import warnings
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import nn
 
 pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
+from clip_geometry.geometry import isoscore
 from clip_geometry.integrations import CollapseWarning
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "training.md"
@@ -322,8 +324,22 @@ def test_an_own_alarm_takes_its_thresholds(writer, capsys):
     assert capsys.readouterr().out.startswith("collapse at step 15: effective_rank/image is 1, ")
 
 
+@pytest.mark.slow
+def test_a_penalty_for_each_tower_makes_rows_more_isotropic(clip, monkeypatch):
+    section, images = "Change the geometry while training", torch.cat([images for images, _ in clip["loader"][:8]])
+    block, scores = BLOCKS[section, 0], {}
+    assert "IStar(1.0" in block
+    for strength in ("1.0", "0.0"):
+        monkeypatch.setitem(BLOCKS, (section, 0), block.replace("IStar(1.0", f"IStar({strength}"))
+        model = copy.deepcopy(clip["model"])
+        run(section, 0, **clip | {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=3e-3)})
+        with torch.no_grad():
+            scores[strength] = isoscore(model.encode_image(images, normalize=True)).item()
+    assert scores["1.0"] > 1.5 * scores["0.0"]
+
+
 def test_istar_is_a_penalty_with_a_gradient():
-    names = run("Change the geometry while training", 0)
+    names = run("Change the geometry while training", 1)
     names["penalty"].backward()
     assert 0 < names["states"].grad.abs().max() < 1
 

@@ -169,7 +169,10 @@ def test_an_alarm_that_cannot_go_on_warns_once():
 
 def test_the_alarm_counts_invalid_rows():
     monitor = GeometryMonitor(every=1, batches=1, alarm=quick())
-    with pytest.warns(CollapseWarning, match="; 64 of 64 rows are NaN, infinite or zero"):
+    with (
+        pytest.warns(CollapseWarning, match="; 64 of 64 rows are NaN, infinite or zero"),
+        pytest.warns(UserWarning, match="all 64 items before step 5"),
+    ):
         for step in range(8):
             rows = torch.full((64, 3), torch.nan) if step > 4 else torch.randn(64, 3)
             monitor.step(step, image=rows, text=torch.randn(64, 3))
