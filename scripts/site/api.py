@@ -10,6 +10,7 @@ TOPICS = {
     "Measure and compare": (
         "measurement",
         "measurement.comparison",
+        "measuring.records",
         "measuring.sets",
         "results",
         "registry",

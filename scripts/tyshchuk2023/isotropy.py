@@ -23,7 +23,7 @@ def main() -> None:
 
     for steps in ("normalize", "normalize,center,normalize", "normalize,whiten(128),normalize"):
         print(f"\n{steps:33} {'I1':>8} {'I2':>8}")
-        for modality, x in cg.prepare(cg.parse_pipeline(steps), sets).sets.items():
+        for modality, x in cg.Pipeline(steps).fit_transform(sets)[1].items():
             for convention in ("invariant", "canonical", "rows"):
                 i1, i2 = cg.partition_isotropy(x, convention=convention)
                 print(f"  {modality:6} {convention:24} {i1:8.4f} {i2:8.4f}")

@@ -23,7 +23,7 @@ def main() -> None:
     cg.embed(cg.resolve_encoder(given.model), pairs, given.out / "embeddings", limit=given.limit)
     sets = cg.read_store(given.out / "embeddings", limit=given.limit)
     image, text = sets["image"], sets["text"]
-    rows = cg.prepare(cg.parse_pipeline("normalize"), {name: each.vectors for name, each in sets.items()}).sets
+    rows = cg.Pipeline("normalize").fit_transform({name: each.vectors for name, each in sets.items()})[1]
 
     # a plane per modality, with the perplexities of the paper
     planes = {name: tsne_plane(rows[name], perplexity=p)[0] for name, p in (("image", 5), ("text", 50))}

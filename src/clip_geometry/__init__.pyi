@@ -108,8 +108,8 @@ from clip_geometry.measurement import measure as measure
 from clip_geometry.measurement.comparison import Change as Change
 from clip_geometry.measurement.comparison import Comparison as Comparison
 from clip_geometry.measurement.comparison import compare as compare
+from clip_geometry.measuring.records import measure_sets as measure_sets
 from clip_geometry.measuring.sets import MeasuredSets as MeasuredSets
-from clip_geometry.measuring.sets import measure_sets as measure_sets
 from clip_geometry.registry import InputError as InputError
 from clip_geometry.repairs import Known as Known
 from clip_geometry.repairs import Repair as Repair
@@ -138,4 +138,3 @@ from clip_geometry.transforms import Ridge as Ridge
 from clip_geometry.transforms import Scale as Scale
 from clip_geometry.transforms import Whiten as Whiten
 from clip_geometry.transforms import parse_pipeline as parse_pipeline
-from clip_geometry.transforms import prepare as prepare

@@ -9,7 +9,7 @@ import pytest
 
 from clip_geometry.cli.tables import LEAST_WIDTH, number, print_table, value_and_error
 from clip_geometry.geometry import average_cosine, measures, modality_gap, null_value
-from clip_geometry.measuring.sets import CORE
+from clip_geometry.measuring.names import CORE
 from clip_geometry.results import read_rows
 
 

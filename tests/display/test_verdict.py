@@ -5,7 +5,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.display.verdict import verdict
-from clip_geometry.measuring.sets import CORE
+from clip_geometry.measuring.names import CORE
 
 OWN = "retrieval[mixed].{}.same_modality_at_10".format
 NOTES = [{"measure": name, "value": None, "at": {}} for name in CORE]

@@ -16,7 +16,8 @@ import torch
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators.shares import Z
 from clip_geometry.geometry import by_group, measures
-from clip_geometry.measuring.sets import CORE, MeasuredSets
+from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import TAKES
 from clip_geometry.registry import InputError
 from support.structured import KINDS, drawn, noise, prompts

@@ -8,7 +8,9 @@ import pytest
 
 from clip_geometry import embeddings as embeddings_module
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets
+from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.records import measure_sets
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import parse_pipeline
 from support.clouds import cone
@@ -132,7 +134,7 @@ def test_many_rows_have_the_numbers_of_few(sets, steps, monkeypatch):
 
 def test_retrieval_of_many_couples_is_taken_where_it_is_named(sets, monkeypatch):
     """The core stays a table in seconds."""
-    monkeypatch.setattr("clip_geometry.measuring.sets.MOST_WORK", 40 * 40 * 6 + 1)
+    monkeypatch.setattr("clip_geometry.measuring.records.MOST_WORK", 40 * 40 * 6 + 1)
     measured = MeasuredSets(sets, parse_pipeline("normalize"), blocks=0)
     (row,) = measure_sets(measured, ["retrieval.image_to_text.r_at_1"], optional=True)
     assert row["value"] is None

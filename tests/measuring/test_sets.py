@@ -16,10 +16,11 @@ from clip_geometry.geometry import (
     standard_error,
 )
 from clip_geometry.geometry.uncertainty import deal
-from clip_geometry.measuring.sets import MeasuredSets, measure_sets
+from clip_geometry.measuring.records import measure_sets
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.splitting import split_by
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import parse_pipeline, prepare
+from clip_geometry.transforms import Pipeline, parse_pipeline
 from support.clouds import cone
 
 
@@ -74,7 +75,7 @@ def test_null_values_are_those_of_a_gaussian_through_the_same_steps(steps):
     for modality, each in sets.items():
         rows = torch.randn(len(each), 5, generator=generator, dtype=torch.float64).numpy()
         noise[modality] = np.sqrt(np.square(each.vectors.astype(float)).mean()) * rows
-    x, y = prepare(parse_pipeline(steps), noise).sets.values()
+    x, y = Pipeline(steps).fit_transform(noise)[1].values()
     for name, expected in (
         ("modality_gap", modality_gap(x, y)),
         ("isotropy_i2", partition_isotropy(x).i2),
@@ -259,7 +260,7 @@ def test_the_pipeline_is_fitted_anew_without_each_block():
     (row,) = measure_sets(measured, ["average_cosine"])
     dealt = deal(60, 10, 0).numpy()
     values = [
-        float(average_cosine(prepare(steps, {"image": sets["image"].vectors[dealt != b]}).sets["image"]))
+        float(average_cosine(Pipeline(steps).fit_transform({"image": sets["image"].vectors[dealt != b]})[1]["image"]))
         for b in range(10)
     ]
     assert row["standard_error"] == pytest.approx(float(np.sqrt(9 * np.var(values))), rel=1e-9)

@@ -10,7 +10,8 @@ from clip_geometry import embeddings
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embeddings import Embeddings, ShardedRows, is_large, joined
 from clip_geometry.measuring import streaming
-from clip_geometry.measuring.sets import MeasuredSets, measure_sets
+from clip_geometry.measuring.records import measure_sets
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.splitting import split_by
 from clip_geometry.measuring.streaming import stream
 from clip_geometry.memory import memory

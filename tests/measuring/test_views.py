@@ -5,9 +5,11 @@ import torch
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import Relevance, ensemble, retrieval, two_sided_retrieval, zero_shot
 from clip_geometry.evaluators.shares import Z
-from clip_geometry.measuring.sets import MeasuredSets, measure_sets, named
+from clip_geometry.measuring.names import named
+from clip_geometry.measuring.records import measure_sets
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import parse_pipeline, prepare
+from clip_geometry.transforms import Pipeline, parse_pipeline
 from support.clouds import cone
 
 CLASSES = np.array(["cat", "dog", "owl"])
@@ -46,7 +48,7 @@ def test_several_prompts_of_a_class_are_an_ensemble_before_the_pipeline(logits):
     codes = np.searchsorted(CLASSES, image.labels)
     steps = parse_pipeline("normalize,whiten(3)[pooled]")
     one = ensemble(text.vectors, np.repeat([0, 1, 2], 4))
-    moved = prepare(steps, {"image": image.vectors, "text": one}).sets
+    moved = Pipeline(steps).fit_transform({"image": image.vectors, "text": one})[1]
     expected = zero_shot(moved["image"], codes, moved["text"], logits=logits)["top_1"]
     name = "zero_shot.top_1" if logits == "cosine" else f"zero_shot[{logits}].top_1"
     (row,) = measure_sets(MeasuredSets({"image": image, "text": text}, steps, blocks=0), [name])

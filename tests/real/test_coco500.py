@@ -17,7 +17,7 @@ from clip_geometry import geometry as g
 from clip_geometry.cli import main
 from clip_geometry.geometry import measures
 from clip_geometry.results import read_rows
-from clip_geometry.transforms import parse_pipeline, prepare
+from clip_geometry.transforms import Pipeline
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,7 +102,7 @@ def test_numbers_are_those_of_before_any_number_of_modalities(measured):
 )
 def test_centered_rows_of_the_table(coco500, convention, image, text):
     sets = dict(zip(("image", "text"), coco500, strict=True))
-    centered = prepare(parse_pipeline("normalize,center[each],normalize"), sets).sets
+    centered = Pipeline("normalize,center[each],normalize").fit_transform(sets)[1]
     for rows, (i1, i2) in zip(centered.values(), (image, text), strict=True):
         found = g.partition_isotropy(rows, convention=convention)
         assert float(found.i1) == pytest.approx(i1, abs=0.03 if convention == "rows" else 6e-4)

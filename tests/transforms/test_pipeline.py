@@ -11,8 +11,6 @@ from clip_geometry.transforms import (
     Procrustes,
     RankWarning,
     Whiten,
-    parse_pipeline,
-    prepare,
 )
 from support.clouds import cone
 
@@ -39,7 +37,7 @@ PAIRS = (np.array([3, 0, 5, 5, 9, 29, 7, 8]), np.array([1, 2, 0, 19, 4, 6, 11, 1
 def test_scopes(sets, step, image_mean_of, text_mean_of):
     means = {name: rows.mean(0) for name, rows in sets.items()}
     means["pooled"] = np.concatenate([*sets.values()]).mean(0)
-    found = prepare(parse_pipeline(step), sets).sets
+    found = Pipeline(step).fit_transform(sets)[1]
     assert np.allclose(found["image"], sets["image"] - means[image_mean_of], rtol=1e-12)
     assert np.allclose(found["text"], sets["text"] - means[text_mean_of], rtol=1e-12)
 
@@ -56,7 +54,7 @@ def test_one_fit_is_one_object(sets, scope):
 
 
 def test_steps_apply_in_order(sets):
-    first = prepare(parse_pipeline("normalize,center[image],normalize"), sets).sets["image"]
+    first = Pipeline("normalize,center[image],normalize").fit_transform(sets)[1]["image"]
     u = sets["image"] / np.linalg.norm(sets["image"], axis=1, keepdims=True)
     c = u - u.mean(0)
     assert np.allclose(first, c / np.linalg.norm(c, axis=1, keepdims=True), rtol=1e-12)
@@ -64,25 +62,25 @@ def test_steps_apply_in_order(sets):
 
 @pytest.mark.parametrize("step", ["center", "whiten(2)", "pca(2)", "all_but_the_top(1)", "cluster_center(2)"])
 def test_fitting_per_modality_unasked_refuses_comparison(sets, step):
-    refusal = prepare(parse_pipeline(f"normalize,{step}"), sets).refusal
+    refusal = Pipeline(f"normalize,{step}").fit(sets).refusal
     assert refusal == (
         f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
         f"or {step}[each] if that is meant"
     )
     for asked in (f"{step}[each]", f"{step}[pooled]", f"{step}[image]"):
-        assert prepare(parse_pipeline(asked), sets).refusal is None
-    assert prepare(parse_pipeline(step), {"image": sets["image"]}).refusal is None
+        assert Pipeline(asked).fit(sets).refusal is None
+    assert Pipeline(step).fit({"image": sets["image"]}).refusal is None
 
 
 def test_nothing_learned_or_learned_from_pairs_is_no_refusal(sets):
-    assert prepare(parse_pipeline("normalize,procrustes[text-to-image]"), sets, PAIRS).refusal is None
+    assert Pipeline("normalize,procrustes[text-to-image]").fit(sets, PAIRS).refusal is None
 
 
 @pytest.mark.parametrize(("name", "kind"), [("procrustes", Procrustes), ("least_squares", LeastSquares)])
 @pytest.mark.parametrize(("source", "target"), [("text", "image"), ("image", "text")])
 def test_maps_between_modalities_move_the_source_only(sets, name, kind, source, target):
     rows = dict(zip(("image", "text"), PAIRS, strict=True))
-    found = prepare(parse_pipeline(f"{name}[{source}-to-{target}]"), sets, PAIRS).sets
+    found = Pipeline(f"{name}[{source}-to-{target}]").fit_transform(sets, PAIRS)[1]
     alone = kind().fit(sets[source][rows[source]], sets[target][rows[target]])
     assert np.allclose(found[source], alone.transform(sets[source]), rtol=1e-12)
     assert found[target] is sets[target]
@@ -137,22 +135,22 @@ def test_too_few_pairs_warn(sets):
 
 def test_a_scope_that_was_not_given(sets):
     with pytest.raises(InputError, match=r"center\[text\] is to be fitted on text rows, but only image rows"):
-        prepare(parse_pipeline("center[text]"), {"image": sets["image"]})
+        Pipeline("center[text]").fit({"image": sets["image"]})
     with pytest.raises(InputError, match=r"pca\(2\)\[text\] is to be fitted on text rows, but only unnamed rows"):
         Pipeline("pca(2)[text]").fit({"any": sets["image"]})
 
 
 def test_one_fit_needs_one_space(sets):
     wide = {"image": sets["image"], "text": np.ones((5, 9))}
-    assert prepare(parse_pipeline("center[each]"), wide).sets["text"].shape == (5, 9)
+    assert Pipeline("center[each]").fit_transform(wide)[1]["text"].shape == (5, 9)
     with pytest.raises(InputError, match=r"center\[pooled\] needs one space"):
-        prepare(parse_pipeline("center[pooled]"), wide)
+        Pipeline("center[pooled]").fit(wide)
 
 
 def test_no_steps_leave_the_rows_as_they_are(sets):
-    prepared = prepare((), sets)
-    assert prepared.sets["image"] is sets["image"]
-    assert (prepared.fitted.fitted_on, prepared.refusal) == (None, None)
+    fitted, rows = Pipeline(()).fit_transform(sets)
+    assert rows["image"] is sets["image"]
+    assert (fitted.fitted_on, fitted.refusal) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -183,13 +181,13 @@ def test_fitted_on_of_one_set(sets):
     assert Pipeline("center").fit({"any": sets["text"]}, origin="x.npy").fitted_on == "x.npy"
 
 
-def test_fit_and_prepare_are_the_same(sets):
+def test_fit_and_fit_transform_are_the_same(sets):
     steps = "normalize,pca(3)[pooled],procrustes[image-to-text],normalize"
-    prepared = prepare(parse_pipeline(steps), sets, PAIRS)
+    fitted, transformed = Pipeline(steps).fit_transform(sets, PAIRS)
     again = Pipeline(steps).fit(sets, PAIRS).transform(sets)
-    for modality, rows in prepared.sets.items():
+    for modality, rows in transformed.items():
         assert (again[modality] == rows).all() and rows.dtype == np.float64
-    assert isinstance(prepared.fitted.chains["image"][1], PCA)
+    assert isinstance(fitted.chains["image"][1], PCA)
 
 
 def test_every_other_modality_is_mapped_onto_one():

@@ -15,8 +15,9 @@ from clip_geometry.display.words import listed as listed_words
 from clip_geometry.embeddings import LARGE, Embeddings
 from clip_geometry.files import is_device, write_atomically
 from clip_geometry.formats import read_labels, read_sets, with_labels
+from clip_geometry.measuring.names import named
 from clip_geometry.measuring.records import as_lines
-from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
+from clip_geometry.measuring.sets import QUADRATIC_ROWS
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import Record

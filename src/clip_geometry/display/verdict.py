@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clip_geometry.display.table import ROUNDING
 from clip_geometry.display.words import Words
-from clip_geometry.measuring.sets import CORE
+from clip_geometry.measuring.names import CORE
 from clip_geometry.results import Row
 
 WORDS = Words(Path(__file__).with_name("verdict.j2"))

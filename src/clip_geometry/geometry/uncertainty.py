@@ -31,7 +31,7 @@ def standard_error(
     The rows are dealt at random into g blocks; θ_b is the measure without block b: SE² = (g − 1)/g Σ_b (θ_b − mean θ)².
     Never the bootstrap: its duplicated rows are pairs at distance zero, which ruin every measure of pairs and
     neighbors. Sets of the same length lose the same rows, so that pairs and labels stay together. Rows must be
-    independent of each other: of several captions of one image, give one, or use `MeasuredSets`, which deals out items.
+    independent of each other: of several captions of one image, give one, or use `MeasuredSets`, which deals items.
     Shares of queries, such as recall, have half of the width of their 95% interval over 1.96 instead: Wilson's, over
     queries and items, never 0. On isotropic noise the jackknife is 1.3 to 1.9 times too large for most measures.
     At least 0, in the units of the measure. Source: Efron & Tibshirani 1993.

@@ -6,7 +6,8 @@ from typing import Any
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.measurement.given import given_sets
 from clip_geometry.measurement.result import Estimate, Measurement
-from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
+from clip_geometry.measuring.names import names_to_measure
+from clip_geometry.measuring.records import DEFAULT_STEPS, records_by
 from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.transforms import Step, parse_pipeline
 

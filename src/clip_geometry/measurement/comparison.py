@@ -17,7 +17,8 @@ from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.measurement.compared import LEVEL, as_html, as_text, letter
 from clip_geometry.measurement.given import given_sets
-from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
+from clip_geometry.measuring.names import names_to_measure
+from clip_geometry.measuring.records import DEFAULT_STEPS, records_by
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows

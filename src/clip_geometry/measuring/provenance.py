@@ -22,22 +22,21 @@ def context(
     sets: as they were before `steps`. blocks: of the jackknife, 0 for none.
     """
     origins = {modality: each.provenance for modality, each in sets.items()}
-
-    def common(key: str) -> str | None:
-        values = [str(origin[key]) for origin in origins.values() if origin.get(key) is not None]
-        return " + ".join(dict.fromkeys(values)) or None
-
-    def options(key: str) -> dict[str, Any]:
-        found = {modality: dict(origin.get(key) or {}) for modality, origin in origins.items()}
-        first, *others = found.values()
-        return first if all(other == first for other in others) else found
-
+    names: dict[str, str | None] = {}
+    for key in ("model", "dataset", "source", "split"):
+        values = dict.fromkeys(str(origin[key]) for origin in origins.values() if origin.get(key) is not None)
+        names[key] = " + ".join(values) or None
+    options: dict[str, dict[str, Any]] = {}
+    for key in ("model_options", "data_options"):
+        by_modality = {modality: dict(origin.get(key) or {}) for modality, origin in origins.items()}
+        first = next(iter(by_modality.values()))
+        options[key] = first if all(each == first for each in by_modality.values()) else by_modality
     return {
-        "model": common("model"),
-        "model_options": options("model_options"),
-        "dataset": common("dataset") or common("source"),
-        "data_options": options("data_options"),
-        "split": common("split"),
+        "model": names["model"],
+        "model_options": options["model_options"],
+        "dataset": names["dataset"] or names["source"],
+        "data_options": options["data_options"],
+        "split": names["split"],
         "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.values())),
         "maps": _maps(origins),
         "pipeline": [str(step) for step in steps],
@@ -50,13 +49,11 @@ def context(
 
 def _maps(origins: Mapping[str, Mapping[str, Any]]) -> str | None:
     """The saved maps that the rows had gone through before they were read, in words."""
-    applied = {
-        modality: ", then ".join(
-            f"{' → '.join(map['pipeline'])} fitted on {map['fitted_on']}" for map in origin["maps"]
-        )
-        for modality, origin in origins.items()
-        if origin.get("maps")
-    }
+    applied: dict[str, str] = {}
+    for modality, origin in origins.items():
+        maps = [f"{' → '.join(each['pipeline'])} fitted on {each['fitted_on']}" for each in origin.get("maps") or ()]
+        if maps:
+            applied[modality] = ", then ".join(maps)
     if len(applied) == len(origins) and len(set(applied.values())) == 1:
         return next(iter(applied.values()))
     return "; ".join(f"{modality} {words}" for modality, words in applied.items()) or None
@@ -64,9 +61,11 @@ def _maps(origins: Mapping[str, Mapping[str, Any]]) -> str | None:
 
 def origin_of(sets: Mapping[str, Embeddings]) -> str:
     """`scenes/test`: the data set and split of the rows, where they are known."""
-    found = [each.provenance for each in sets.values()]
-    names = dict.fromkeys(
-        str(p.get("dataset") or p.get("source")) for p in found if p.get("dataset") or p.get("source")
-    )
-    splits = dict.fromkeys(str(p["split"]) for p in found if p.get("split"))
-    return "/".join(filter(None, (" + ".join(names), " + ".join(splits)))) or "these rows"
+    data: dict[str, None] = {}
+    splits: dict[str, None] = {}
+    for each in sets.values():
+        if name := each.provenance.get("dataset") or each.provenance.get("source"):
+            data[str(name)] = None
+        if split := each.provenance.get("split"):
+            splits[str(split)] = None
+    return "/".join(filter(None, (" + ".join(data), " + ".join(splits)))) or "these rows"

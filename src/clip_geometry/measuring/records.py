@@ -1,42 +1,27 @@
 """Records of sets: all of their rows, or each group of them, measured through one pipeline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, naming_files
-from clip_geometry.geometry import by_group
+from clip_geometry.geometry import Measure, by_group
+from clip_geometry.geometry.statistics import Moments
 from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.names import named
 from clip_geometry.measuring.scaling import add_scaling
-from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets, named
+from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber
 from clip_geometry.measuring.splitting import split_by
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
-from clip_geometry.results import Record, lines_of
+from clip_geometry.results import Record, Row, lines_of
 from clip_geometry.rows.arguments import RowError
+from clip_geometry.rows.threads import side_by_side
 from clip_geometry.transforms import Step
 
 DEFAULT_STEPS = "normalize"
-ALL = "all"  # in place of names: the core and all default measures
-
-
-def names_to_measure(names: Sequence[str] | str | None, option: str = "measures") -> tuple[list[str], bool]:
-    """The measures to take, and whether what cannot be measured is left out with a note.
-
-    Args:
-        names: Of measures, or of evaluators for all of their numbers; None for the core, `ALL` for it and all default
-            measures.
-        option: What a message calls `names`.
-    """
-    if names is None:
-        return list(CORE), True
-    if names == ALL:
-        return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
-    given = names.split(",") if isinstance(names, str) else names
-    chosen = [each.name for each in named(name.strip() for name in given if name.strip())]
-    if not chosen:
-        raise InputError(f"{option} is empty; give names, comma-separated, or leave it out for the core")
-    return chosen, False
+MOST_WORK = 2e11  # multiplications of all couples in one O(n²) measure: about a minute for the core on two cores
 
 
 def records_by(
@@ -66,10 +51,9 @@ def records_by(
             try:
                 given = BLOCKS if blocks is None else blocks
                 measured = MeasuredSets(part, pipeline, seed=seed, blocks=given, engine=engine)
-                if blocks and not 2 <= blocks <= measured.items:  # rather than a table without standard errors
-                    raise InputError(
-                        f"blocks is {blocks}; expected 0 or from 2 to the number of items, which is {measured.items}"
-                    )
+                if blocks and not 2 <= blocks <= len(measured.items):  # rather than a table without standard errors
+                    most = f"the number of items, which is {len(measured.items)}"
+                    raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
                 remarks = measured.remarks()
                 found = list(measure_sets(measured, names, advance, optional=optional))
                 if scaling or full_size is not None:
@@ -87,3 +71,108 @@ def records_by(
 def as_lines(records: Sequence[Record]) -> str:
     """The records as a results file of their own, which `read_rows` and `clip-geometry compare` read."""
     return lines_of(digest([dict(record) for record in records]), records)
+
+
+def measure_sets(
+    sets: MeasuredSets,
+    names: Sequence[str] | None,
+    advance: Callable[[int], object] = lambda done: None,
+    *,
+    optional: bool = False,
+) -> Iterator[Row]:
+    """Measures sets, each measure in every place where it can be taken.
+
+    Args:
+        sets: The sets after their pipeline.
+        names: Names of measures and evaluators, or None for all default measures. A named one that cannot be taken
+            raises InputError; an unnamed one gives a record without a value, whose `note` says why.
+        advance: Called with 1 after each measure.
+        optional: Whether measures of `names` count as unnamed, as the `CORE` does.
+
+    Returns:
+        An iterator over records with measure, value, standard_error, null_value, n, d and at.
+
+    Raises:
+        InputError: A name is unknown, or a named measure cannot be taken.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> sets = {"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text + 1, "text")}
+        >>> measured = cg.MeasuredSets(sets, cg.parse_pipeline("normalize"))
+        >>> [(row["at"], round(row["value"], 3)) for row in cg.measure_sets(measured, ["isoscore"])]
+        [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
+    """
+    chosen, asked = by_group() if names is None else named(names), names is not None and not optional
+    if not sets.small:
+        last = {measure.statistic: number for number, measure in enumerate(chosen)}
+        for number, measure in enumerate(chosen):
+            yield from rows_or_notes(sets, measure, named=asked)
+            if last[measure.statistic] == number:
+                sets.forget(measure.statistic)
+            advance(1)
+        return
+    _ = sets.null, sets.items.can_be_dealt and sets.items.block_of  # once, before threads would do so twice
+
+    def rows_of(group: Sequence[Measure]) -> dict[str, list[Row]]:
+        return {measure.name: rows_or_notes(sets, measure, named=asked) for measure in group}
+
+    together: dict[Any, list[Measure]] = {}
+    for measure in chosen:
+        shared = measure.statistic or (measure.function, repr(measure.options))
+        together.setdefault((shared, measure.takes), []).append(measure)
+    found: dict[str, list[Row]] = {}
+    groups = list(together.values())
+    for group, rows in zip(groups, side_by_side(rows_of, groups), strict=True):
+        found |= rows
+        advance(len(group))
+    for measure in chosen:
+        yield from found[measure.name]
+
+
+def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
+    """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
+    rows = []
+    if not named and (why := _why_not_unasked(sets, measure)):
+        return [_note(measure, {}, InputError(why))]
+    try:
+        places = sets.places(measure)
+    except InputError as error:
+        if named:
+            raise
+        return [_note(measure, {}, error)]
+    for place in places:
+        try:
+            rows.append(sets.row(measure, place))
+        except InputError as error:
+            # one couple of several may fail, and so may one number of an evaluator that was named for all of them
+            if named and not isinstance(error, NoSuchNumber) and len(sets.rows) < 3:
+                raise InputError(f"{measure.name}, {place}: {_without_name(measure, error)}") from None
+            rows.append(_note(measure, {"modality": place}, error))
+    if named and len(sets.rows) > 2 and all(row["value"] is None for row in rows):
+        raise InputError(f"{measure.name}, {rows[0]['at']['modality']}: {rows[0]['note']}")
+    return rows
+
+
+def _why_not_unasked(sets: MeasuredSets, measure: Measure) -> str | None:
+    """Why a measure is not taken unless it is named: it takes minutes, or an engine cannot run it."""
+    if sets.engine is not None and not (measure.aggregated or measure.statistic is Moments):
+        return "no function of moments and class sums, which the engine takes; without --engine it is taken here"
+    if not measure.quadratic:
+        return None
+    anyway = "named in --measures it is taken all the same"
+    if sets.streamed and measure.streams:
+        return f"time grows with n² and the rows are streamed; {anyway}"
+    couples = [(sets.embeddings[one], sets.embeddings[other]) for one, other in sets.view.couples.values()]
+    if measure.inputs.across and sum(len(x) * len(y) * x.dim for x, y in couples) > MOST_WORK:
+        rows_of = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
+        return f"time grows with n², and is minutes for {rows_of}; {anyway}"
+    return None
+
+
+def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:
+    return {"measure": measure.name, "value": None, "note": _without_name(measure, error), "at": dict(at)}
+
+
+def _without_name(measure: Measure, error: InputError) -> str:
+    return str(error).removeprefix(f"{measure.name} ")

@@ -139,8 +139,8 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
         {'n': 1600, 'value': 31.3, 'low': 30.5, 'high': 32.0}
     """
     sets = sets.whole("scaling")
-    if full_size is not None and full_size <= sets.items:
-        raise InputError(f"the full size is {full_size}, but {sets.items} items were given; expected more")
+    if full_size is not None and full_size <= len(sets.items):
+        raise InputError(f"the full size is {full_size}, but {len(sets.items)} items were given; expected more")
     calls: dict[Any, list[tuple[Measure, Row]]] = defaultdict(list)
     for row in rows:
         measure = measures[row["measure"]]
@@ -153,7 +153,7 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
     groups, taken = list(calls.values()), side_by_side if sets.small and not sets.learns else map
     for members, found in zip(groups, taken(by_size, groups), strict=True):
         for measure, row in members:
-            whole = {"n": sets.items, "value": row["value"], "standard_error": row["standard_error"], "subsets": 1}
+            whole = {"n": len(sets.items), "value": row["value"], "standard_error": row["standard_error"], "subsets": 1}
             row |= {"scaling": [*reversed(found[measure.name]), whole]}
             if full_size is not None:
                 row |= {"expected": expected_at(measure, row["scaling"], full_size, row["d"])}
@@ -163,7 +163,7 @@ def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dic
     """The values of measures that read the result of one call, by name, from the largest subsets to the smallest."""
     found: dict[str, list[Row]] = {measure.name: [] for measure in together}
     for halvings in range(1, HALVINGS + 1):
-        n = sets.items // 2**halvings
+        n = len(sets.items) // 2**halvings
         if n < 2:
             break
         try:
@@ -173,7 +173,7 @@ def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dic
             break
         for name, each in values.items():
             # disjoint subsets are independent, but another division is of the same items
-            error = np.sqrt(np.reshape(each, (DEALS, -1)).var(axis=1, ddof=1).mean() / (sets.items // n))
+            error = np.sqrt(np.reshape(each, (DEALS, -1)).var(axis=1, ddof=1).mean() / (len(sets.items) // n))
             size = {"n": n, "value": float(np.mean(each)), "standard_error": float(error), "subsets": len(each)}
             found[name].append(size | ({"unseen": float(np.mean(unseen[name]))} if name in unseen else {}))
     return found
@@ -199,18 +199,18 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
     """
     rng = np.random.default_rng(sets.seed)
     for _ in range(DEALS):
-        order = rng.permutation(sets.items)
-        for k in range(sets.items // n):
-            chosen = np.zeros(sets.items + 1, bool)
+        order = rng.permutation(len(sets.items))
+        for k in range(len(sets.items) // n):
+            chosen = np.zeros(len(sets.items) + 1, bool)
             chosen[order[k * n : (k + 1) * n]] = True
             outside = ~chosen
             chosen[-1] = outside[-1] = True  # class prompts are item -1, and in all subsets
-            kept = {name: each.take(chosen[sets.item_of[name]]) for name, each in sets.embeddings.items()}
+            kept = {name: each.take(chosen[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
             if unseen:
-                others = {name: each.take(outside[sets.item_of[name]]) for name, each in sets.embeddings.items()}
+                others = {name: each.take(outside[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
                 yield View.held_out(sets.steps, others, kept)
             else:
-                yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.item_of[name]]] for name in kept})
+                yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.items.of_rows[name]]] for name in kept})
 
 
 def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int) -> Row:

@@ -11,10 +11,11 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.evaluators import Relevance
 from clip_geometry.geometry import Measure
+from clip_geometry.measuring.items import is_prompts
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.transforms import Prepared, Step, prepare
+from clip_geometry.transforms import FittedPipeline, Pipeline, Step
 from clip_geometry.transforms.pipeline import taken
 
 Rows: TypeAlias = Mapping[str, np.ndarray | StreamedRows]
@@ -22,11 +23,17 @@ Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 class View:
-    """rows: modality → the rows of `embeddings`, moved or as they are."""
+    """Embeddings whose rows went through a pipeline.
 
-    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows):
+    Args:
+        embeddings: As they were before it; they have the ids and labels.
+        rows: Modality → the rows after it.
+        fitted: The pipeline as it was fitted on these rows, or None.
+    """
+
+    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows, fitted: FittedPipeline | None = None):
         self.embeddings = dict(embeddings)
-        self.rows = rows
+        self.rows, self.fitted = rows, fitted
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}
 
     @classmethod
@@ -37,14 +44,12 @@ class View:
         *,
         origin: str = "these rows",
         rows: Rows | None = None,
-    ) -> tuple["View", Prepared]:
-        """The rows after a pipeline that is fitted on them, and what came of fitting it.
-
-        rows: what is to be taken for those of the embeddings, StreamedRows of them.
-        """
+    ) -> "View":
+        """The rows after a pipeline that is fitted on them. rows: `StreamedRows` of the embeddings, to be read instead
+        of their vectors."""
         raw = cls(embeddings, rows or {modality: each.vectors for modality, each in embeddings.items()})
-        prepared = prepare(steps, raw.rows, raw.pairs, origin=origin)
-        return cls(embeddings, prepared.sets), prepared
+        fitted, transformed = Pipeline(steps).fit_transform(raw.rows, raw.pairs, origin=origin)
+        return cls(embeddings, transformed, fitted)
 
     @classmethod
     def held_out(
@@ -53,7 +58,8 @@ class View:
         """The rows of `embeddings` after a pipeline that is fitted on others, without the warnings of fitting it."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once, of all rows
-            fitted = cls.through(steps, others)[1].fitted
+            fitted = cls.through(steps, others).fitted
+        assert fitted is not None
         return cls(embeddings, fitted.transform({name: each.vectors for name, each in embeddings.items()}))
 
     @cached_property
@@ -75,6 +81,34 @@ class View:
         if key not in self._pairs:
             self._pairs[key] = pair(self.embeddings[first], self.embeddings[second], distinct=distinct)
         return self._pairs[key]
+
+    def places(self, measure: Measure) -> list[str]:
+        """Where the measure can be taken: some of the modalities, "both" of two, or couples such as "audio+image".
+
+        Raises InputError where nowhere.
+        """
+        if measure.takes not in TAKES:
+            call = f"clip_geometry.{measure.function.__name__}"
+            raise InputError(f"{measure.name} needs {measure.needs[0]}, which this command does not have; call {call}")
+        if not measure.inputs.across and measure.takes != "labeled rows":
+            return list(self.rows)
+        if measure.inputs.across:
+            if len(self.rows) < 2:
+                raise InputError(f"{measure.name} needs two modalities, only {next(iter(self.rows))} was given")
+            if self.fitted and self.fitted.refusal:
+                raise InputError(f"{measure.name} compares the modalities, but {self.fitted.refusal}")
+            dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
+            couples = self.couples.items()
+            places = [place for place, (one, two) in couples if not measure.one_space or dims[one] == dims[two]]
+            if not places:
+                given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
+                raise InputError(f"{measure.name} needs one space, but {given}")
+            return places
+        # a class prompt stands for its class: alone in it, it has no silhouette
+        labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not is_prompts(e)]
+        if not labeled:
+            raise InputError(f"{measure.name} needs labels")
+        return labeled
 
     def arguments(self, measure: Measure, place: str) -> tuple:
         """What the measure takes, in one of its places: a modality, or a couple of them."""

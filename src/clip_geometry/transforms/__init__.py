@@ -9,7 +9,7 @@ from clip_geometry.transforms.elementary import Center, Normalize, Scale
 from clip_geometry.transforms.isoclip import IsoCLIP
 from clip_geometry.transforms.mini_vec2vec import MiniVec2Vec
 from clip_geometry.transforms.paired import LeastSquares, Procrustes
-from clip_geometry.transforms.pipeline import ANY, FittedPipeline, Pipeline, Prepared, prepare
+from clip_geometry.transforms.pipeline import ANY, FittedPipeline, Pipeline
 from clip_geometry.transforms.principal import PCA, AllButTheTop, Whiten
 from clip_geometry.transforms.realign import ReAlign
 from clip_geometry.transforms.ridge import Ridge
@@ -35,7 +35,6 @@ __all__ = [
     "OntoTransform",
     "PairedTransform",
     "Pipeline",
-    "Prepared",
     "Procrustes",
     "RankWarning",
     "ReAlign",
@@ -45,7 +44,6 @@ __all__ = [
     "Transform",
     "Whiten",
     "parse_pipeline",
-    "prepare",
     "register",
     "transforms",
 ]

@@ -157,45 +157,6 @@ class Pipeline:
         return FittedPipeline(self.steps, chains, dimensions, ", ".join(fitted_on) or None, refusal), rows
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """The sets after a pipeline, arrays or StreamedRows as given, and the pipeline fitted on them.
-
-    Attributes:
-        refusal: Why measures across the sets are not allowed, if so.
-    """
-
-    sets: Mapping[str, Any]
-    refusal: str | None
-    fitted: FittedPipeline
-
-
-def prepare(steps: Sequence[Step], sets: Sets, pairs: Pairs = None, *, origin: str = "these rows") -> Prepared:
-    """Fit a pipeline on sets and apply it to the same sets.
-
-    Args:
-        steps: From `parse_pipeline`.
-        sets: Modality → (n, d) rows.
-        pairs: As for `Pipeline.fit`.
-        origin: What the rows are, for `fitted_on`.
-
-    Returns:
-        The transformed `sets`, the `fitted` pipeline, and the `refusal` of measures across the sets, if any.
-
-    Example:
-        >>> import numpy as np
-        >>> from clip_geometry import parse_pipeline, prepare
-        >>> sets = {"image": np.array([[1.0, 0.0], [3.0, 0.0]]), "text": np.array([[0.0, 2.0], [0.0, 4.0]])}
-        >>> prepared = prepare(parse_pipeline("center"), sets)
-        >>> prepared.sets["image"].tolist()
-        [[-1.0, 0.0], [1.0, 0.0]]
-        >>> prepared.refusal[:42]
-        'center was fitted on each modality by itse'
-    """
-    fitted, rows = Pipeline(steps).fit_transform(sets, pairs, origin=origin)
-    return Prepared(rows, fitted.refusal, fitted)
-
-
 def as_sets(sets: Sets) -> Sets:
     """Return the sets with lists as arrays; raise InputError for what is no matrix and for rows without a name."""
     if not isinstance(sets, Mapping):

@@ -9,7 +9,9 @@ from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.sets import MeasuredSets, named, rows_or_notes
+from clip_geometry.measuring.names import named
+from clip_geometry.measuring.records import rows_or_notes
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.modalities import plural
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError

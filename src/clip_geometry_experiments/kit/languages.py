@@ -18,7 +18,7 @@ from clip_geometry.measuring.sets import KEPT_BYTES, QUADRATIC_ROWS
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.rows.matrix import as_rows
-from clip_geometry.transforms import Step, prepare
+from clip_geometry.transforms import Pipeline, Step
 from clip_geometry_experiments.kit.base import read_explanations
 from clip_geometry_experiments.kit.language_distance import language_distance
 
@@ -58,10 +58,10 @@ class LanguageSets:
         vectors = {name: each.vectors for name, each in self.embeddings.items()}
         for name, rows in vectors.items():
             as_rows(rows, name=name)
-        prepared = prepare(self.steps, vectors, origin=origin_of(self.embeddings))
-        if prepared.refusal:
-            raise InputError(f"languages are compared with each other, but {prepared.refusal}")
-        self.rows, self.fitted_on = prepared.sets, prepared.fitted.fitted_on
+        fitted, self.rows = Pipeline(self.steps).fit_transform(vectors, origin=origin_of(self.embeddings))
+        if fitted.refusal:
+            raise InputError(f"languages are compared with each other, but {fitted.refusal}")
+        self.fitted_on = fitted.fitted_on
         self._outside: dict[int, LanguageSets] = {}
 
     def aligned(self, language: str) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,8 @@ from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.evaluators.retrieval import retrieval
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
-from clip_geometry.measuring.sets import MeasuredSets, measure_sets
+from clip_geometry.measuring.records import measure_sets
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, RankWarning, parse_pipeline
 from clip_geometry_experiments.kit.language_distance import language_distance
 from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import (

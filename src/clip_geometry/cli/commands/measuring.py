@@ -55,7 +55,8 @@ def measure(
     from clip_geometry.cli.measure_files import labeled_sets, print_layers, print_records, write_records
     from clip_geometry.embedding.engines import open_engine
     from clip_geometry.files import claimed
-    from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, names_to_measure, records_by
+    from clip_geometry.measuring.names import ALL, names_to_measure
+    from clip_geometry.measuring.records import DEFAULT_STEPS, records_by
     from clip_geometry.transforms import parse_pipeline
 
     with nullcontext() if json_file is None else claimed(json_file) as target:
@@ -120,7 +121,7 @@ def compare(
 
     from clip_geometry.cli.comparison import bibliography_of, print_comparison, write_comparison
     from clip_geometry.measurement.comparison import compare as compare_sets
-    from clip_geometry.measuring.records import ALL
+    from clip_geometry.measuring.names import ALL
 
     bibliography = None if latex is None else bibliography_of(latex)
     columns = ["raw"] if raw else pipeline or []

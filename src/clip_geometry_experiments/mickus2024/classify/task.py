@@ -13,7 +13,7 @@ from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows
-from clip_geometry.transforms import parse_pipeline, prepare
+from clip_geometry.transforms import Pipeline, parse_pipeline
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.tasks import Task
@@ -155,15 +155,15 @@ def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loa
         task, first = labeled_task(config.data.name, sets[modality])  # images are items, equal captions are one item
         rows = sets[modality].take(first)
     sets, steps = {rows.modality: rows}, parse_pipeline(config.pipeline)
-    prepared = prepare(steps, {rows.modality: rows.vectors}, origin=origin_of(sets))
-    vectors = prepared.sets[rows.modality]
+    fitted, transformed = Pipeline(steps).fit_transform({rows.modality: rows.vectors}, origin=origin_of(sets))
+    vectors = transformed[rows.modality]
     labels, outputs = task.labels, len(task.class_names)
     if (k := config.random_classes) is not None:
         if k > len(task):
             raise InputError(f"random_classes = {k}; expected at most one for each of the {len(task)} examples")
         labels, outputs = np.random.default_rng(config.seed).permutation(np.arange(len(task)) % k), k
     split = hold_out(ClassificationTask.of(vectors, task.examples, labels, outputs), config.held_out, config.seed)
-    shared = context(sets, steps=steps, fitted_on=prepared.fitted.fitted_on, seed=config.seed)
+    shared = context(sets, steps=steps, fitted_on=fitted.fitted_on, seed=config.seed)
     return Loaded(task, *split, shared | source)
 
 

@@ -12,7 +12,8 @@ from clip_geometry.data import load_dataset
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.sets import MeasuredSets, named
+from clip_geometry.measuring.names import named
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline

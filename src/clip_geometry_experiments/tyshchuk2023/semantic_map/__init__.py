@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 from clip_geometry.data import load_dataset
 from clip_geometry.embeddings import pair
 from clip_geometry.geometry import measures
-from clip_geometry.measuring.sets import MeasuredSets, rows_or_notes
+from clip_geometry.measuring.records import rows_or_notes
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
