@@ -21,7 +21,9 @@ def pytest_collection_modifyitems(items):
     """The library has to work, and to pass its tests, without the experiments, which .ci/run deletes to show it."""
     here, installed = Path(__file__).parent, find_spec("clip_geometry_experiments") is not None
     for item in items:
-        if item.path.relative_to(here).parts[0] in ("experiments", "site") or "ruclip" in item.name:
+        if item.path.relative_to(here).parts[0] in ("experiments", "site") or any(
+            family in item.name for family in ("hidden", "ruclip")
+        ):
             item.add_marker(pytest.mark.experiments)
         if item.get_closest_marker("experiments") and not installed:
             item.add_marker(pytest.mark.skip(reason="clip_geometry_experiments is not installed"))

@@ -90,7 +90,7 @@ def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, S
     if not kept:
         raise InputError(f"{table.path} has no sentence with a word in it")
     if config.window is not None and config.tokenizer is not None:
-        from clip_geometry.encoders.hidden_states import tokenizer_of
+        from clip_geometry_experiments.kit.hidden_states import tokenizer_of
 
         tokenizer, digested = tokenizer_of(config.tokenizer)
         kept, revision = list(windows(kept, tokenizer, config.window)), digest({"table": revision, "by": digested})
@@ -104,7 +104,7 @@ def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int
 
     item_id is that of the sentence of the first word and the word's number there, such as 7:0.
     """
-    from clip_geometry.encoders.hidden_states.rows import in_sub_words
+    from clip_geometry_experiments.kit.hidden_states.rows import in_sub_words
 
     if size > tokenizer.model_max_length:
         raise InputError(f"window is {size}, but the tokenizer's model reads {tokenizer.model_max_length} sub-words")

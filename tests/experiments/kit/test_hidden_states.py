@@ -8,8 +8,8 @@ import torch
 
 from clip_geometry.data.base import Sentence, words_of
 from clip_geometry.encoders import encoder_revision, resolve_encoder
-from clip_geometry.encoders.hidden_states.rows import SPECIAL
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.hidden_states.rows import SPECIAL
 from support.encoding import load
 
 PIECES = ["un", "##related", "cat", "##s", "##like", "dog", ".", ",", "the", "red", "##dish", "sat", "a", "'", "s"]

@@ -29,7 +29,10 @@ from clip_geometry.encoders.hf import (
 )
 from clip_geometry.encoders.hf.clip import HFClipEncoder
 from clip_geometry.encoders.hf.text import transformer_facts
-from clip_geometry.encoders.hidden_states.rows import (
+from clip_geometry.encoders.runtime import DTYPES, inference
+from clip_geometry.encoders.sentence import WHEELS, full_name
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.hidden_states.rows import (
     SubWords,
     image_rows,
     in_byte_pairs,
@@ -37,10 +40,7 @@ from clip_geometry.encoders.hidden_states.rows import (
     text_rows,
     units_of,
 )
-from clip_geometry.encoders.hidden_states.streams import Stream, streams_of
-from clip_geometry.encoders.runtime import DTYPES, inference
-from clip_geometry.encoders.sentence import WHEELS, full_name
-from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.hidden_states.streams import Stream, streams_of
 
 EXPECTED = "an encoder or decoder in transformers' layout"
 CLIP = re.compile(r"(open_clip|hf-hub|local-dir|hf-clip):.|scenes-clip/.")  # how the names of CLIP models begin
