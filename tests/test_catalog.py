@@ -1,4 +1,4 @@
-"""The catalog describes each measure once, completely, and without torch."""
+"""The catalogs describe what the registries have: once, completely, and without torch."""
 
 import subprocess
 import sys
@@ -6,9 +6,20 @@ import sys
 import pytest
 
 from clip_geometry import catalog
-from clip_geometry.catalog import GROUPS, INVARIANCES, TAKES, describe, descriptions
+from clip_geometry.catalog import GROUPS, INVARIANCES, PACKAGE, TAKES, describe, descriptions
+from clip_geometry.cli.commands.maps import TARGETS
+from clip_geometry.cli.completion import MODEL_NAMES
+from clip_geometry.data import datasets
+from clip_geometry.diagnosis.checks import checks
+from clip_geometry.encoders import encoders
+from clip_geometry.encoders.hub import MODELS
+from clip_geometry.formats import formats
 from clip_geometry.geometry import Measure, add_measure, measures
 from clip_geometry.registry import InputError
+from clip_geometry.repairs import InnerProduct, repairs
+from clip_geometry.shipping import targets
+from clip_geometry.transforms import transforms
+from clip_geometry.transforms.step import usage
 
 
 @pytest.fixture
@@ -69,3 +80,44 @@ def test_a_measure_of_another_package_brings_its_entry(own):
 
 def test_a_measure_has_no_other_attributes():
     assert not hasattr(measures["isoscore"], "titel")
+
+
+# --- the others
+
+
+def ours(members):
+    """The members of this package: others may have registered some, too."""
+    return {name: each for name, each in members.items() if each.config.__module__.startswith("clip_geometry.")}
+
+
+def test_every_transform_has_an_entry_with_its_parameters():
+    about = catalog.read(PACKAGE / "transforms")
+    assert set(about) == set(transforms)
+    fitted = {}
+    for name, kind in transforms.items():
+        assert about[name]["summary"] and about[name]["formula"]
+        assert usage(name) == (f"{name}({about[name]['parameters']})" if "parameters" in about[name] else name)
+        fitted.setdefault((kind.fits, kind.onto, kind.paired, kind.joint), set()).add(about[name]["fitted"])
+    assert all(len(sentences) == 1 for sentences in fitted.values()) and len(set.union(*fitted.values())) == len(fitted)
+
+
+def test_every_data_set_has_an_entry_with_its_options():
+    about = catalog.read(PACKAGE / "data")
+    assert set(about) == set(ours(datasets))
+    for name, each in ours(datasets).items():
+        options = ", ".join(key for key in each.config.model_fields if key != "name")
+        assert about[name]["summary"] and about[name]["options"] == options
+
+
+def test_every_format_repair_and_check_has_an_entry():
+    assert set(catalog.read(PACKAGE / "formats")) == set(formats)
+    assert all(each.folders == (each.recognizes is not None) for each in formats.values())
+    for each in repairs.values():
+        assert each.baseline or each.reranker != issubclass(each.kind, InnerProduct)
+    assert all(check.title and check.threshold for check in checks.values())
+
+
+def test_the_names_on_the_command_line_are_those_of_the_registries():
+    families = {f"{name}:" for name in ours(encoders) if name != "scenes-clip"}
+    assert set(MODEL_NAMES) == {*MODELS, "scenes-clip/fresh", *families}
+    assert {*TARGETS} == {*targets}

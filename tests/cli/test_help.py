@@ -130,6 +130,8 @@ def completed(*words):
         (("embed", "scenes-clip/fresh", "cifar"), {"cifar10", "cifar100"}),
         (("fit", "normalize,whi"), {"normalize,whiten"}),
         (("list", "conf"), {"configs"}),
+        (("list", "meas"), {"measures"}),
+        (("embed", "ru"), {"ruclip:"}),
         (("list", "configs", "quick"), {"quickstart"}),
         (("list", "repairs", "zs"), {"zscore", "zscore[centered]"}),
     ],

@@ -1,4 +1,4 @@
-"""Completion of names in a shell, from lists.json and the catalog: nothing is imported that is slow.
+"""Completion of names in a shell, from the catalogs: nothing is imported that is slow.
 
 Each function takes what is typed so far, whose parameter typer knows by its name, and gives what it may become.
 """
@@ -9,24 +9,28 @@ from pathlib import Path
 
 import typer
 
-from clip_geometry.cli.early import all_lists, shipped
-from clip_geometry.cli.lists import CATALOG, index_of
+from clip_geometry.cli.lists import index_of
+from clip_geometry.registry import of_packages
 
 Complete = Callable[[str], list[str]]
+# trained models of the package, and what the names of others begin with
+MODEL_NAMES = (
+    *("local-dir:shipped/scenes-trained", "mclip:shipped/scenes-multilingual", "scenes-clip/fresh"),
+    *("hf-text:", "mclip:", "open_clip:", "hf-hub:", "local-dir:", "hf-clip:", "sentence:", "hidden-states:", "timm:"),
+)
 
 
 def names_of(what: str) -> list[str]:
     """The names in one of the lists, without what a pipeline step takes in parentheses."""
-    lines = index_of(what) if what in CATALOG else all_lists()["index"].get(what, ())
-    return [name.partition("(")[0] for _, name, _, _ in lines]
+    return [entry.name.partition("(")[0] for entry in index_of(what)]
 
 
-def several(kind: str) -> Complete:
-    """Completes the last of several comma-separated names of lists.json."""
+def several(names: Callable[[], list[str]]) -> Complete:
+    """Completes the last of several comma-separated names."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, _ = incomplete.rpartition(",")
-        return [before + comma + name for name in shipped()["names"][kind]]
+        return [before + comma + name for name in names()]
 
     return complete
 
@@ -36,7 +40,8 @@ def model(incomplete: str) -> list[str]:
     spec = importlib.util.find_spec("open_clip")
     places = [] if spec is None else spec.submodule_search_locations or []
     found = sorted(path.stem for place in places for path in Path(place, "model_configs").glob("*.json"))
-    return [*all_lists()["names"]["model"], *(f"open_clip:{name}/fresh" for name in found)]
+    more = [f"{entry.name}:" for entry in of_packages("clip_geometry.encoders")]
+    return [*MODEL_NAMES, *more, *(f"open_clip:{name}/fresh" for name in found)]
 
 
 def dataset(incomplete: str) -> list[str]:

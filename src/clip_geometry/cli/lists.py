@@ -1,32 +1,53 @@
-"""`clip-geometry list …`: what the registries have."""
+"""`clip-geometry list …`: what the catalogs say of measures, transforms, … and what other packages add."""
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from clip_geometry import catalog
-from clip_geometry.catalog import GROUPS, Description, describe
-from clip_geometry.cli.early import LISTS, all_lists
+from clip_geometry.catalog import GROUPS, PACKAGE, Description, describe
 from clip_geometry.cli.tables import console, say
-from clip_geometry.registry import InputError, did_you_mean, listed, shown, unknown
+from clip_geometry.registry import InputError, did_you_mean, listed, of_packages, shown, unknown
 
 WIDEST = 100  # of text that is easy to read
-CATALOG = ("measures", "evaluators")  # the lists that the catalog of measures answers
-Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
-Line = tuple[str, str, str, str]  # group, name, what it is, its variants
+OF_MEASURES = ("measures", "evaluators")  # a name of one is looked up in both
+Block: TypeAlias = tuple[str, ...]  # a head, "name: what it is", and what is said below it
+
+
+class ListEntry(NamedTuple):
+    """An entry of a list.
+
+    Attributes:
+        name: With what it takes in parentheses.
+        says: What it is, in a line.
+        below: The paragraphs that follow when it is listed alone.
+        group: The heading that it stands under in the list.
+        about: What the list says below it, such as its variants.
+    """
+
+    name: str
+    says: str
+    below: tuple[str, ...] = ()
+    group: str = ""
+    about: str = ""
+
+
+Entries: TypeAlias = Callable[[], Iterable[ListEntry]]
 
 
 def print_list(what: str, name: str | None) -> None:
     """Prints one of the lists, a line for each entry, or one whole entry.
 
     Args:
-        what: One of the LISTS.
+        what: One of the LISTS, or a list of another package.
         name: The entry. The name of an evaluator stands for all of its numbers.
 
     Raises:
         InputError: There is no such list, or no such entry.
     """
-    found = all_lists()
-    known = [*LISTS, *(name for name in found["index"] if name not in LISTS)]
+    known = all_lists()
     if what not in known:
         raise InputError(
             f"there is no list of {shown(what)}{did_you_mean(what, known) or f'; known are {listed(known, 12)}'}"
@@ -34,21 +55,22 @@ def print_list(what: str, name: str | None) -> None:
     out = console()
     out.width = min(out.width, WIDEST)
     if name is None and what != "models":
-        lines: list[Line] = index_of(what) if what in CATALOG else found["index"][what]
-        width, above = max(4, min(4 + max(len(name) for _, name, _, _ in lines), out.width - 28)), None
-        for group, entry, says, variants in lines:
-            if group and group != above:
-                say(out, group, style="bold")
-            above = group
-            say(out, f"  {entry:<{width - 4}}  {says}", indent=" " * width)
-            if variants:
-                say(out, " " * width + variants, style="dim", indent=" " * width)
+        lines = index_of(what)
+        width, above = max(4, min(4 + max(len(entry.name) for entry in lines), out.width - 28)), None
+        for entry in lines:
+            if entry.group and entry.group != above:
+                say(out, entry.group, style="bold")
+            above = entry.group
+            say(out, f"  {entry.name:<{width - 4}}  {entry.says}", indent=" " * width)
+            if entry.about:
+                say(out, " " * width + entry.about, style="dim", indent=" " * width)
         say(out, f"clip-geometry list {what} NAME shows the whole entry", style="dim")
         return
-    # the models are those of open_clip; measures and evaluators have one catalog
-    blocks = [*model_blocks()] if what == "models" else [] if what in CATALOG else found["blocks"][what]
-    if what in CATALOG:
-        blocks = [block for part in (CATALOG if name is not None else (what,)) for block in measure_blocks(part)]
+    if what == "models":  # those of open_clip are too many for a catalog
+        blocks = [*model_blocks()]
+    else:
+        parts = OF_MEASURES if what in OF_MEASURES else (what,)
+        blocks = [(f"{entry.name}: {entry.says}", *entry.below) for part in parts for entry in entries_of(part)]
     if name is not None:
         by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks if head}
         begins = re.compile(re.escape(name) + r"(?!\w)")
@@ -64,15 +86,36 @@ def print_list(what: str, name: str | None) -> None:
             say(out, f"    {part}", indent="    ")
 
 
-def index_of(what: str) -> list[Line]:
-    """The lines of measures or evaluators; a measure and its variants, an evaluator and its numbers are one."""
+@functools.cache
+def all_lists() -> Mapping[str, tuple[Entries, ...]]:
+    """List → what yields its entries, of this package and of others.
+
+    The entry points of the group `clip_geometry.lists` are functions that return list → function that yields entries.
+    """
+    found: dict[str, tuple[Entries, ...]] = {what: (entries,) for what, entries in LISTS.items()}
+    for package in of_packages("clip_geometry.lists"):
+        for what, entries in package.load()().items():
+            found[what] = (*found.get(what, ()), entries)
+    return found
+
+
+def entries_of(what: str) -> list[ListEntry]:
+    """The entries of a list; none of an unknown one."""
+    return [entry for entries in all_lists().get(what, ()) for entry in entries()]
+
+
+def index_of(what: str) -> list[ListEntry]:
+    """The entries of a list as its lines: a measure and its variants, an evaluator and its numbers are one."""
+    if what not in OF_MEASURES:
+        return entries_of(what)
     found: dict[str, list[Description]] = {}
     for each in _members(what):
         found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
     lines = []
     for name, members in found.items():
         variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(each.name for each in members)))
-        lines.append((members[0].group, name, members[0].brief or members[0].title, " ".join(variants)))
+        first = members[0]
+        lines.append(ListEntry(name, first.brief or first.title, group=first.group, about=" ".join(variants)))
     return lines
 
 
@@ -81,13 +124,44 @@ def _members(what: str) -> list[Description]:
     return sorted(members, key=lambda each: GROUPS.index(each.group))
 
 
-def measure_blocks(what: str) -> Iterator[Block]:
-    """The blocks of the measures or of the evaluators, from their catalog."""
+def _measures(what: str) -> Iterator[ListEntry]:
     from clip_geometry.display.explained import facts  # imports NumPy
 
     for m in _members(what):
-        reading = f"{m.summary} {m.reading}"
-        yield f"{m.name}: {m.title}", reading, f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
+        below = f"{m.summary} {m.reading}", f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
+        yield ListEntry(m.name, m.title, below)
+
+
+def _formats() -> Iterator[ListEntry]:
+    for name, about in catalog.read(PACKAGE / "formats").items():
+        files = ", ".join([*about.get("suffixes", ()), *(["folders"] if "folders" in about else [])])
+        lines = {"holds": "holds: {}", "limits": "limits: {}", "package": "needs: pip install {}"}
+        below = tuple(line.format(about[key]) for key, line in lines.items() if key in about)
+        yield ListEntry(name, f"{about['title']} ({files}); {about.get('streams', 'has to fit into memory')}", below)
+
+
+def _transforms() -> Iterator[ListEntry]:
+    for name, about in catalog.read(PACKAGE / "transforms").items():
+        usage = f"{name}({about['parameters']})" if "parameters" in about else name
+        yield ListEntry(usage, about["summary"], (about["formula"], about["fitted"]))
+
+
+def _repairs() -> Iterator[ListEntry]:
+    for name, about in catalog.read(PACKAGE / "repairs").items():
+        form = "a reranker" if "reranker" in about else "one inner product, for any vector index"
+        form = "a baseline of separate indices" if "baseline" in about else form
+        yield ListEntry(name, about["summary"], (about["formula"], form, about.get("reference", "")))
+
+
+def _checks() -> Iterator[ListEntry]:
+    for name, about in catalog.read(PACKAGE / "diagnosis" / "checks").items():
+        yield ListEntry(name, about["title"], (f"reports: {about['threshold']}",))
+
+
+def configured(folder: Path, heading: str = "options (key=value)") -> Iterator[ListEntry]:
+    """The entries of a catalog of what has a config, whose fields are its options."""
+    for name, about in catalog.read(folder).items():
+        yield ListEntry(name, about["summary"], (f"{heading}: {about['options']}",))
 
 
 def model_blocks() -> Iterator[Block]:
@@ -103,3 +177,15 @@ def model_blocks() -> Iterator[Block]:
     yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
     yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
     yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())
+
+
+LISTS: Mapping[str, Entries] = {
+    "measures": functools.partial(_measures, "measures"),
+    "evaluators": functools.partial(_measures, "evaluators"),
+    "models": tuple,  # `model_blocks` prints them
+    "datasets": functools.partial(configured, PACKAGE / "data"),
+    "formats": _formats,
+    "transforms": _transforms,
+    "repairs": _repairs,
+    "checks": _checks,
+}

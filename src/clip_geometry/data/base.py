@@ -212,7 +212,6 @@ def revision(root: Path, names: Iterable[str]) -> str:
 class DatasetEntry:
     config: type[DatasetConfig]
     load: Callable[[Any], Dataset]
-    summary: str
 
 
 # other packages have modules that register further data sets

@@ -124,7 +124,4 @@ def _listing(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-datasets.add(
-    "captions",
-    DatasetEntry(CaptionsConfig, load, "a table (.csv, .tsv, .parquet, .jsonl) or aligned text files of captions"),
-)
+datasets.add("captions", DatasetEntry(CaptionsConfig, load))

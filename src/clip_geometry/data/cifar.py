@@ -254,5 +254,5 @@ def read_batch(path: Path) -> dict[str, Any]:
     return content
 
 
-datasets.add("cifar10", DatasetEntry(Cifar10Config, load, "CIFAR-10, 32×32 photographs of 10 classes"))
-datasets.add("cifar100", DatasetEntry(Cifar100Config, load, "CIFAR-100, 32×32 photographs of 100 classes"))
+datasets.add("cifar10", DatasetEntry(Cifar10Config, load))
+datasets.add("cifar100", DatasetEntry(Cifar100Config, load))

@@ -82,4 +82,4 @@ def load(config: CocoConfig) -> Dataset:
     return Dataset(config=config, revision=files_revision, image=image, text=text)
 
 
-datasets.add("coco", DatasetEntry(CocoConfig, load, "COCO captions: official annotation file and image folder"))
+datasets.add("coco", DatasetEntry(CocoConfig, load))

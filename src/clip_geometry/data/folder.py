@@ -67,4 +67,4 @@ def load(config: FolderConfig) -> Dataset:
     )
 
 
-datasets.add("folder", DatasetEntry(FolderConfig, load, "a folder of images; sub-folders are classes"))
+datasets.add("folder", DatasetEntry(FolderConfig, load))

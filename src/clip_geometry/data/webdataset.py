@@ -257,6 +257,4 @@ def _label(member: Member) -> int:
         raise InputError(f"{member.source} is {shown(text, 40)}; the number of a class was expected") from None
 
 
-datasets.add(
-    "webdataset", DatasetEntry(WebdatasetConfig, load, "webdataset's tar shards of images with captions or labels")
-)
+datasets.add("webdataset", DatasetEntry(WebdatasetConfig, load))

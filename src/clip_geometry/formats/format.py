@@ -4,11 +4,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
+from clip_geometry import catalog
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.reading import damaged
 from clip_geometry.registry import InputError, Registry
@@ -35,18 +33,18 @@ class Format:
     holds: str
     streams: str = ""
     suffixes: Sequence[str] = ()
+    folders: bool = False
     package: str | None = None
     limits: str = ""
     by_name: bool = True
 
 
 formats: Registry[Format] = Registry("format", "clip-geometry list formats")
-_catalog = yaml.safe_load((files("clip_geometry.formats") / "catalog.yaml").read_text(encoding="utf-8"))
 
 
 def register(name: str, read: Callable[[Path], Sides], recognizes: Callable[[Path], bool] | None = None) -> None:
     """Register a format that catalog.yaml describes."""
-    formats.add(name, Format(read, recognizes, **_catalog[name]))
+    formats.add(name, Format(read, recognizes, **catalog.read(Path(__file__).parent)[name]))
 
 
 def by_suffix() -> Mapping[str, Format]:

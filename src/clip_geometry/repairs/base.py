@@ -292,6 +292,7 @@ class Entry:
     summary: str
     formula: str
     reference: str = ""
+    reranker: bool = False
     baseline: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 

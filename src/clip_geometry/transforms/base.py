@@ -44,7 +44,7 @@ class Transform:
     scikit-learn. Of `StreamedRows`, `fit` reads blocks, and `transform` returns others that are computed when read.
 
     Attributes:
-        name, summary, formula: How the transform is called in pipelines and explained by `list transforms`.
+        name: How the transform is called in pipelines and in catalog.yaml, which explains it.
         fits: Whether it learns anything, so that the set it is fitted on matters.
         onto: Whether it is fitted on two sets and maps the first onto the second.
         paired: Whether these are aligned, row i with row i.
@@ -56,8 +56,6 @@ class Transform:
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str] = ""
-    formula: ClassVar[str] = ""
     fits: ClassVar[bool] = True
     onto: ClassVar[bool] = False
     paired: ClassVar[bool] = False

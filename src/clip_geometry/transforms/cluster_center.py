@@ -37,8 +37,6 @@ class ClusterCenter(Transform):
     """
 
     name = "cluster_center"
-    summary = "subtracts the mean of the nearest of k k-means clusters"
-    formula = "w − c(w)"
     cluster_centers_: np.ndarray
 
     def __init__(self, k: int, seed: int = 0):

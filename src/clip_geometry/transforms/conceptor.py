@@ -39,8 +39,6 @@ class Conceptor(Transform):
     """
 
     name = "conceptor"
-    summary = "conceptor negation: damps directions by their variance; alpha, the aperture: more damps more"
-    formula = "w (I − C), C = R (R + α⁻² I)⁻¹, R = XᵀX/n"
     conceptor_: np.ndarray
 
     def __init__(self, alpha: float = 2.0):

@@ -26,8 +26,6 @@ class Normalize(Transform):
     """
 
     name = "normalize"
-    summary = "makes each row unit length"
-    formula = "w/‖w‖"
     fits = False
 
     def require_fitted(self) -> None:
@@ -71,8 +69,6 @@ class Center(Transform):
     """
 
     name = "center"
-    summary = "subtracts the mean of the set it is fitted on"
-    formula = "w − μ"
     mean_: np.ndarray
 
     def _learn(self, x: Rows) -> None:
@@ -102,8 +98,6 @@ class Scale(Transform):
     """
 
     name = "scale"
-    summary = "multiplies each row by a number"
-    formula = "factor · w"
     fits = False
 
     def __init__(self, factor: float):

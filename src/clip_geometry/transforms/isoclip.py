@@ -53,8 +53,6 @@ class IsoCLIP(Transform):
     name = "isoclip"
     joint = True
     mixes = True
-    summary = "keeps the middle singular directions of two projection heads, for search within a modality"
-    formula = "w A⁺ U Uᵀ A, A Bᵀ = U S Vᵀ without the first and the last directions"
     maps_: np.ndarray
     singular_values_: np.ndarray
     set_: int

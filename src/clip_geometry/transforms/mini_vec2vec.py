@@ -51,8 +51,6 @@ class MiniVec2Vec(CenteredTransform):
     """
 
     name = "mini_vec2vec"
-    summary = "turns one model's space onto another's by rows of different items: anchors, assignment, Procrustes"
-    formula = "(w − μ_s) s W + μ_t, W = Procrustes of rows and the mean of their matches"
     one_space = False
 
     def __init__(

@@ -37,8 +37,6 @@ class LeastSquares(PairedTransform):
     """
 
     name = "least_squares"
-    summary = "the linear map of one modality nearest to the other; of several the one of minimum norm"
-    formula = "w W, W = argmin ‖AW − B‖ = A⁺B"
     one_space = False
     rcond_: float
 
@@ -98,8 +96,6 @@ class Procrustes(PairedTransform):
     """
 
     name = "procrustes"
-    summary = "turns one modality onto the other; what the pairs leave free stays nearest to the identity"
-    formula = "w Ω, Ω = argmin ‖AΩ − B‖, ΩᵀΩ = I"
 
     def __init__(self, completion: Literal["identity", "lapack"] = "identity"):
         self.completion = completion

@@ -111,8 +111,6 @@ class PCA(_Components):
 
     name = "pca"
     mixes = True
-    summary = "keeps the first k principal components, by default all; center=false: those about the origin"
-    formula = "(w − μ) V_k"
     explained_variance_: np.ndarray
 
     def __init__(self, k: int | None = None, center: bool = True):
@@ -163,8 +161,6 @@ class Whiten(_Components):
 
     name = "whiten"
     mixes = True
-    summary = "keeps the first k principal components, by default all, each with variance 1"
-    formula = "(w − μ) U_k diag(s_k)^(−1/2), C = U diag(s) Uᵀ"
     explained_variance_: np.ndarray
 
     def _learn(self, x: Rows) -> None:
@@ -204,8 +200,6 @@ class AllButTheTop(_Components):
     """
 
     name = "all_but_the_top"
-    summary = "removes the mean and the first k principal components, by default d/100"
-    formula = "(w − μ)(I − V_k V_kᵀ)"
     default = "a hundredth of the dimension, at least 1"
 
     def _default_k(self, dimension: int, rank: int) -> int:

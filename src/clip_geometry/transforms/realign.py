@@ -42,8 +42,6 @@ class ReAlign(OntoTransform):
     """
 
     name = "realign"
-    summary = "moves one modality onto the mean and the total variance of another; needs no pairs"
-    formula = "π(π(μ_x + s(w − μ_y)) − μ′ + μ_x), s = √(tr Σ_x / tr Σ_y), π(w) = w/‖w‖"
     mean_: np.ndarray
     target_mean_: np.ndarray
     centroid_: np.ndarray

@@ -35,8 +35,6 @@ class Ridge(CenteredTransform, PairedTransform):
     """
 
     name = "ridge"
-    summary = "the affine map of one modality onto the other by ridge regression, of full rank or of a lower one"
-    formula = "μ_t + (w − μ_s) W, W = (XᵀX + λI)⁻¹ XᵀY, λ = alpha · tr(XᵀX)/d"
     one_space = False
     least = 2  # one pair would map all rows to its target
 

@@ -138,22 +138,6 @@ def usage(name: str) -> str:
     return f"{name}({', '.join(words)})" if words else name
 
 
-def brackets(name: str) -> str:
-    """Return what a step is fitted on, and how its brackets say so."""
-    kind = transforms[name]
-    if kind.joint:
-        return "fitted on two modalities together, without brackets"
-    if kind.onto:
-        rows = "pairs" if kind.paired else "any rows of two modalities"
-        return f"fitted on {rows}: [text-to-image], or [all-to-image] for every other modality"
-    if not kind.fits:
-        return "nothing to fit"
-    return (
-        f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; one set needs no brackets; without them, "
-        "it is fitted on each of several sets by itself, which fit and measures across sets refuse"
-    )
-
-
 def _split(text: str) -> Iterator[str]:
     """Yield the parts between commas that are not inside parentheses."""
     depth = start = 0

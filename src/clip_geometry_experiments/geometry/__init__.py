@@ -45,7 +45,6 @@ class HeldOutSets(MeasuredSets):
 
 class Geometry(GeometryExperiment):
     Config = PartConfig
-    summary = "every measure of one model's image and text embeddings, with figures"
 
     @cached_property
     def sets(self) -> MeasuredSets:

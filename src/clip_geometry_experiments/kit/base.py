@@ -229,7 +229,7 @@ class Experiment(ABC):
     """A question about some data: plans cells, and reports on their rows."""
 
     Config: ClassVar[type[RunConfig]]
-    summary: ClassVar[str]
+    summary: ClassVar[str]  # of another package's experiment; catalog.yaml has those of this package
     explanations: ClassVar[Mapping[str, Any]] = {}  # measure → `report.table.Explanation`, of its own measures
 
     def __init__(self, config: Any, workspace: RunFolder):

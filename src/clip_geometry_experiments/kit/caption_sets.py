@@ -149,8 +149,6 @@ class Xtd10Config(ParallelConfig):
         return table_at(folder / "xtd10.parquet") or aligned_at(folder, texts, "XTD10/test_image_names.txt")
 
 
-datasets.add("multi30k", DatasetEntry(Multi30kConfig, load_set, "captions of Flickr30k photographs in en, de, fr, cs"))
-datasets.add(
-    "wikicaps", DatasetEntry(WikicapsConfig, load_set, "captions from Wikimedia Commons in de-en, fr-en, ru-en")
-)
-datasets.add("xtd10", DatasetEntry(Xtd10Config, load_set, "1000 captions of COCO photographs in eleven languages"))
+datasets.add("multi30k", DatasetEntry(Multi30kConfig, load_set))
+datasets.add("wikicaps", DatasetEntry(WikicapsConfig, load_set))
+datasets.add("xtd10", DatasetEntry(Xtd10Config, load_set))

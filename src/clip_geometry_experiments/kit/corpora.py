@@ -159,9 +159,7 @@ def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
     return cell
 
 
-datasets.add(
-    "corpus", DatasetEntry(CorpusConfig, load, "sentences in words, with tags if there are any: your table or text")
-)
+datasets.add("corpus", DatasetEntry(CorpusConfig, load))
 
 
 class SharedCorpusConfig(OneSplit, InWindows):
@@ -199,8 +197,8 @@ def load_shared(config: SharedCorpusConfig) -> Dataset:
     return dataset_of(config, table, sentences_of(table, "tokens", "tags"))
 
 
-datasets.add("treebank", DatasetEntry(TreebankConfig, load_shared, "sentences of the Penn Treebank's sample, tagged"))
-datasets.add("brown", DatasetEntry(BrownConfig, load_shared, "the Brown corpus, tagged"))
+datasets.add("treebank", DatasetEntry(TreebankConfig, load_shared))
+datasets.add("brown", DatasetEntry(BrownConfig, load_shared))
 
 
 class HubCorpusConfig(KnownSplits, InWindows):
@@ -275,5 +273,5 @@ def load_from_hub(config: HubCorpusConfig) -> Dataset:
     return dataset_of(config, table, (part for row, line in lines for part in config.divide(row, line)))
 
 
-datasets.add("ptb", DatasetEntry(PTBConfig, load_from_hub, "the Penn Treebank of language models, from the hub"))
-datasets.add("wikitext2", DatasetEntry(WikiText2Config, load_from_hub, "WikiText-2 in sentences, from the hub"))
+datasets.add("ptb", DatasetEntry(PTBConfig, load_from_hub))
+datasets.add("wikitext2", DatasetEntry(WikiText2Config, load_from_hub))

@@ -75,9 +75,5 @@ class _Splits(BaseModel):
     images: list[_Image]
 
 
-datasets.add(
-    "flickr30k", DatasetEntry(Flickr30kConfig, load_set, "Flickr30k, five captions per image, Karpathy's splits")
-)
-datasets.add(
-    "coco-karpathy", DatasetEntry(CocoKarpathyConfig, load_set, "COCO, five captions per image, Karpathy's splits")
-)
+datasets.add("flickr30k", DatasetEntry(Flickr30kConfig, load_set))
+datasets.add("coco-karpathy", DatasetEntry(CocoKarpathyConfig, load_set))

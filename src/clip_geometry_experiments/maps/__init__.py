@@ -100,7 +100,6 @@ class Maps(MapsExperiment):
     """A cell is one line of the table: a map or a repair."""
 
     Config = HeldOutMapsConfig
-    summary = "the same pairs after maps and repairs: geometry, search in one index of both modalities, zero-shot"
 
     def rows(self, each: MapConfig) -> list[Row]:
         assert isinstance(each, Line)

@@ -9,18 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from clip_geometry.cli import completion
+from clip_geometry.cli.arguments import require
 from clip_geometry.cli.commands.options import Device, Overrides
-from clip_geometry.cli.early import require
 from clip_geometry.registry import InputError, did_you_mean, listed, printable, shown
-from clip_geometry_experiments.run.config import find_config
-from clip_geometry_experiments.run.lists import shipped
+from clip_geometry_experiments.run.config import find_config, shipped_configs
+from clip_geometry_experiments.run.lists import experiment_names
 
 TEMPLATES = {path.stem: path for path in sorted(Path(__file__).with_name("templates").glob("*.yaml"))}
 
 
 def _configs(incomplete: str) -> list[str]:
     """Names of the package's configs, and YAML files."""
-    return [*shipped()["names"]["config"], *completion.paths(incomplete, (".yaml", ".yml"))]
+    return [*shipped_configs(), *completion.paths(incomplete, (".yaml", ".yml"))]
 
 
 def run(
@@ -91,4 +91,4 @@ def check_config(config: Path, overrides: Sequence[str]) -> None:
     for part in parts if isinstance(parts, list) else [values]:
         name = part.get("experiment") if isinstance(part, dict) else None
         if isinstance(name, str):
-            require("experiment", name, shipped()["names"]["experiment"], "clip-geometry list experiments")
+            require("experiment", name, experiment_names(), "clip-geometry list experiments")

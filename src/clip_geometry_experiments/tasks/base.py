@@ -86,7 +86,6 @@ class FileTaskConfig(TaskConfig):
 class TaskEntry:
     config: type[TaskConfig]
     load: Callable[[Any], Task]
-    summary: str
 
 
 tasks: Registry[TaskEntry] = Registry("task", "clip-geometry list tasks")

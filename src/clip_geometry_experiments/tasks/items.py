@@ -52,7 +52,7 @@ def load(config: TaskItemsConfig) -> Dataset:
     return Dataset(config=config, revision=digest(list(task.items)), text=text, class_names=task.class_names)
 
 
-datasets.add("task", DatasetEntry(TaskItemsConfig, load, "the distinct sentences or words of a classification task"))
+datasets.add("task", DatasetEntry(TaskItemsConfig, load))
 
 
 def labeled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:

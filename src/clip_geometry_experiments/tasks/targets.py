@@ -65,7 +65,6 @@ class TargetEntry:
 
     config: type[TaskConfig]
     load: Callable[[Any], ScoredPairs | Questions]
-    summary: str
     kind: str
 
 
@@ -125,7 +124,7 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
     return ScoredPairs(config.name, texts, scores, digest([texts, scores.tolist()]), labels.count(None))
 
 
-target_tasks.add("stsb", TargetEntry(StsbConfig, load_stsb, "GLUE: similarity of two sentences from 0 to 5", "score"))
+target_tasks.add("stsb", TargetEntry(StsbConfig, load_stsb, "score"))
 
 
 SQUAD_COLUMNS = ("question", "context", "answers")
@@ -222,6 +221,4 @@ def _of_table(table: Table) -> Iterator[Question]:
             ) from None
 
 
-target_tasks.add(
-    "squad", TargetEntry(SquadConfig, load_squad, "questions answered by a span of a passage (SQuAD 1.1)", "span")
-)
+target_tasks.add("squad", TargetEntry(SquadConfig, load_squad, "span"))

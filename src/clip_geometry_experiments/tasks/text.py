@@ -120,18 +120,18 @@ class GlueConfig(FileTaskConfig):
 
 
 SENTENCE, SENTENCES = ("sentence",), ("sentence1", "sentence2")
-# columns, class names (as nyu-mll/glue has them) and summary
+# columns and class names, as nyu-mll/glue has them
 GLUE = {
-    "cola": (SENTENCE, ("unacceptable", "acceptable"), "sentences, acceptable or not"),
-    "mnli": (("premise", "hypothesis"), ("entailment", "neutral", "contradiction"), "natural language inference"),
-    "mrpc": (SENTENCES, ("not_equivalent", "equivalent"), "pairs of news sentences, paraphrases or not"),
-    "qnli": (("question", "sentence"), ("entailment", "not_entailment"), "questions and sentences that answer them"),
-    "qqp": (("question1", "question2"), ("not_duplicate", "duplicate"), "pairs of questions, duplicates or not"),
-    "rte": (SENTENCES, ("entailment", "not_entailment"), "textual entailment"),
-    "sst2": (SENTENCE, ("negative", "positive"), "phrases of film reviews, negative or positive"),
-    "wnli": (SENTENCES, ("not_entailment", "entailment"), "Winograd sentences and readings of their pronoun"),
+    "cola": (SENTENCE, ("unacceptable", "acceptable")),
+    "mnli": (("premise", "hypothesis"), ("entailment", "neutral", "contradiction")),
+    "mrpc": (SENTENCES, ("not_equivalent", "equivalent")),
+    "qnli": (("question", "sentence"), ("entailment", "not_entailment")),
+    "qqp": (("question1", "question2"), ("not_duplicate", "duplicate")),
+    "rte": (SENTENCES, ("entailment", "not_entailment")),
+    "sst2": (SENTENCE, ("negative", "positive")),
+    "wnli": (SENTENCES, ("not_entailment", "entailment")),
 }
-for _name, (_columns, _classes, _summary) in GLUE.items():
+for _name, (_columns, _classes) in GLUE.items():
     _source = TextSource(
         columns=(_columns,),
         class_names=_classes,
@@ -143,7 +143,7 @@ for _name, (_columns, _classes, _summary) in GLUE.items():
         ),
         hub=("nyu-mll/glue", _name),
     )
-    tasks.add(_name, TaskEntry(GlueConfig, partial(load, _source), f"GLUE: {_summary}"))
+    tasks.add(_name, TaskEntry(GlueConfig, partial(load, _source)))
 
 
 class SnliConfig(FileTaskConfig):
@@ -165,7 +165,7 @@ SNLI = TextSource(
     hub=("stanfordnlp/snli", None),
     parts=(("validation", "dev"),),
 )
-tasks.add("snli", TaskEntry(SnliConfig, partial(load, SNLI), "natural language inference on captions (SNLI)"))
+tasks.add("snli", TaskEntry(SnliConfig, partial(load, SNLI)))
 
 
 class Sst5Config(FileTaskConfig):
@@ -182,7 +182,7 @@ SST5 = TextSource(
     hub=("SetFit/sst5", None),
     parts=(("validation", "dev"),),
 )
-tasks.add("sst5", TaskEntry(Sst5Config, partial(load, SST5), "sentences of film reviews in five degrees (SST-5)"))
+tasks.add("sst5", TaskEntry(Sst5Config, partial(load, SST5)))
 
 
 class PolarityConfig(FileTaskConfig):
@@ -212,7 +212,7 @@ def load_polarity(config: PolarityConfig) -> Task:
     return single_label_task(config, [texts[0] + texts[1]], labels, POLARITY.class_names)
 
 
-tasks.add("polarity", TaskEntry(PolarityConfig, load_polarity, "sentences of film reviews, negative or positive"))
+tasks.add("polarity", TaskEntry(PolarityConfig, load_polarity))
 
 
 class ScenesTaskConfig(TaskConfig):
@@ -240,9 +240,7 @@ def load_scenes(config: ScenesTaskConfig) -> Task:
     return make_task(config.name, items, examples, shapes.astype(np.int64), SHAPES)
 
 
-tasks.add(
-    "scenes", TaskEntry(ScenesTaskConfig, load_scenes, "captions of scenes and the shape of the main object, made up")
-)
+tasks.add("scenes", TaskEntry(ScenesTaskConfig, load_scenes))
 
 
 class TableConfig(TaskConfig):
@@ -277,6 +275,4 @@ def load_table(config: TableConfig) -> Task:
     return replace(task, name=config.path.stem)
 
 
-tasks.add(
-    "table", TaskEntry(TableConfig, load_table, "a table of your own with one or two columns of text and a label")
-)
+tasks.add("table", TaskEntry(TableConfig, load_table))

@@ -73,7 +73,7 @@ def load_supersenses(config: SupersenseConfig) -> Task:
     return word_task(config, labels)
 
 
-tasks.add("supersense", TaskEntry(SupersenseConfig, load_supersenses, "nouns and their WordNet supersenses"))
+tasks.add("supersense", TaskEntry(SupersenseConfig, load_supersenses))
 
 
 class PosConfig(WordTaskConfig):
@@ -104,4 +104,4 @@ def load_pos(config: PosConfig) -> Task:
     return word_task(config, labels)
 
 
-tasks.add("pos", TaskEntry(PosConfig, load_pos, "words and their parts of speech (CoDWoE, English)"))
+tasks.add("pos", TaskEntry(PosConfig, load_pos))

@@ -15,7 +15,7 @@ TEXTS = ["Ein Hund.", "ein Hund.", " ein Hund.", "Zwei Hunde"]
 
 def _glue(name):
     def make(write_table, write_json):
-        columns, class_names, _ = GLUE[name]
+        columns, class_names = GLUE[name]
         texts = {column: TEXTS[k:] + TEXTS[:k] for k, column in enumerate(columns)}
         path = write_table(f"{name}_train.parquet", **texts, label=[0, 1, -1, len(class_names) - 1])
         return {"name": name, "path": str(path)}
@@ -108,7 +108,6 @@ def test_its_items_are_a_data_set(config):
 @pytest.mark.parametrize("name", MINIMAL)
 def test_every_task_and_option_is_explained(name):
     entry = tasks[name]
-    assert entry.summary and "\n" not in entry.summary
     explained = " ".join(kind.__doc__ or "" for kind in entry.config.__mro__ if issubclass(kind, TaskConfig))
     for option in entry.config.model_fields:
         assert re.search(rf"\b{option}\b", explained), option

@@ -9,13 +9,7 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli import completion
-from clip_geometry.cli.early import (
-    check_embeddings,
-    check_pipeline,
-    check_repairs,
-    check_shown_repairs,
-    parts,
-)
+from clip_geometry.cli.arguments import check_embeddings, check_pipeline, check_repairs, parts, repair_names
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, shown
 
@@ -36,7 +30,7 @@ def diagnose(
     ] = "both",
     repairs: Annotated[
         str | None,
-        typer.Option(help="names (list repairs); '' compares none", autocompletion=completion.several("repair")),
+        typer.Option(help="names (list repairs); '' compares none", autocompletion=completion.several(repair_names)),
     ] = None,
     splits: Annotated[int, typer.Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
     seed: Annotated[int, typer.Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
@@ -49,7 +43,7 @@ def diagnose(
     repair: Annotated[
         str | None,
         typer.Option(
-            help="save this repair instead of the recommended one", autocompletion=completion.several("repair")
+            help="save this repair instead of the recommended one", autocompletion=completion.several(repair_names)
         ),
     ] = None,
 ) -> None:
@@ -153,7 +147,7 @@ def explore(
         raise InputError(f"{shown(out)} is no .html file, which the explorer is; add the ending")
     check_embeddings(*paths, captions, images)
     check_pipeline(pipeline)
-    check_shown_repairs(repairs)
+    check_repairs(repairs, steps=True)
     note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
 
     from clip_geometry.cli.diagnose_files import labels_of  # these imports take seconds
@@ -165,7 +159,7 @@ def explore(
     with claimed(out) as target:
         found = explore_sets(
             *paths,
-            repairs=None if repairs is None else [part.strip() for part in parts(repairs)],
+            repairs=None if repairs is None else parts(repairs),
             labels=labels_of(labels or []),
             pipeline=pipeline or "",
             limit=limit,

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli import completion
-from clip_geometry.cli.early import LISTS, all_lists
+from clip_geometry.cli.lists import LISTS, all_lists, print_list
 
 
 def list_names(
@@ -14,7 +14,7 @@ def list_names(
         typer.Argument(
             metavar="LIST",
             help=", ".join(LISTS),
-            autocompletion=lambda incomplete: [*all_lists()["index"], "models"],
+            autocompletion=lambda incomplete: [*all_lists()],
         ),
     ],
     name: Annotated[
@@ -23,6 +23,4 @@ def list_names(
     ] = None,
 ) -> None:
     """Lists what is available, or explains one of it."""
-    from clip_geometry.cli.lists import print_list
-
     print_list(what, name)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from clip_geometry.cli.arguments import check_embeddings, check_measures, check_pipeline
 from clip_geometry.cli.commands.options import Address, EngineName, MeasureNames, Steps
-from clip_geometry.cli.early import check_embeddings, check_measures, check_pipeline
 from clip_geometry.registry import InputError
 
 

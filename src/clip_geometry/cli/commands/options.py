@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli import completion
+from clip_geometry.cli.arguments import measure_names, step_names
 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 EngineName = Annotated[
@@ -18,12 +19,12 @@ EngineName = Annotated[
 Steps = Annotated[
     str | None,
     typer.Option(
-        help="steps before measuring, e.g. normalize,center[pooled]", autocompletion=completion.several("pipeline step")
+        help="steps before measuring, e.g. normalize,center[pooled]", autocompletion=completion.several(step_names)
     ),
 ]
 MeasureNames = Annotated[
     str | None,
-    typer.Option(help="names, e.g. isoscore,silhouette[cosine]", autocompletion=completion.several("measure")),
+    typer.Option(help="names, e.g. isoscore,silhouette[cosine]", autocompletion=completion.several(measure_names)),
 ]
 Address = Annotated[str | None, typer.Option(help="address of a Ray cluster; auto on one of its machines")]
 Modality = Annotated[

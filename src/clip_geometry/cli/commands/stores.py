@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli import completion
+from clip_geometry.cli.arguments import check_embeddings
 from clip_geometry.cli.commands.options import Address, Device, EngineName, Overrides
-from clip_geometry.cli.early import check_embeddings
 from clip_geometry.registry import InputError, printable, shown
 
 

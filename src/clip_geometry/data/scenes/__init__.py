@@ -103,4 +103,4 @@ def load(config: ScenesConfig) -> Dataset:
     )
 
 
-datasets.add("scenes", DatasetEntry(ScenesConfig, load, "rendered coloured shapes with captions in en, de, fr, ru"))
+datasets.add("scenes", DatasetEntry(ScenesConfig, load))

@@ -1,30 +1,14 @@
 """The checks, by subject, each with its threshold and the reason for it, beside the words of its finding."""
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
+from pathlib import Path
 
+from clip_geometry import catalog
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding
-from clip_geometry.registry import Registry
+from clip_geometry.registry import Registry, import_all
 
-# modules, in the order in which their findings are told: what makes other findings doubtful comes first
-MODULES = (
-    "invalid_rows",
-    "mixed_models",
-    "pairs",
-    "misplaced_rows",
-    "not_unit",
-    "manifest",
-    "dead_dimensions",
-    "low_precision",
-    "copies",
-    "truncated_captions",
-    "hubs",
-    "modality_gap",
-    "too_few_rows",
-)
 SEVERITIES = ("error", "warning", "note")
 
 
@@ -50,15 +34,14 @@ class Check:
     threshold: str
 
 
-checks: Registry[Check] = Registry("check", "clip-geometry diagnose --help")
+CATALOG = catalog.read(Path(__file__).parent)
+checks: Registry[Check] = Registry("check", "clip-geometry diagnose --help", dict.fromkeys(CATALOG, __name__))
 
 
 def add_check(function: Callable[[Context], Iterator[Finding]]) -> Check:
-    """Register a function as a check, whose docstring is its title and, after a blank line, its threshold."""
-    title, _, threshold = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
-    title = title[:1].lower() + title[1:].removesuffix(".")
+    """Register a function as the check of its name, which catalog.yaml explains."""
     name = function.__name__
-    return checks.add(name, Check(name, title, function, " ".join(threshold.split())))
+    return checks.add(name, Check(name, function=function, **CATALOG[name]))
 
 
 def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Finding]:
@@ -86,5 +69,4 @@ def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Fin
     return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
 
 
-for _module in MODULES:
-    import_module(f"{__name__}.{_module}")
+import_all(__name__)

@@ -26,12 +26,6 @@ LEAST = 100  # distances
 
 @add_check
 def exact_duplicates(context: Context) -> Iterator[Finding]:
-    """Rows that are exact copies of others.
-
-    One copy that no equal id, text or path explains: 512 float32 values do not coincide by chance. A note where only
-    one side of a pair is copied, as by one caption of several images; an error where a row equals its partner in the
-    other modality.
-    """
     copied = {}
     for modality, each in context.sets.items():
         rows = unexplained_copies(each, context.first_equal(modality))
@@ -73,12 +67,6 @@ def _of_copies(context: Context, severity, rows: np.ndarray, *modalities: str) -
 
 @add_check
 def near_duplicates(context: Context) -> Iterator[Finding]:
-    """Items that are nearly copies of others.
-
-    Distances to the nearest item below a tenth of their median, of which the tail of the others lets expect at most one
-    in a hundred (p < 0.0001). Pairs are compared in both modalities at once, each in units of its median distance: two
-    captions that say the same of different images are no near copies.
-    """
     for one, other in context.couples:
         scales = (context.scale(one), context.scale(other))
         if min(scales) > 0:
@@ -119,12 +107,6 @@ def _near_copies(context: Context, modalities: tuple[str, ...], near: Neighbors)
 
 @add_check
 def leakage(context: Context) -> Iterator[Finding]:
-    """Items that are in both splits.
-
-    One item that equals an item of the other split up to float32 rounding, or is nearer to one than the tail of the
-    distances between the splits lets expect; pairs in both modalities at once, as in near_duplicates. A note where only
-    one side of a pair is in both, as a caption of several images.
-    """
     other = context.other
     if other is None:
         context.skip("leakage", "no other split was given")

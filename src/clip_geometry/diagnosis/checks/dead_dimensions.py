@@ -19,13 +19,6 @@ ONE_DIRECTION = 0.99  # average cosine; untrained models have 0.65 to 0.75, CLIP
 
 @add_check
 def dead_dimensions(context: Context) -> Iterator[Finding]:
-    """Constant coordinates and missing directions.
-
-    A coordinate whose standard deviation is below 1e-5 of the usual one; a note where these are fewer than 1.5% of the
-    coordinates, or constant in all modalities: some models are built so (all-MiniLM-L6-v2 has 3 of 384). An average
-    cosine above 0.99. A note where fewer than 95% of the possible directions have a variance above 2e-14, what float32
-    leaves of unit rows: a narrow tower or PCA does that by design.
-    """
     constant = {modality: _constant(context, modality) for modality in context.sets}
     for modality in context.sets:
         sample, unit = context.sample(modality)[:ROWS], context.unit(modality)[:ROWS]

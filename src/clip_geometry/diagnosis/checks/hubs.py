@@ -28,14 +28,6 @@ NULL_WORK = 5 * 10**6
 
 @add_check
 def hubs(context: Context) -> Iterator[Finding]:
-    """Rows that are among the nearest of far too many others.
-
-    A row in more top-ten lists than 2.5 times the most of Gaussian rows with the same mean and covariance, scaled to
-    unit length: clean sets have up to 1.6 times. Across modalities, the same for top tens, or a row that is first for
-    3.5% of the queries and for 1.75 times as many as among Gaussian rows (clean sets: 1.2 times). Where the median rank
-    of the partners is above 2%, 3.5 times: weak and untrained models have hubs by nature, up to 2.8 times. Within a
-    class of at least 40 rows, 3 times, in lists of a twentieth of the class, at most ten.
-    """
     told = {}
     for modality in context.sets:
         told[modality] = np.empty(0, dtype=np.int64)

@@ -11,10 +11,6 @@ from clip_geometry.diagnosis.finding import Finding, finding
 
 @add_check
 def invalid_rows(context: Context) -> Iterator[Finding]:
-    """Rows that are zero or hold NaN or infinity.
-
-    One such row: no cosine with it exists.
-    """
     for modality in context.sets:
         bad = np.flatnonzero(~context.valid(modality))
         if len(bad):

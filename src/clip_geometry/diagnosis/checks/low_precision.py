@@ -30,14 +30,6 @@ class Grid(NamedTuple):
 
 @add_check
 def low_precision(context: Context) -> Iterator[Finding]:
-    """Rows rounded to float16, bfloat16 or int8.
-
-    All values lie on the grid of the format, or on a grid of at most 128 steps a row; after scaling rows, values repeat
-    in rows as often as after rounding to the format (within a factor of 2) and at least once in two rows, where float32
-    repeats one in a hundred rows. By dimension (FAISS SQ8): two rows have the same ratio in several columns as often as
-    after rounding (within a factor of 3) and 20 times as often as by chance. float16 is a note: it changes hardly any
-    neighbor.
-    """
     for modality, each in context.sets.items():
         numbers = context.sample(modality)[:ROWS]
         if len(numbers) < 2:

@@ -25,11 +25,6 @@ OPENAI = {
 
 @add_check
 def wrong_activation(context: Context) -> Iterator[Finding]:
-    """A model with another activation than its weights were trained with.
-
-    The manifest names OpenAI's weights (by tag, checksum or repository), any -quickgelu architecture or a tag of
-    open_clip's table, and an activation that is not theirs.
-    """
     found: dict[tuple[str, str, str], list[str]] = {}
     for modality, each in context.sets.items():
         facts = each.provenance.get("encoder") or {}
@@ -49,11 +44,6 @@ def wrong_activation(context: Context) -> Iterator[Finding]:
 
 @add_check
 def wrong_context(context: Context) -> Iterator[Finding]:
-    """Texts cut or padded in another way than in training.
-
-    The manifest of OpenAI's weights has another context length than 77, or that of a SigLIP model says that texts were
-    padded to the longest of the batch: it was trained with full padding and reads the padding.
-    """
     for modality, each in context.sets.items():
         facts = each.provenance.get("encoder")
         if modality == "image" and len(context.sets) > 1:

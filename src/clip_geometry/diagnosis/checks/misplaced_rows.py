@@ -18,12 +18,6 @@ MOST = 0.1  # of the rows: more are another fault
 
 @add_check
 def misplaced_rows(context: Context) -> Iterator[Finding]:
-    """Rows of one modality among those of another.
-
-    Along the direction that separates the modalities best (ridge discriminant, fitted on the other half of the rows), a
-    row lies 6 standard deviations from its own modality, beyond the middle, and within 4 of the other one. Clean rows
-    are up to 6.2 away, but not among the others; modalities without a gap cannot be told apart.
-    """
     if len(context.sets) < 2:
         context.skip("misplaced_rows", "one modality only")
     for one, other in combinations(context.sets, 2):

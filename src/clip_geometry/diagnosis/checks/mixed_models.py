@@ -11,13 +11,6 @@ from clip_geometry.embeddings import Embeddings
 
 @add_check
 def mixed_models(context: Context) -> Iterator[Finding]:
-    """Rows of two models or revisions in one index.
-
-    Two groups of rows whose second moments overlap by less than 0.1 (halves of clean sets: 0.2 or more), and those of
-    differences between near rows by less than 0.4 (0.3 to 1; clusters that lie across each other 0.7), where 1 is the
-    same and 0 a random rotation, and held-out rows of which lie 3.5 deviations apart (two models: 5 to 10; a split of
-    isotropic noise: below 2.5). Revisions whose spaces are alike are seen in manifests only.
-    """
     for modality in context.sets:
         found = context.foreign(modality)
         if found is None:

@@ -18,11 +18,6 @@ SURE = 4.0  # standard errors
 
 @add_check
 def modality_gap(context: Context) -> Iterator[Finding]:
-    """A modality gap that breaks search in a mixed index.
-
-    The query's own modality has over 90% of the top ten, or 10 points more than its chance level (by at least 4
-    standard errors, then a note). Clean CLIP has such a gap: it is a state of the index, not a fault.
-    """
     if len(context.sets) < 2:
         context.skip("modality_gap", "one modality only")
     for one, other in combinations(in_order(context.sets), 2):  # pairs are not needed

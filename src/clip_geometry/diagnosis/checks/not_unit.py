@@ -14,10 +14,6 @@ QUERIES, INDEX = 500, 5000
 
 @add_check
 def not_unit(context: Context) -> Iterator[Finding]:
-    """Rows that are not of length 1.
-
-    A length off by more than 1%: normalizing in bfloat16, the coarsest that models use, leaves 0.4%.
-    """
     for modality, each in context.sets.items():
         lengths = context.lengths(modality)[context.valid(modality)]
         off = np.abs(lengths - 1) > TOLERANCE

@@ -17,12 +17,6 @@ FEW = 0.05  # of the pairs: below, a few hard items of a weak model look the sam
 
 @add_check
 def unrelated_spaces(context: Context) -> Iterator[Finding]:
-    """Modalities that nothing relates.
-
-    All pairs together match less than 4 standard deviations better than random ones, and rows have no partners
-    elsewhere: their nearest row of the other modality is not nearer, by a standard deviation, than among Gaussian rows
-    with the same means and covariances.
-    """
     for one, other, matching in context.matchings("unrelated_spaces"):
         if _unrelated(context, one, other, matching):
             overlapping = context.shared_space(one, other)
@@ -47,12 +41,6 @@ def _unrelated(context: Context, one: str, other: str, matching: Matching) -> bo
 
 @add_check
 def shifted_pairs(context: Context) -> Iterator[Finding]:
-    """Pairs that are a fixed number of rows off.
-
-    The best of all n shifts stands 6 standard deviations above the largest of n random sums, and a run of rows ranks
-    its partners there so much higher than as given that random ranks have such a run with p < 0.0001: about 15 rows of
-    a trained model.
-    """
     for one, other, found in context.matchings("shifted_pairs"):
         pairs = context.pairs(one, other)
         if found.segments and pairs is not None:
@@ -91,14 +79,6 @@ def shifted_pairs(context: Context) -> Iterator[Finding]:
 
 @add_check
 def shuffled_pairs(context: Context) -> Iterator[Finding]:
-    """Pairs that do not belong together.
-
-    The ranks of the partners have a flat tail (p > 0.05), as those of random pairs have in any model, and random pairs
-    explain all ranks better than a weak model does, by a factor of 5·10⁸ (log likelihood ratio 20). The density of the
-    tail is the share of random pairs; 5% have to be possible. A tail that falls is that of a weak model: a note. Where
-    all pairs match at chance, rows have to have partners elsewhere: the nearest row of the other modality is nearer, by
-    a standard deviation, than among Gaussian rows with the same means and covariances.
-    """
     for one, other, found in context.matchings("shuffled_pairs"):
         if _unrelated(context, one, other, found):
             continue

@@ -11,11 +11,6 @@ FEW = 100  # the standard error of a share near one half is then 5 points
 
 @add_check
 def too_few_rows(context: Context) -> Iterator[Finding]:
-    """Fewer rows than measures or maps need.
-
-    Fewer than 100 rows, where a share has a standard error of 5 points, are a warning; fewer than two rows for each
-    dimension, which determine no map, a note.
-    """
     for modality, each in context.sets.items():
         n, d = int(context.valid(modality).sum()), each.dim
         if n < max(FEW, 2 * d):

@@ -14,11 +14,6 @@ SOME = 0.01
 
 @add_check
 def truncated_captions(context: Context) -> Iterator[Finding]:
-    """Texts longer than the model's context.
-
-    One text that the manifest counts as truncated, or whose words alone, at least a token each, exceed the context
-    length. A note below 1% of the texts.
-    """
     for modality, each in context.sets.items():
         facts = each.provenance.get("encoder")
         length = facts.get("context_length") if isinstance(facts, dict) else None

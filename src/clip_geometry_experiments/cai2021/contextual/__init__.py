@@ -27,7 +27,6 @@ class Contextual(Experiment):
 
     Config = ContextualConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "words in context: cosines between and within words, clusters and local dimension of every layer"
 
     @cached_property
     def words(self) -> WordEmbeddings:

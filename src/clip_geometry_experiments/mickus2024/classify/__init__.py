@@ -46,7 +46,6 @@ class Classify(Experiment):
     Config = ClassifyConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     explanations |= read_explanations(Path(__file__).with_name("objectives.yaml"))
-    summary = "embeddings trained under a classifier: silhouette, IsoScore and the objectives in every state"
 
     @cached_property
     def _task(self) -> Task | None:

@@ -46,7 +46,6 @@ class Finetune(Experiment):
 
     Config = FinetuneConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "a transformer fine-tuned with I-STAR, CosReg or all-but-the-top: performance against isotropy"
 
     @cached_property
     def examples(self) -> tuple[Examples, Examples]:

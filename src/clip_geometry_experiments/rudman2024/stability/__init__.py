@@ -81,7 +81,6 @@ class StabilityConfig(RunConfig):
 class Stability(Experiment):
     Config = StabilityConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "bias and scatter of IsoScore, plain, corrected and shrunken, from few rows of known isotropy"
 
     def cells(self) -> Iterator[Cell]:
         config = self.config

@@ -44,7 +44,6 @@ class Distillation(Experiment):
 
     Config = DistillationConfig
     explanations = EXPLANATIONS | read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "a small multilingual text tower distilled from an encoder that knows one language"
 
     def cells(self) -> Iterator[Cell]:
         yield self._cell

@@ -54,7 +54,6 @@ class IntraModal(Experiment):
 
     Config = IntraModalConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "intra-modal retrieval by native features against features inverted into the other modality"
 
     def cells(self) -> Iterator[Cell]:
         config = self.config

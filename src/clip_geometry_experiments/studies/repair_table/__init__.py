@@ -57,7 +57,6 @@ class RepairTableExperiment(Experiment):
 
     Config = RepairTableConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "repairs by measures by data sets, held out, with paired errors and ranks"
 
     def cells(self) -> Iterator[Cell]:
         config = self.config

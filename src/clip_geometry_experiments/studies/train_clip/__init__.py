@@ -64,7 +64,6 @@ class TrainClip(Experiment):
 
     Config = TrainClipConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "a small CLIP trained on images and captions, its geometry measured from step 0 on"
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:

@@ -58,7 +58,6 @@ class ClipLossConfig(MapsConfig):
 
 class ClipLoss(MapsExperiment):
     Config = ClipLossConfig
-    summary = "CLIP's loss on train and test pairs after maps fitted on the train pairs"
     drawn: ClassVar = {"contrastive_loss.loss": "CLIP's loss"}
     in_brief: ClassVar = {"contrastive_loss.loss": "loss of CLIP"}
     series_by = "split"

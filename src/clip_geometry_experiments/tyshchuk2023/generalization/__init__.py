@@ -36,7 +36,6 @@ class GeneralizationConfig(PromptedConfig):
 class Generalization(ProbeExperiment):
     Config = GeneralizationConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "zero-shot accuracy on known and new classes after maps fitted on the known ones"
     drawn: ClassVar = {"class_generalization.known": "known classes", "class_generalization.new": "new classes"}
     in_brief: ClassVar = {
         "class_generalization.new": "zero-shot accuracy on new classes",

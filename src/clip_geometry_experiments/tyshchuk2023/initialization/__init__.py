@@ -81,7 +81,6 @@ class InitializationConfig(RunConfig):
 
 class Initialization(Experiment):
     Config = InitializationConfig
-    summary = "the cone of fresh models, with and without biases, per layer, beside theory"
 
     @cached_property
     def models(self) -> dict[str, tuple[EncoderConfig, Architecture | None]]:

@@ -29,7 +29,6 @@ class IsotropyConfig(GeometryConfig):
 
 class Isotropy(GeometryExperiment):
     Config = IsotropyConfig
-    summary = "I1 and I2 in every convention, beside bases unrelated to the data"
 
     def cells(self) -> Iterator[Cell]:
         yield from super().cells()

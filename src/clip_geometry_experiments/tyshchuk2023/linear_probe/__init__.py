@@ -36,7 +36,6 @@ class LinearProbeConfig(ProbeConfig):
 
 class LinearProbe(ProbeExperiment):
     Config = LinearProbeConfig
-    summary = "accuracy of logistic regression on labeled images after maps"
     drawn: ClassVar = {"linear_probe.top_1": "top 1", "linear_probe.top_5": "top 5"}
     in_brief: ClassVar = {"linear_probe.top_1": "accuracy of a linear probe"}
 

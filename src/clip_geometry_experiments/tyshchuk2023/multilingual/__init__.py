@@ -104,7 +104,6 @@ class MultilingualConfig(RunConfig):
 class Multilingual(Experiment):
     Config = MultilingualConfig
     explanations = EXPLANATIONS
-    summary = "the same captions in several languages: distances of translations, clusters, zero-shot accuracy"
 
     @cached_property
     def sets(self) -> LanguageSets:

@@ -89,7 +89,6 @@ class SemanticMap(Experiment):
 
     Config = SemanticMapConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "t-SNE maps of images and texts, and how far both maps agree"
 
     @cached_property
     def sets(self) -> MeasuredSets:

@@ -12,7 +12,6 @@ LOGITS = ("zero_shot", "zero_shot[dot]", "zero_shot[neg_distance]")
 
 class ZeroShot(ProbeExperiment):
     Config = PromptedConfig
-    summary = "zero-shot accuracy on labeled images after maps, by three logits"
     drawn: ClassVar = {
         "zero_shot.top_1": "cosine",
         "zero_shot[dot].top_1": "inner product",
