@@ -16,7 +16,7 @@ Complete = Callable[[str], list[str]]
 # trained models of the package, and what the names of others begin with
 MODEL_NAMES = (
     *("local-dir:shipped/scenes-trained", "mclip:shipped/scenes-multilingual", "scenes-clip/fresh"),
-    *("hf-text:", "mclip:", "open_clip:", "hf-hub:", "local-dir:", "hf-clip:", "sentence:", "hidden-states:", "timm:"),
+    *("hf-text:", "mclip:", "open_clip:", "hf-hub:", "local-dir:", "hf-clip:", "sentence:", "timm:"),
 )
 
 
