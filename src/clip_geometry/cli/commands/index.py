@@ -110,7 +110,10 @@ def diagnose(
                 fitted = found.fitted(repair)
                 fitted.save(targets[write])
                 said.append(f"repair: {fitted.name} in {write}, fitted on all items (at most 2,000)")
-                said.append(f"next: {shipping_command(fitted, write, paths)}")
+                command = shipping_command(fitted, write, paths)
+                if command.endswith("faiss"):
+                    said.append("a vector database takes the rows of --to numpy instead (docs/howto/databases.md)")
+                said.append(f"next: {command}")
         except InputError as error:
             refused.append(f"{write} was not written: {error}")
     print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
