@@ -3,6 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow import csv
 from safetensors.torch import save_file
 
 from clip_geometry.formats import read_any, read_embeddings
@@ -101,6 +102,22 @@ def test_parquet_columns_belong_to_the_rows(tmp_path, kind):
         "tags": [[1, 2], [3], []],
         "part": ["x", "y", "x"],
     }
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_vectors_as_text_are_those_of_a_database_dump(tmp_path, capsys, suffix):
+    vectors = cloud(4).astype(np.float32)
+    texts = [str(row.tolist()).replace(" ", "") for row in vectors]
+    path, columns = tmp_path / f"x{suffix}", {"key": [1, 2, 3, 4], "modality": ["image", "text"] * 2, "v": texts}
+    table = pa.table(columns | {"item_id": ["a", "a", "b", "b"]})
+    csv.write_csv(table, path) if suffix == ".csv" else pq.write_table(table, path)
+    sides = read_any(path)
+    assert {name: (side.item_id.tolist(), [*side.metadata]) for name, side in sides.items()} == {
+        "image": (["a", "b"], ["key"]),
+        "text": (["a", "b"], ["key"]),
+    }
+    assert_same_bits(sides["text"].vectors.astype(np.float32), vectors[1::2])
+    assert "none" not in capsys.readouterr().err
 
 
 def test_a_folder_with_one_file_for_each_side(tmp_path):

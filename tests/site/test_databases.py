@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -227,6 +228,13 @@ def test_vectors_come_out_and_the_repair_goes_in(name, database, diagnosed, tmp_
         sets = cg.read_any("items.parquet")
         i, j = cg.pair(sets["image"], sets["text"])
         assert len(i) == N and (sets["image"].item_id[i] == sets["text"].item_id[j]).all()
+
+        if name == "pgvector" and shutil.which("psql"):
+            (command,) = re.findall(r"^psql .*$", PAGE.read_text(encoding="utf-8"), re.M)
+            subprocess.run(["sh", "-c", command], check=True)
+            for modality, dumped in cg.read_any("items.csv").items():
+                np.testing.assert_array_equal(dumped.vectors.astype(np.float32), sets[modality].vectors)
+                assert (dumped.item_id == sets[modality].item_id).all()
 
         names: dict = {}
         for code in (block(2), block(3), adapted(block(3, name))):
