@@ -6,7 +6,7 @@ import torch
 from pyarrow import csv
 from safetensors.torch import save_file
 
-from clip_geometry.formats import read_any, read_embeddings
+from clip_geometry.formats import read_any, read_embeddings, read_sets
 from clip_geometry.registry import InputError
 from support.format_cases import DTYPES, FORMATS, assert_same_bits, cloud, vector_column, write
 
@@ -118,6 +118,23 @@ def test_vectors_as_text_are_those_of_a_database_dump(tmp_path, capsys, suffix):
     }
     assert_same_bits(sides["text"].vectors.astype(np.float32), vectors[1::2])
     assert "none" not in capsys.readouterr().err
+
+
+def test_a_table_that_does_not_say_what_pairs_or_which_modality_rows_are_of_is_remarked_on(tmp_path, capsys):
+    columns = {"id": ["1", "2", "3", "4"], "kind": ["image", "text"] * 2, "v": vector_column(cloud(4))}
+    columns["note"] = ["some", "texts", None, "or none"]
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    assert [*read_sets(tmp_path / "x.parquet")] == ["x"]
+    assert capsys.readouterr().err.endswith("under another name, rename that one: id, kind\n")
+    columns["modality"] = columns.pop("kind")
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    assert [*read_sets(tmp_path / "x.parquet")] == ["image", "text"]
+    assert "'item_id' with the same value in rows that pair" in (said := capsys.readouterr().err)
+    assert said.endswith("other columns are id, note\n") and "rename" not in said
+    columns["item_id"] = ["a", "a", "b", "b"]
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    assert [*read_sets(tmp_path / "x.parquet")] == ["image", "text"]
+    assert not capsys.readouterr().err
 
 
 def test_a_folder_with_one_file_for_each_side(tmp_path):

@@ -208,6 +208,11 @@ def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> dict[str, 
         numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, ShardedRows)
         vectors = ShardedRows.chosen(rows.vectors, numbers) if lazy else None
         sides[name] = replace(rows.take(numbers, vectors=vectors), modality=name)
+    if len(sides) > 1 and (rows.item_id is None or len(set(rows.item_id)) == len(rows)):
+        note(
+            f"{shown(path)} has no column 'item_id' with the same value in rows that pair, so they pair by position or "
+            f"not at all; other columns are {listed(rows.metadata)}"
+        )
     return sides
 
 
