@@ -161,15 +161,16 @@ class RepairComparison:
         kind = kind or "baseline" * self.candidates[name].baseline
         return ", ".join(filter(None, (kind, f"costs {', '.join(found)}" if found else "")))
 
+    def helping(self) -> list[Candidate]:
+        """Return the repairs that improve the goal's number, the best first; baselines are none."""
+        aim, chance = self.aim, self.facts.get("chance", 0.0)
+        some = [each for each in self.candidates.values() if not each.baseline and helps(each, aim, chance)]
+        return sorted(some, key=lambda each: -each.numbers[aim].value)
+
     def served(self) -> Candidate | None:
-        """Return the best repair without costs that one index serves, if it helps; baselines are none."""
-        some = [
-            each
-            for each in self.candidates.values()
-            if helps(each, self.aim, self.facts.get("chance", 0.0))
-            and not (each.costs or each.baseline or each.serving.reranker or each.serving.indexes > 1)
-        ]
-        return max(some, key=lambda each: each.numbers[self.aim].value, default=None)
+        """Return the best repair without costs that one index serves, if it helps."""
+        free = (each for each in self.helping() if not (each.costs or each.serving.reranker))
+        return next((each for each in free if each.serving.indexes == 1), None)
 
 
 def compare_repairs(
