@@ -274,7 +274,7 @@ def the_indexes_find_it(repair, known, keys, search):
             asked = [{"query": row.astype(np.float32)} for row in query_map(repair, modality)(raw)]
             plan = "\n".join(line for (line,) in connection.execute("EXPLAIN " + search, asked[0]))
             assert plan.count("Index Scan using items_repaired_embedding_idx") == 2
-            found = [[key for (key,) in connection.execute(search, each)] for each in asked]
+            found = [[key for key, _ in connection.execute(search, each)] for each in asked]
             expected = first(repair.mixed(modality, raw, known), keys)
             common = [len(set(one) & set(other)) / 10 for one, other in zip(found, expected, strict=True)]
             assert np.mean(common) >= FOUND, modality
