@@ -92,6 +92,8 @@ def test_the_table_fits_eighty_columns(cli, folder, monkeypatch):
     done = cli("diagnose", "image.npy", "text.npy", "--splits", 1)
     assert max(map(len, done.out.splitlines())) <= 80
     assert "posterior" in done.out and "2 × 130" in done.out  # two indexes of 130 columns
+    assert "of found: relevant items of other modalities in the top ten" in " ".join(done.out.split())
+    assert "Checks (list checks) look for faults" in " ".join(cli("diagnose", "--help").out.split())
 
 
 def test_labels_for_each_modality(cli, folder):

@@ -55,8 +55,8 @@ def diagnose(
 ) -> None:
     """Says whether an index is broken, and which repair helps.
 
-    Seventeen checks look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted on
-    random halves of the items and tried on the others.
+    Checks (list checks) look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted
+    on random halves of the items and tried on the others.
     """
     if relevant not in (None, "labels", "pairs"):
         raise InputError(f"--relevant {shown(relevant)} is unknown; expected labels or pairs")
