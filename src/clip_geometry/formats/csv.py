@@ -86,8 +86,8 @@ def _is_number(field: object) -> bool:
 
 
 def _numbers(column: "pa.ChunkedArray", name: str, path: Path) -> np.ndarray:
-    if text_vectors({name: column}):
-        return rows_of_texts(column, f"{shown(path)}, column {shown(name)},")
+    if d := text_vectors({name: column}).get(name):
+        return rows_of_texts(column, d, f"{shown(path)}, column {shown(name)},")
     try:
         numbers = column.cast("float64")
     except ValueError as error:  # 'abc'

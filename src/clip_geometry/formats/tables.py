@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, StrictFloat, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, StrictFloat, TypeAdapter, ValidationError, conlist
 
 from clip_geometry.embeddings import Embeddings, ShardedRows
 from clip_geometry.files import writing
@@ -45,8 +45,11 @@ def read_parquet(path: Path) -> dict[str, Embeddings]:
     table = read_table(path)
     texts = text_vectors(dict(zip(table.column_names, table.columns, strict=True)))
     found = vector_columns(table.schema, path, texts)
-    read = rows_of_texts if found == texts else rows_of_lists
-    vectors = {name: read(table.column(name), f"{shown(path)}, column {shown(name)},") for name in found}
+    vectors = {}
+    for name in found:
+        column, source = table.column(name), f"{shown(path)}, column {shown(name)},"
+        is_text = name in texts
+        vectors[name] = rows_of_texts(column, texts[name], source) if is_text else rows_of_lists(column, source)
     return sides_of_table(vectors, table.drop_columns(found), path)
 
 
@@ -60,7 +63,7 @@ def is_export(path: Path) -> bool:
         return False
 
 
-def vector_columns(schema: "pa.Schema", path: Path, texts: list[str] | None = None) -> list[str]:
+def vector_columns(schema: "pa.Schema", path: Path, texts: Iterable[str] = ()) -> list[str]:
     """Return the names of the columns whose values are lists of floats, or else of `texts`; at least one."""
     import pyarrow.types as types
 
@@ -70,7 +73,7 @@ def vector_columns(schema: "pa.Schema", path: Path, texts: list[str] | None = No
         for field in schema
         if any(is_kind(field.type) for is_kind in kinds) and types.is_floating(field.type.value_type)
     ]
-    if not (found := found or texts or []):
+    if not (found := found or [*texts]):
         raise InputError(
             f"{shown(path)} has no vector column: none of {listed(schema.names)} is a list of floating point numbers"
         )
@@ -106,35 +109,28 @@ def rows_of_lists(column: Any, source: str) -> np.ndarray:
     return check_vectors(values.to_numpy().reshape(len(column), d), source)
 
 
-def text_vectors(columns: "Mapping[str, pa.ChunkedArray]") -> list[str]:
-    """Return the names of the columns of vectors as text, as databases print them: the first value is "[0.1,0.2]"."""
-    found = []
+def text_vectors(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, int]:
+    """Return the columns of vectors as text, as databases print them, such as "[0.1,0.2]", with the length of the first
+    one."""
+    found = {}
     for name, column in columns.items():
         first = next((text for text in (value.as_py() for value in column) if text not in (None, "")), None)
         with suppress(ValidationError):
-            if isinstance(first, str) and len(NUMBERS.validate_json(first)) > 1:
-                found.append(name)
-    return found
+            found[name] = len(NUMBERS.validate_json(first)) if isinstance(first, str) else 0
+    return {name: d for name, d in found.items() if d > 1}
 
 
-def rows_of_texts(column: Any, source: str) -> np.ndarray:
+def rows_of_texts(column: Any, d: int, source: str) -> np.ndarray:
     """Return the vectors of a column of texts as one (n, d) array of float64."""
-    rows = np.empty((0, 0))
-    for k, value in enumerate(column):
-        text = value.as_py() or ""
+    require_memory(8 * len(column) * d, source)
+    rows, numbers = np.empty((len(column), d)), TypeAdapter(conlist(StrictFloat, min_length=d, max_length=d))
+    for k, text in enumerate(value.as_py() or "" for value in column):
         try:
-            vector = NUMBERS.validate_json(text)
+            rows[k] = numbers.validate_json(text)
         except ValidationError:
-            raise InputError(
-                f"{source} has {shown(text, 40)} in row {k}; expected numbers as in [0.1,0.2], or leave the row out"
-            ) from None
-        if k == 0:
-            require_memory(8 * len(column) * len(vector), source)
-            rows = np.empty((len(column), len(vector)))
-        elif len(vector) != rows.shape[1]:
-            raise InputError(f"{source} is ragged: row 0 has {rows.shape[1]} values and row {k} has {len(vector)}")
-        rows[k] = vector
-    return check_vectors(rows, source)
+            said = f"{source} has {shown(text, 40)} in row {k}; expected {d} numbers as in [0.1,0.2]"
+            raise InputError(f"{said}, or leave the row out") from None
+    return rows
 
 
 def columns_of(table: "pa.Table") -> dict[str, np.ndarray]:
