@@ -92,6 +92,8 @@ def test_the_table_fits_eighty_columns(cli, folder, monkeypatch):
     done = cli("diagnose", "image.npy", "text.npy", "--splits", 1)
     assert max(map(len, done.out.splitlines())) <= 80
     assert "posterior" in done.out and "2 × 130" in done.out  # two indexes of 130 columns
+    assert "of found: relevant items of other modalities in the top ten" in " ".join(done.out.split())
+    assert "Checks (list checks) look for faults" in " ".join(cli("diagnose", "--help").out.split())
 
 
 def test_labels_for_each_modality(cli, folder):
@@ -172,6 +174,7 @@ def test_where_one_of_two_files_cannot_be_written_there_is_none(cli, folder, mon
 def test_the_command_that_comes_next_works(cli, folder, name):
     options = ("--repairs", name, "--splits", 1, "--repair", name, "--write", "r.safetensors")
     done = cli("diagnose", "image.npy", "text.npy", *options)
+    assert ("--to numpy instead" in done.out) == (name == "zscore")
     command = done.out.splitlines()[-1].removeprefix("next: clip-geometry ")
     assert cli(*shlex.split(command)).status == 0
     folders = {"zscore": "index/items.faiss", "csls": "script/repair.py", "quantile": "reranker/rerank.py"}

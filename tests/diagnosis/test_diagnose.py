@@ -117,6 +117,17 @@ def test_no_help_is_said():
     assert found.fitted("center").name == "center"
 
 
+def test_repairs_that_help_at_a_cost_are_named_where_none_is_saved():
+    """Captions of one image among each other are what five of them per image lose."""
+    rows, noise = clip_like(200), np.random.default_rng(0).normal(size=(1000, 64))
+    ids = [str(k) for k in range(200)]
+    text = cg.Embeddings(np.tile(rows["text"], (5, 1)) + 0.04 * noise, "text", item_id=5 * ids)
+    sets = {"image": cg.Embeddings(rows["image"], "image", item_id=ids), "text": text}
+    found = cg.diagnose(sets, repairs=["posterior", "zscore", "rrf"], splits=3)
+    with pytest.raises(InputError, match=r"repair that helps \((posterior|zscore), .* has a cost .*\(--repair NAME\)"):
+        found.fitted()
+
+
 def isotropic(n=200, d=32, seed=0):
     rng = np.random.default_rng(seed)
     return {"image": rng.normal(size=(n, d)) + 0.5, "text": rng.normal(size=(n, d)) - 0.5}

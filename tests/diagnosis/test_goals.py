@@ -154,6 +154,7 @@ def test_what_an_index_needs(name, expected):
     serving = compared.candidates[name].serving
     assert serving[:3] == expected[:3]
     assert (serving.length > 1.5) == (name in ("posterior", "posterior[centered]"))
+    assert ("exactly (flat), or an HNSW index for each modality" in str(serving)) == (name == "posterior")
 
 
 def test_gains_are_those_of_the_full_index():

@@ -3,9 +3,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow import csv
 from safetensors.torch import save_file
 
-from clip_geometry.formats import read_any, read_embeddings
+from clip_geometry.formats import read_any, read_embeddings, read_sets
 from clip_geometry.registry import InputError
 from support.format_cases import DTYPES, FORMATS, assert_same_bits, cloud, vector_column, write
 
@@ -101,6 +102,39 @@ def test_parquet_columns_belong_to_the_rows(tmp_path, kind):
         "tags": [[1, 2], [3], []],
         "part": ["x", "y", "x"],
     }
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_vectors_as_text_are_those_of_a_database_dump(tmp_path, capsys, suffix):
+    vectors = cloud(4).astype(np.float32)
+    texts = [str(row.tolist()).replace(" ", "") for row in vectors]
+    path, columns = tmp_path / f"x{suffix}", {"key": [1, 2, 3, 4], "modality": ["image", "text"] * 2, "v": texts}
+    table = pa.table(columns | {"item_id": ["a", "a", "b", "b"]})
+    csv.write_csv(table, path) if suffix == ".csv" else pq.write_table(table, path)
+    sides = read_any(path)
+    assert {name: (side.item_id.tolist(), [*side.metadata]) for name, side in sides.items()} == {
+        "image": (["a", "b"], ["key"]),
+        "text": (["a", "b"], ["key"]),
+    }
+    assert_same_bits(sides["text"].vectors.astype(np.float32), vectors[1::2])
+    assert "none" not in capsys.readouterr().err
+
+
+def test_a_table_that_does_not_say_what_pairs_or_which_modality_rows_are_of_is_remarked_on(tmp_path, capsys):
+    columns = {"id": ["1", "2", "3", "4"], "kind": ["image", "text"] * 2, "v": vector_column(cloud(4))}
+    columns["note"] = ["some", "texts", None, "or none"]
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    assert [*read_sets(tmp_path / "x.parquet")] == ["x"]
+    assert capsys.readouterr().err.endswith("under another name, rename that one: id, kind\n")
+    columns["modality"] = columns.pop("kind")
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    assert [*read_sets(tmp_path / "x.parquet")] == ["image", "text"]
+    assert "'item_id' with the same value in rows that pair" in (said := capsys.readouterr().err)
+    assert said.endswith("other columns are id, note\n") and "rename" not in said
+    columns["item_id"] = ["a", "a", "b", "b"]
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    assert [*read_sets(tmp_path / "x.parquet")] == ["image", "text"]
+    assert not capsys.readouterr().err
 
 
 def test_a_folder_with_one_file_for_each_side(tmp_path):

@@ -1,6 +1,7 @@
 """Every target and every repair: the best items for raw queries are ours, found without clip-geometry."""
 
 import json
+import runpy
 import subprocess
 import sys
 
@@ -264,6 +265,19 @@ def test_shipped_programs_check_their_queries(tmp_path, to):
     for wrong in (np.ones(32), np.ones((2, 31))):
         with pytest.raises(ValueError, match=r"shape|columns"):
             SEARCHES[to](tmp_path / to, "image", wrong, SETS)
+
+
+def test_a_shipped_script_names_what_it_knows_and_rows_without_a_direction(tmp_path):
+    ship(fitted("zscore"), "numpy", tmp_path)
+    rows = runpy.run_path(str(tmp_path / "repair.py"))["rows"]
+    for role, modality in (("items", "caption"), ("query", "image")):
+        with pytest.raises(ValueError, match=f"'{role}' of '{modality}' .* expected queries or items of image or text"):
+            rows(role, modality, SETS["image"])
+    for value in (0, np.nan):
+        wrong = SETS["image"].copy()
+        wrong[2] = value
+        with pytest.raises(ValueError, match=r"row 2 has the length (0.0|nan) and no direction"):
+            rows("items", "image", wrong)
 
 
 def test_columns_of_different_types_become_text(tmp_path):

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -228,6 +229,13 @@ def test_vectors_come_out_and_the_repair_goes_in(name, database, diagnosed, tmp_
         i, j = cg.pair(sets["image"], sets["text"])
         assert len(i) == N and (sets["image"].item_id[i] == sets["text"].item_id[j]).all()
 
+        if name == "pgvector" and shutil.which("psql"):
+            (command,) = re.findall(r"^psql .*$", PAGE.read_text(encoding="utf-8"), re.M)
+            subprocess.run(["sh", "-c", command], check=True)
+            for modality, dumped in cg.read_any("items.csv").items():
+                np.testing.assert_array_equal(dumped.vectors.astype(np.float32), sets[modality].vectors)
+                assert (dumped.item_id == sets[modality].item_id).all()
+
         names: dict = {}
         for code in (block(2), block(3), adapted(block(3, name))):
             exec(code, names)
@@ -266,7 +274,7 @@ def the_indexes_find_it(repair, known, keys, search):
             asked = [{"query": row.astype(np.float32)} for row in query_map(repair, modality)(raw)]
             plan = "\n".join(line for (line,) in connection.execute("EXPLAIN " + search, asked[0]))
             assert plan.count("Index Scan using items_repaired_embedding_idx") == 2
-            found = [[key for (key,) in connection.execute(search, each)] for each in asked]
+            found = [[key for key, _ in connection.execute(search, each)] for each in asked]
             expected = first(repair.mixed(modality, raw, known), keys)
             common = [len(set(one) & set(other)) / 10 for one, other in zip(found, expected, strict=True)]
             assert np.mean(common) >= FOUND, modality

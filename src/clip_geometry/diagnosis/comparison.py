@@ -76,7 +76,9 @@ class Serving(NamedTuple):
         words = several or f"one index of {self.columns:,} columns"
         unit = abs(self.length - 1) < 1e-3
         metric = "cosine or inner product" if unit else f"inner product, rows of length {self.length:.3g}"
-        return f"{words} ({metric}){' and a reranker' * self.reranker}"
+        # HNSW hardly links the modalities of one index, since the constants make up most of their products
+        exact = "" if unit or several else ", searched exactly (flat), or an HNSW index for each modality"
+        return f"{words} ({metric}){exact}{' and a reranker' * self.reranker}"
 
 
 UNKNOWN = Serving(False, 1, 0)
@@ -96,8 +98,8 @@ class Candidate:
     Example:
         >>> import clip_geometry as cg
         >>> from clip_geometry.diagnosis.comparison import Serving
-        >>> print(cg.Candidate("posterior", {}, {}, (), Serving(False, 1, 1026, 16.2)).serving)
-        one index of 1,026 columns (inner product, rows of length 16.2)
+        >>> print(cg.Candidate("posterior[centered]", {}, {}, (), Serving(False, 2, 1026, 16.2)).serving)
+        2 indexes of 1,026 columns (inner product, rows of length 16.2)
     """
 
     name: str
@@ -159,15 +161,16 @@ class RepairComparison:
         kind = kind or "baseline" * self.candidates[name].baseline
         return ", ".join(filter(None, (kind, f"costs {', '.join(found)}" if found else "")))
 
+    def helping(self) -> list[Candidate]:
+        """Return the repairs that improve the goal's number, the best first; baselines are none."""
+        aim, chance = self.aim, self.facts.get("chance", 0.0)
+        some = [each for each in self.candidates.values() if not each.baseline and helps(each, aim, chance)]
+        return sorted(some, key=lambda each: -each.numbers[aim].value)
+
     def served(self) -> Candidate | None:
-        """Return the best repair without costs that one index serves, if it helps; baselines are none."""
-        some = [
-            each
-            for each in self.candidates.values()
-            if helps(each, self.aim, self.facts.get("chance", 0.0))
-            and not (each.costs or each.baseline or each.serving.reranker or each.serving.indexes > 1)
-        ]
-        return max(some, key=lambda each: each.numbers[self.aim].value, default=None)
+        """Return the best repair without costs that one index serves, if it helps."""
+        free = (each for each in self.helping() if not (each.costs or each.serving.reranker))
+        return next((each for each in free if each.serving.indexes == 1), None)
 
 
 def compare_repairs(

@@ -11,7 +11,7 @@ from clip_geometry.diagnosis.context import NotRun
 from clip_geometry.diagnosis.finding import Finding, Severity
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.display.words import Words
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, listed
 from clip_geometry.repairs import Repair, make_repair
 
 if TYPE_CHECKING:
@@ -86,7 +86,11 @@ class Diagnosis:
             if self.comparison.candidates[name].baseline:
                 name = served.name if served else "none"
         if name in (None, "none"):
-            raise InputError("no repair helps beyond noise, so there is none to fit; name one to have it anyway")
+            why, helping = "no repair helps beyond noise", self.comparison.helping() if self.comparison else ()
+            if helping:
+                names = listed(each.name for each in helping)
+                why = f"each repair that helps ({names}) has a cost or needs more than one index, as the table says"
+            raise InputError(f"{why}, so there is none to fit; name one to have it anyway (--repair NAME)")
         return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
 
     def figure(self) -> "Figure":

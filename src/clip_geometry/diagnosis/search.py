@@ -18,7 +18,7 @@ EDGE = 1e-4  # of a mean that is extrapolated by its log odds
 RATES = ("r_at_1", "hit_at_10", "cross_r_at_1")  # shares of queries, from the rank of the first relevant item
 # what each number is, for tables; all are means over queries of the share or the rank of one query
 NUMBERS = {
-    "both": "mean of found and kept",
+    "both": "mean of kept and of found: relevant items of other modalities in the top ten, up to four",
     "mrr": "reciprocal rank of the first relevant item of another modality, in the mixed index",
     "r_at_1": "queries whose first item in the mixed index is relevant and of another modality",
     "hit_at_10": "queries with a relevant item of another modality in the top ten of the mixed index",

@@ -16,7 +16,7 @@ from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, is_rows, modalit
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
 __all__ = [
     "formats",
@@ -171,7 +171,14 @@ def _named_sides(path: Path) -> dict[str, Embeddings]:
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
     """Read the sets in files or folders, each of which may hold several, as `together` names them."""
     if len(paths) == 1:
-        return dict(read_any(paths[0]))
+        sets, name = read_any(paths[0]), own_name(paths[0])
+        if [*sets] == [name] and not modality_of(name):
+            columns = {key: column[:: len(column) // 1000 + 1].tolist() for key, column in sets[name].metadata.items()}
+            few = [key for key, values in columns.items() if {*map(type, values)} == {str} and 1 < len({*values}) < 6]
+            if few:
+                given = f"{shown(paths[0])} has no column 'modality', so all rows are one modality, {name}"
+                note(f"{given}; if a column says it under another name, rename that one: {listed(few)}")
+        return sets
     return together([(shown(path), own_name(path), read_sides(path)) for path in paths])
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clip_geometry.formats.format import Sides, reading_with, register
-from clip_geometry.formats.tables import columns_of, sides_of_columns
+from clip_geometry.formats.tables import columns_of, rows_of_texts, sides_of_columns, text_vectors
 from clip_geometry.formats.vectors import LABEL_NAMES, sides_by_name
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
@@ -25,8 +25,8 @@ def read_csv(path: Path) -> Sides:
     """Read rows of numbers, as float64, which holds what float32 and float64 were written from.
 
     With a header, the columns NAME_0, NAME_1, … (or NAME0, …, or 0, 1, …) are the vectors of NAME, and all others are
-    item_id (or id), label and metadata; without such names, all columns of numbers are the vector. Without a header,
-    all columns are.
+    item_id (or id), label and metadata; without such names, columns of texts such as "[0.1,0.2]" are vectors, or all
+    columns of numbers are one. Without a header, all columns are.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -46,7 +46,10 @@ def read_csv(path: Path) -> Sides:
         raise InputError(f"{shown(path)} has two columns of one name; keep one")
     vectors = _by_name(columns, path) if has_header else {"": list(columns)}
     if not any(vectors.values()):
-        raise InputError(f"{shown(path)} has no columns of numbers: its columns are {listed(columns)}")
+        raise InputError(
+            f"{shown(path)} has neither columns of numbers nor one of texts such as [0.1,0.2] for the vectors: its "
+            f"columns are {listed(columns)}"
+        )
     called = sides_by_name(vectors, path, "vectors")
     sides = {}
     for modality, stem in called.items():
@@ -83,6 +86,8 @@ def _is_number(field: object) -> bool:
 
 
 def _numbers(column: "pa.ChunkedArray", name: str, path: Path) -> np.ndarray:
+    if d := text_vectors({name: column}).get(name):
+        return rows_of_texts(column, d, f"{shown(path)}, column {shown(name)},")
     try:
         numbers = column.cast("float64")
     except ValueError as error:  # 'abc'
@@ -102,11 +107,11 @@ def _by_name(columns: "dict[str, pa.ChunkedArray]", path: Path) -> dict[str, lis
             numbered.setdefault(stem.rstrip("_[-. "), {})[int(number)] = name
     found = {stem: [each[k] for k in sorted(each)] for stem, each in numbered.items() if len(each) > 1}
     found = {stem: names for stem, names in found.items() if any(_is_number(columns[name][0]) for name in names)}
-    if not found:
-        found = {
-            "vector": [name for name, each in columns.items() if _is_number(each[0]) and name.casefold() not in NAMED]
-        }
-        note(f"{shown(path)}: the columns {listed(found['vector'])} are taken as the vector")
+    if not found and not (found := {name: [name] for name in text_vectors(columns)}):
+        numbers = [name for name, each in columns.items() if _is_number(each[0]) and name.casefold() not in NAMED]
+        found = {"vector": numbers}
+        if numbers:
+            note(f"{shown(path)}: the columns {listed(numbers)} are taken as the vector")
     return found
 
 

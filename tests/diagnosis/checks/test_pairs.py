@@ -119,6 +119,7 @@ def test_the_share_of_shuffled_pairs_is_estimated(run, share):
     sets["text"][rows] = sets["text"][np.roll(rows, 1)]
     (found,) = run("shuffled_pairs", sets)
     assert abs(found.values["share"] - share) < 3 * found.values["error"]
+    assert ("by a common item_id, a column of each file or of their table" in found.remedy) == (share > 0.2)
     assert found.severity == ("error" if share > 0.2 else "warning")
     # of 2,000 pairs, share (1 − start) lie beyond `start`
     tail = 1 - found.values["start"]

@@ -49,8 +49,8 @@ def diagnose(
 ) -> None:
     """Says whether an index is broken, and which repair helps.
 
-    Seventeen checks look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted on
-    random halves of the items and tried on the others.
+    Checks (list checks) look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted
+    on random halves of the items and tried on the others.
     """
     if relevant not in (None, "labels", "pairs"):
         raise InputError(f"--relevant {shown(relevant)} is unknown; expected labels or pairs")
@@ -104,7 +104,10 @@ def diagnose(
                 fitted = found.fitted(repair)
                 fitted.save(targets[write])
                 said.append(f"repair: {fitted.name} in {write}, fitted on all items (at most 2,000)")
-                said.append(f"next: {shipping_command(fitted, write, paths)}")
+                command = shipping_command(fitted, write, paths)
+                if command.endswith("faiss"):
+                    said.append("a vector database takes the rows of --to numpy instead (docs/howto/databases.md)")
+                said.append(f"next: {command}")
         except InputError as error:
             refused.append(f"{write} was not written: {error}")
     print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
