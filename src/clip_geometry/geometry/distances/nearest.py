@@ -6,7 +6,10 @@ can be proved that no row was missed. Rows without a proof are searched again wi
 cannot tell either (ties, rows equal to seven digits), by the differences of all rows in question.
 """
 
+import functools
+import hashlib
 import math
+import threading
 from typing import NamedTuple
 
 import torch
@@ -22,9 +25,13 @@ from clip_geometry.rows.streamed import StreamedRows
 
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
 SQUARE = 2048, 4096  # the same of a block that serves both the rows and the columns
+FEW = 32  # neighbors up to which such blocks pay
 STREAMED = 4  # times as many queries where every block of columns is read again for them
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
 DENSE = 8  # from one possible neighbor in 8 rows on, no row is looked up
+MANY, KEPT = 1024, 2**27  # rows from which on lists are kept for the next who asks, and bytes of these
+OPEN = 64  # from one undecided comparison in 64 on, float64 products are faster than differences of these
+SAME = 1e-11  # relative difference of two squared distances that are equal
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 
@@ -55,11 +62,46 @@ def nearest(
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    if y is None and _serves_both_ways(x):
+    return _nearest(x, k, y) if y is not None else _RECENT.nearest(x, k)
+
+
+def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
+    if y is None and _serves_both_ways(x, k):
         return _with_proof(x, y, _both_ways(_Bounds(x, y, torch.float32), k, k)[0])
     rows = torch.arange(len(x), device=x.device)
     kind = torch.float32 if single_is_exact(x.device) else torch.float64
     return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
+
+
+class _Recent:
+    """The lists that were found last. Several statistics need those of the same rows, and a copy of the rows has the
+    same, so that a list goes by a digest of the rows themselves, which takes a fiftieth of the time of a search."""
+
+    def __init__(self):
+        self._found: dict[tuple, tuple[Tensor, Tensor]] = {}
+        self._lock = threading.Lock()
+
+    def nearest(self, x: Float[Matrix, "n d"], k: int) -> tuple[Tensor, Tensor]:
+        if isinstance(x, StreamedRows) or x.device.type != "cpu" or len(x) < MANY or _bytes(len(x), k) > KEPT:
+            return _nearest(x, k, None)
+        content = x.detach().contiguous().view(torch.uint8).numpy()
+        key = hashlib.sha256(content).digest(), x.dtype, tuple(x.shape)
+        found = self._found.get(key)
+        if found is None or found[0].shape[1] < k:
+            found = _nearest(x, k, None)
+            with self._lock:
+                self._found.pop(key, None)
+                while self._found and _bytes(len(x), k) + sum(_bytes(*d.shape) for d, _ in self._found.values()) > KEPT:
+                    del self._found[next(iter(self._found))]
+                self._found[key] = found
+        return found[0][:, :k].clone(), found[1][:, :k].clone()
+
+
+_RECENT = _Recent()
+
+
+def _bytes(n: int, k: int) -> int:
+    return 16 * n * k
 
 
 @torch.no_grad()
@@ -67,14 +109,15 @@ def nearest_both_ways(
     x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], k: int
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """`nearest` of x among y and of y among x, or of as many rows as there are, from the same products."""
-    if not _serves_both_ways(x):
+    if not _serves_both_ways(x, k):
         return nearest(x, min(k, len(y)), y=y), nearest(y, min(k, len(x)), y=x)
     of_x, of_y = _both_ways(_Bounds(x, y, torch.float32), min(k, len(y)), min(k, len(x)))
     return _with_proof(x, y, of_x), _with_proof(y, x, of_y)
 
 
-def _serves_both_ways(x: Float[Matrix, "n d"]) -> bool:
-    return not isinstance(x, StreamedRows) and not x.is_cuda and single_is_exact(x.device)
+def _serves_both_ways(x: Float[Matrix, "n d"], k: int) -> bool:
+    """Whether choosing the nearest by rows and by columns takes less time than products do."""
+    return not isinstance(x, StreamedRows) and not x.is_cuda and k <= FEW and single_is_exact(x.device)
 
 
 def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, found: "_Found"):
@@ -208,6 +251,36 @@ def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_Found, _Found]:
     return found, found if own else of_y.measured(y, x, bounds)
 
 
+@torch.no_grad()
+def count_nearer(x: Float[Tensor, "n d"], near: Int[Tensor, " n"]) -> Int[Tensor, ""]:
+    """How many rows lie nearer to row i of x than row near_i does, over all i. Row i is one of them, whether or not
+    near_i is its copy. Distances whose squares differ by less than a share of SAME are equal.
+
+    Counted from bounds on both sides; what these leave open is measured, in float64 products where it is much.
+    """
+    kinds = [torch.float32, torch.float64] if single_is_exact(x.device) else [torch.float64]
+    bounds_of = functools.cache(lambda kind: _Bounds(x, None, kind))
+    squares = (1 - SAME) * _squared_differences(x, x, near[:, None])[:, 0]  # from which on a row is not nearer
+    counts = torch.zeros((), dtype=torch.long, device=x.device)
+    for rows in torch.arange(len(x), device=x.device).split(QUERIES):
+        for first in range(0, len(x), COLUMNS):
+            for kind in kinds:
+                bounds = bounds_of(kind)
+                left, limit = bounds.left(rows), bounds.scaled(squares[rows, None])
+                # by which bounds fall short of distances at most: twice ε(‖c_i‖ + ‖c_j‖)²
+                lack = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
+                products = bounds.block(left, first, COLUMNS, rows)
+                nearer = products < (limit - 1.1 * lack).to(kind)
+                is_open = (products <= (limit + 0.1 * lack).to(kind)) ^ nearer
+                count = int(is_open.count_nonzero())
+                if count * OPEN <= is_open.numel():
+                    break
+            i, j = is_open.nonzero(as_tuple=True)
+            measured = squared_distances_of_pairs(x, x, rows[i], j + first) < squares[rows[i]]
+            counts += nearer.count_nonzero() + measured.count_nonzero()
+    return counts + len(x)
+
+
 def _squared_differences(
     x: Float[Tensor, "b d"], y: Float[Matrix, "m d"], indices: Int[Tensor, "b k"]
 ) -> Float[Tensor, "b k"]:
@@ -234,7 +307,11 @@ def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k
     groups = values.shape[1] // GROUP
     if groups < 2 * count:
         return values.topk(min(count, values.shape[1]), dim=1, largest=False, sorted=False)
-    minima = values[:, : groups * GROUP].unflatten(1, (GROUP, groups)).amin(1)
+    whole = values[:, : groups * GROUP]
+    if values.stride(0) == 1:  # columns of a block, in whose order the result is written
+        minima = whole.T.unflatten(0, (GROUP, groups)).amin(0).T
+    else:
+        minima = whole.unflatten(1, (GROUP, groups)).amin(1)
     _, near = _least(minima, count)
     members = groups * torch.arange(GROUP, device=values.device)
     columns = (near[:, :, None] + members).flatten(1)
