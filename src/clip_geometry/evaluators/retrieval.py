@@ -13,7 +13,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.evaluators.shares import Effects, Share
 from clip_geometry.geometry.distances.distinct import entries_at_a_time
-from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.geometry.distances.nearest import nearest, nearest_both_ways
 from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
@@ -142,7 +142,9 @@ class Search(Statistic):
         i, j = self.check_pairs()
         unit: Any = [as_unit_rows(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True)]
         u, v = unit
-        return Way("image", "image_to_text", u, v, i, j), Way("text", "text_to_image", v, u, j, i)
+        ways = Way("image", "image_to_text", u, v, i, j), Way("text", "text_to_image", v, u, j, i)
+        ways[0].back, ways[1].back = reversed(ways)
+        return ways
 
 
 class Way:
@@ -154,7 +156,12 @@ class Way:
         queries: Their unit rows.
         found: The unit rows that are searched, those of the other modality.
         i, j: The pairs: query i_k belongs to row j_k.
+
+    Attributes:
+        back: The search in the other direction.
     """
+
+    back: "Way"
 
     def __init__(self, of: str, name: str, queries: Tensor, found: Tensor, i: Tensor, j: Tensor):
         self.of, self.name, self.queries, self.found, self.i, self.j = of, name, queries, found, i, j
@@ -175,10 +182,13 @@ class Way:
 
     def near(self, where: str, most: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
         """Distances and numbers of the nearest rows, nearest first, of the "own" modality or of the "other"."""
-        rows = None if where == "own" else self.found
-        most = min(most, len(self.queries) - 1 if rows is None else len(self.found))
+        most = min(most, len(self.queries) - 1 if where == "own" else len(self.found))
         if where not in self._near or self._near[where][1].shape[1] < most:
-            self._near[where] = nearest(self.queries, most, y=rows)
+            if where == "own":
+                self._near[where] = nearest(self.queries, most)
+            else:  # the other direction is asked for next
+                both = nearest_both_ways(self.queries, self.found, most)
+                self._near[where], self.back._near[where] = both
         distances, numbers = self._near[where]
         return distances[:, :most], numbers[:, :most]
 

@@ -4,11 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.sums import UnitPairs, UnitSums
 from clip_geometry.rows.arguments import Integer, block_number
-from clip_geometry.rows.matrix import Rows, as_matrix, unit_rows
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, unit_rows
+from clip_geometry.rows.streamed import StreamedRows
 
 
 @in_kind
@@ -61,10 +63,21 @@ def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor,
     """
     block_size = block_number(block_size)
     u = unit_rows(as_matrix(x))
+    if not isinstance(u, StreamedRows) and single_is_exact(u.device):
+        minima = _row_minima(u.detach().float(), block_size)
+        rounding = (u.shape[1] + 8) * torch.finfo(torch.float32).eps  # of two float32 products of unit rows
+        possible = u[minima <= minima.min() + rounding]
+        if 2 * len(possible) <= len(u):
+            least = [(a @ b.T).min() for a in possible.split(block_size) for b in u.split(block_size)]
+            return torch.stack(least).min().clamp(-1, 1)
+    return _row_minima(u, block_size).min().clamp(-1, 1)
+
+
+def _row_minima(u: Float[Matrix, "n d"], block_size: int) -> Float[Tensor, " n"]:
+    """The smallest product of each row with those of its own block and the later ones."""
     spans = [slice(start, start + block_size) for start in range(0, len(u), block_size)]
     parts = enumerate(u.split(block_size))
-    least = [torch.stack([(a @ u[span].T).min() for span in spans[i:]]).min() for i, a in parts]
-    return torch.stack(least).min().clamp(-1, 1)
+    return torch.cat([torch.stack([(a @ u[span].T).amin(1) for span in spans[i:]]).amin(0) for i, a in parts])
 
 
 @in_kind

@@ -6,7 +6,7 @@ import torch
 
 from clip_geometry.geometry.distances import nearest as neighbors
 from clip_geometry.geometry.distances.distinct import distinct_rows
-from clip_geometry.geometry.distances.nearest import as_rows_with_neighbors, nearest
+from clip_geometry.geometry.distances.nearest import as_rows_with_neighbors, nearest, nearest_both_ways
 from clip_geometry.registry import InputError
 
 N = 300
@@ -73,11 +73,26 @@ def test_nearest_rows_of_another_set(cloud, k):
 def test_blocks_do_not_change_the_result(monkeypatch):
     x = torch.cat([gaussian(200, 5), clusters(1e-9)[:, :5]])
     expected = definition(x, 7)
+    both_ways = definition(x, 7, x[:90]), definition(x[:90], 7, x)
     for queries, columns, possible in [(1, 500, 1), (64, 33, 1000), (500, 16, 2**22), (7, 256, 600)]:
         monkeypatch.setattr(neighbors, "QUERIES", queries)
+        monkeypatch.setattr(neighbors, "SQUARE", (queries, columns))
         monkeypatch.setattr(neighbors, "COLUMNS", columns)
         monkeypatch.setattr(neighbors, "POSSIBLE", possible)
         assert_same(nearest(x, 7), expected)
+        for found, wanted in zip(nearest_both_ways(x, x[:90], 7), both_ways, strict=True):
+            assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_nearest_rows_of_each_set_in_the_other(cloud, k, monkeypatch):
+    monkeypatch.setattr(neighbors, "SQUARE", (64, 33))
+    x = CLOUDS[cloud]()
+    assert_same(nearest(x, k), definition(x, k))
+    of_x, of_y = nearest_both_ways(x[:50], x[50:], k)
+    assert_same(of_x, definition(x[:50], k, x[50:]))
+    assert_same(of_y, definition(x[50:], min(k, 50), x[:50]))
 
 
 @pytest.mark.parametrize("levels", [1, 2])  # minima of groups, and groups of minima
@@ -111,8 +126,7 @@ def test_bounds_are_below_the_distances_and_close(dtype):
         x = cloud()
         bounds = neighbors._Bounds(x, None, dtype)
         rows = torch.arange(N)
-        left, add = bounds.left(rows)
-        lower = bounds.block(left, 0, rows).double() + add[:, None]
+        lower = bounds.block(bounds.left(rows), 0, N, rows).double()
         exact = bounds.scaled((x.double()[:, None] - x.double()[None]).square().sum(-1))
         assert lower.diagonal().isinf().all()
         excess = (exact - lower).fill_diagonal_(0)

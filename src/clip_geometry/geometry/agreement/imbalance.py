@@ -1,21 +1,19 @@
 """Information imbalance: what the neighbors in one space say of the distances in another."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.distances.nearest import as_rows_with_neighbors, nearest
-from clip_geometry.geometry.distances.pairwise import squared_distances
+from clip_geometry.geometry.distances.nearest import count_nearer
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.statistics.neighbors import PairedNeighbors
 from clip_geometry.rows.arguments import Integer
-from clip_geometry.rows.matrix import Rows, as_aligned, mean_row, require_spread
-
-ROWS = 512  # whose distances to all rows are compared at a time
-SAME = 1e-11  # relative difference of two squared distances, taken from products, that are equal
+from clip_geometry.rows.matrix import Rows, as_rows
 
 
 @in_kind
-def information_imbalance(x: Rows, y: Rows, *, k: Integer = 1) -> Float[Tensor, ""]:
+def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 1) -> Float[Tensor, ""]:
     """Information imbalance Δ(x → y): how far in y the nearest neighbors in x are, by rank (Glielmo et al. 2022).
 
     2/(n²k) Σ_i Σ_j r_ij over the k nearest neighbors j of row i in x, r_ij = 1 + the number of rows nearer to i than j
@@ -40,20 +38,15 @@ def information_imbalance(x: Rows, y: Rows, *, k: Integer = 1) -> Float[Tensor, 
         >>> round(cg.information_imbalance(x, x[:, :2]), 2), round(cg.information_imbalance(x[:, :2], x), 2)
         (0.41, 0.81)
     """
-    x, y = as_aligned(x, y, ("image", "text"), one_space=False)
-    x, k = as_rows_with_neighbors(x, k, name="image")
-    require_spread(x, name="image")
-    require_spread(y, name="text")
-    near = nearest(x, k)[1]
+    both = PairedNeighbors.of(x, y)
+    x, y = (as_rows(each.rows, name=each.name) for each in (both.image, both.text))
+    k = both.image.checked(k)
+    both.image.require_spread()
+    both.text.require_spread()
     y = y.double() / y.abs().amax()  # so that squares stay in range
-    centre = mean_row(y)
-    ranks = y.new_zeros(())
-    for rows, found in zip(y.split(ROWS), near.split(ROWS), strict=True):
-        squares = squared_distances(rows, y, centre=centre)
-        for own in squares.gather(1, found).T:
-            # a row itself is nearer than all but its copies, and counts as the 1 of the rank
-            ranks = ranks + (squares < (1 - SAME) * own[:, None]).sum() + (own == 0).sum()
-    return 2 * ranks / (len(y) ** 2 * k)
+    # a row itself counts as the 1 of the rank
+    ranks = torch.stack([count_nearer(y, near) for near in both.image.nearest(k)[1].T]).sum()
+    return 2 * ranks.double() / (len(y) ** 2 * k)
 
 
-add_measure(Measure(name="information_imbalance", function=information_imbalance))
+add_measure(Measure(name="information_imbalance", function=information_imbalance, statistic=PairedNeighbors))

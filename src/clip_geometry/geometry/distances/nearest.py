@@ -6,7 +6,10 @@ can be proved that no row was missed. Rows without a proof are searched again wi
 cannot tell either (ties, rows equal to seven digits), by the differences of all rows in question.
 """
 
+import functools
+import hashlib
 import math
+import threading
 from typing import NamedTuple
 
 import torch
@@ -17,13 +20,18 @@ from clip_geometry.geometry.distances.distinct import entries_at_a_time, squared
 from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, whole_number
-from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, in_one_piece, mean_row
 from clip_geometry.rows.streamed import StreamedRows
 
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
+SQUARE = 2048, 4096  # the same of a block that serves both the rows and the columns
+FEW = 32  # neighbors up to which such blocks pay
 STREAMED = 4  # times as many queries where every block of columns is read again for them
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
 DENSE = 8  # from one possible neighbor in 8 rows on, no row is looked up
+MANY, KEPT = 1024, 2**27  # rows from which on lists are kept for the next who asks, and bytes of these
+OPEN = 64  # from one undecided comparison in 64 on, float64 products are faster than differences of these
+SAME = 1e-11  # relative difference of two squared distances that are equal
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 
@@ -54,26 +62,81 @@ def nearest(
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    squares = torch.empty((len(x), k), dtype=torch.float64, device=x.device)
-    indices = torch.empty_like(squares, dtype=torch.long)
-    rows = torch.arange(len(x), device=x.device)  # those whose neighbors are not proved yet
-    if single_is_exact(x.device):
-        squares, indices, proved = _by_products(_Bounds(x, y, torch.float32), rows, k)
-        rows = rows[~proved]
+    return _nearest(x, k, y) if y is not None else _RECENT.nearest(x, k)
+
+
+def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
+    if y is None and _serves_both_ways(x, k):
+        return _with_proof(x, y, _both_ways(_Bounds(x, y, torch.float32), k, k)[0])
+    rows = torch.arange(len(x), device=x.device)
+    kind = torch.float32 if single_is_exact(x.device) else torch.float64
+    return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
+
+
+class _Recent:
+    """The lists that were found last. Several statistics need those of the same rows, and a copy of the rows has the
+    same, so that a list goes by a digest of the rows themselves, which takes a fiftieth of the time of a search."""
+
+    def __init__(self):
+        self._found: dict[tuple, tuple[Tensor, Tensor]] = {}
+        self._lock = threading.Lock()
+
+    def nearest(self, x: Float[Matrix, "n d"], k: int) -> tuple[Tensor, Tensor]:
+        if isinstance(x, StreamedRows) or x.device.type != "cpu" or len(x) < MANY or _bytes(len(x), k) > KEPT:
+            return _nearest(x, k, None)
+        content = x.detach().contiguous().view(torch.uint8).numpy()
+        key = hashlib.sha256(content).digest(), x.dtype, tuple(x.shape)
+        found = self._found.get(key)
+        if found is None or found[0].shape[1] < k:
+            found = _nearest(x, k, None)
+            with self._lock:
+                self._found.pop(key, None)
+                while self._found and _bytes(len(x), k) + sum(_bytes(*d.shape) for d, _ in self._found.values()) > KEPT:
+                    del self._found[next(iter(self._found))]
+                self._found[key] = found
+        return found[0][:, :k].clone(), found[1][:, :k].clone()
+
+
+_RECENT = _Recent()
+
+
+def _bytes(n: int, k: int) -> int:
+    return 16 * n * k
+
+
+@torch.no_grad()
+def nearest_both_ways(
+    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], k: int
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """`nearest` of x among y and of y among x, or of as many rows as there are, from the same products."""
+    if not _serves_both_ways(x, k):
+        return nearest(x, min(k, len(y)), y=y), nearest(y, min(k, len(x)), y=x)
+    of_x, of_y = _both_ways(_Bounds(x, y, torch.float32), min(k, len(y)), min(k, len(x)))
+    return _with_proof(x, y, of_x), _with_proof(y, x, of_y)
+
+
+def _serves_both_ways(x: Float[Matrix, "n d"], k: int) -> bool:
+    """Whether choosing the nearest by rows and by columns takes less time than products do."""
+    return not isinstance(x, StreamedRows) and not x.is_cuda and k <= FEW and single_is_exact(x.device)
+
+
+def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, found: "_Found"):
+    """Distances and indices; rows without a proof are searched again."""
+    squares, indices, proved = found
+    rows = (~proved).nonzero()[:, 0]
     if len(rows) > 0:
         bounds = _Bounds(x, y, torch.float64)
-        squares[rows], indices[rows], proved = _by_products(bounds, rows, k)
+        squares[rows], indices[rows], proved = _by_products(bounds, rows, squares.shape[1])
         rows = rows[~proved]
-        if len(rows) > 0:
-            for part in rows.split(max(1, POSSIBLE // len(bounds.y))):
-                squares[part], indices[part] = _nearest_possible(bounds, part, squares[part])
+        for part in rows.split(max(1, POSSIBLE // len(bounds.y))):
+            squares[part], indices[part] = _nearest_possible(bounds, part, squares[part])
     return squares.sqrt(), indices
 
 
 class _Bounds:
-    """Lower bounds of squared distances, less ‖c_i‖², as one product of rows that carry two columns more.
+    """Lower bounds of squared distances, as one product of rows that carry three columns more.
 
-    [c_i, ‖c_i‖, 1] · [−2 c_j, −2ε‖c_j‖, (1 − ε)‖c_j‖²] = ‖c_j‖² − 2⟨c_i, c_j⟩ − ε(2‖c_i‖‖c_j‖ + ‖c_j‖²) with c the
+    [c_i, ‖c_i‖, 1, (1 − ε)‖c_i‖²] · [−2 c_j, −2ε‖c_j‖, (1 − ε)‖c_j‖², 1] = ‖c_i − c_j‖² − ε(‖c_i‖ + ‖c_j‖)² with c the
     rows less their mean, scaled by a power of two to at most 1, and ε the largest relative rounding of such a sum
     in whatever order it is taken (Higham 2002, section 3.1; subtracting any vector rounds relative to its result).
     """
@@ -91,42 +154,32 @@ class _Bounds:
         self.epsilon, self.exact_epsilon = (1.03 * terms * torch.finfo(kind).eps / 2 for kind in (dtype, torch.float64))
         self.underflow = 4 * terms * torch.finfo(dtype).tiny
         streamed = isinstance(self.y, StreamedRows)
-        self._kept = None if streamed else tuple(self._right(part) for part in self.y.split(COLUMNS))
-
-    @property
-    def numbers(self) -> range:
-        """Of the blocks of columns."""
-        return range(-(-len(self.y) // COLUMNS))
-
-    def columns(self, number: int) -> Float[Tensor, "c d2"]:
-        if self._kept is not None:
-            return self._kept[number]
-        return self._right(self.y[number * COLUMNS : (number + 1) * COLUMNS])
+        kept = () if streamed else (self._factor(block, right=True) for block in blocks(self.y))
+        self._kept = None if streamed else in_one_piece(kept, len(self.y))
 
     def centered(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        return (rows.double() - self.centre) * self.scale
+        return (rows.double() - self.centre).mul_(self.scale)
 
-    def _right(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d2"]:
-        parts = []
-        for block in blocks(rows):
-            c = self.centered(block)
-            norms = c.norm(dim=1, keepdim=True)
-            bound = (-2 * c, -2 * self.epsilon * norms, (1 - self.epsilon) * norms.square())
-            parts.append(torch.cat(bound, dim=1).to(self.dtype))
-        return torch.cat(parts)
+    def _factor(self, rows: Float[Tensor, "b d"], *, right: bool) -> Float[Tensor, "b d3"]:
+        c = self.centered(rows)
+        norms = c.norm(dim=1)
+        factor = c.new_ones((len(c), c.shape[1] + 3), dtype=self.dtype)
+        factor[:, :-3] = c.mul_(-2) if right else c
+        factor[:, -3] = -2 * self.epsilon * norms if right else norms
+        factor[:, -2 if right else -1] = (1 - self.epsilon) * norms.square()
+        return factor
 
-    def left(self, rows: Int[Tensor, " b"]) -> tuple[Float[Tensor, "b d2"], Float[Tensor, " b"]]:
-        """The left factor, and what is to be added to the product, rounding included: a little less than ‖c_i‖²."""
-        c = self.centered(self.x[rows])
-        norms = c.norm(dim=1, keepdim=True)
-        factor = torch.cat((c, norms, torch.ones_like(norms)), dim=1).to(self.dtype)
-        return factor, (1 - self.exact_epsilon) * norms.squeeze(1).square() - self.underflow
+    def left(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b d3"]:
+        """The left factor of some rows."""
+        return self._factor(self.x[rows], right=False)
 
-    def block(self, left: Float[Tensor, "b d2"], number: int, rows: Int[Tensor, " b"]) -> Float[Tensor, "b c"]:
-        """The products with one block of columns; a row and itself are infinitely far apart."""
-        products = left @ self.columns(number).T
+    def block(self, left: Float[Tensor, "b d3"], first: int, size: int, rows: Int[Tensor, " b"]):
+        """The bounds of some rows and `size` columns, b × c; a row and itself are infinitely far apart."""
+        columns = slice(first, first + size)
+        right = self._factor(self.y[columns], right=True) if self._kept is None else self._kept[columns]
+        products = left @ right.T
         if self.among_themselves:
-            own = rows - number * COLUMNS
+            own = rows - first
             there = (own >= 0) & (own < products.shape[1])
             column = own.clamp(0, products.shape[1] - 1)[:, None]  # without asking which: that would wait for a GPU
             products.scatter_(1, column, torch.where(there[:, None], torch.inf, products.gather(1, column)))
@@ -134,7 +187,7 @@ class _Bounds:
 
     def scaled(self, squares: Tensor) -> Tensor:
         """Exact squared distances in the bounds' units, rounding included."""
-        return squares * self.scale**2 * (1 + self.exact_epsilon)
+        return squares * self.scale**2 * (1 + self.exact_epsilon) + self.underflow
 
 
 class _Found(NamedTuple):
@@ -143,26 +196,89 @@ class _Found(NamedTuple):
     proved: Bool[Tensor, " b"]
 
 
+class _Candidates:
+    """For each of n rows the least bounds so far, some more than k, and their indices, in no order."""
+
+    def __init__(self, n: int, k: int, choice: int, bounds: Tensor):
+        self.k, self.choice, self.count = k, choice, min(k + max(4, k // 8), choice)
+        self.least = bounds.new_full((n, self.count), torch.inf)
+        self.indices = torch.zeros_like(self.least, dtype=torch.long)
+
+    def add(self, rows: slice, bounds: Float[Tensor, "b c"], first: int) -> None:
+        """Bounds of some rows and the columns from `first` on."""
+        new, columns = _least(bounds, self.count)
+        least = torch.cat((self.least[rows], new), 1)
+        indices = torch.cat((self.indices[rows], columns + first), 1)
+        self.least[rows], kept = least.topk(self.count, dim=1, largest=False, sorted=False)
+        self.indices[rows] = indices.gather(1, kept)
+
+    def measured(self, x: Float[Matrix, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _Found:
+        """The k nearest of them; proved where every other row's bound exceeds their distance."""
+        indices = self.indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
+        squares, order = _squared_differences(x, y, indices).sort(dim=1, stable=True)
+        proved = bounds.scaled(squares[:, self.k - 1]) < self.least.amax(1).double()
+        proved |= self.count == self.choice
+        return _Found(squares[:, : self.k], indices.gather(1, order[:, : self.k]), proved)
+
+
 def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Found:
-    """The k nearest of some more candidates; proved where every other row's bound exceeds their distance."""
-    choice = len(bounds.y) - bounds.among_themselves
-    count = min(k + max(4, k // 8), choice)
-    found = []
+    """The k nearest of some rows."""
+    choice, found = len(bounds.y) - bounds.among_themselves, []
     for part in rows.split(QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)):
-        left, add = bounds.left(part)
-        least, indices = left.new_empty((len(part), 0)), part.new_empty((len(part), 0))
-        for number in bounds.numbers:  # the least bounds of each row and their indices, in no order
-            new, columns = _least(bounds.block(left, number, part), count)
-            least, indices = torch.cat((least, new), 1), torch.cat((indices, columns + number * COLUMNS), 1)
-            least, kept = least.topk(min(count, least.shape[1]), dim=1, largest=False, sorted=False)
-            indices = indices.gather(1, kept)
-        indices = indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
-        squares, order = _squared_differences(bounds.x[part], bounds.y, indices).sort(dim=1, stable=True)
-        proved = bounds.scaled(squares[:, k - 1]) < least.amax(1).double() + add
-        if count == choice:
-            proved = torch.ones_like(proved)
-        found.append(_Found(squares[:, :k], indices.gather(1, order[:, :k]), proved))
+        left = bounds.left(part)
+        candidates = _Candidates(len(part), k, choice, left)
+        for first in range(0, len(bounds.y), COLUMNS):
+            candidates.add(slice(None), bounds.block(left, first, COLUMNS, part), first)
+        found.append(candidates.measured(bounds.x[part], bounds.y, bounds))
     return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_Found, _Found]:
+    """The nearest rows of y to those of x and the other way round; among themselves each product is taken once."""
+    x, y, own = bounds.x, bounds.y, bounds.among_themselves
+    of_x = _Candidates(len(x), k_x, len(y) - own, bounds.left(torch.arange(0)))
+    of_y = of_x if own else _Candidates(len(y), k_y, len(x), of_x.least)
+    for rows in torch.arange(len(x)).split(SQUARE[0]):
+        start, stop = int(rows[0]), int(rows[-1]) + 1
+        left = bounds.left(rows)
+        for first in range(start if own else 0, len(y), SQUARE[1]):
+            products = bounds.block(left, first, SQUARE[1], rows)
+            of_x.add(slice(start, stop), products, first)
+            beyond = max(first, stop) if own else first  # the columns before are rows of this block
+            if beyond < first + products.shape[1]:
+                of_y.add(slice(beyond, first + products.shape[1]), products[:, beyond - first :].T, start)
+    found = of_x.measured(x, y, bounds)
+    return found, found if own else of_y.measured(y, x, bounds)
+
+
+@torch.no_grad()
+def count_nearer(x: Float[Tensor, "n d"], near: Int[Tensor, " n"]) -> Int[Tensor, ""]:
+    """How many rows lie nearer to row i of x than row near_i does, over all i. Row i is one of them, whether or not
+    near_i is its copy. Distances whose squares differ by less than a share of SAME are equal.
+
+    Counted from bounds on both sides; what these leave open is measured, in float64 products where it is much.
+    """
+    kinds = [torch.float32, torch.float64] if single_is_exact(x.device) else [torch.float64]
+    bounds_of = functools.cache(lambda kind: _Bounds(x, None, kind))
+    squares = (1 - SAME) * _squared_differences(x, x, near[:, None])[:, 0]  # from which on a row is not nearer
+    counts = torch.zeros((), dtype=torch.long, device=x.device)
+    for rows in torch.arange(len(x), device=x.device).split(QUERIES):
+        for first in range(0, len(x), COLUMNS):
+            for kind in kinds:
+                bounds = bounds_of(kind)
+                left, limit = bounds.left(rows), bounds.scaled(squares[rows, None])
+                # by which bounds fall short of distances at most: twice ε(‖c_i‖ + ‖c_j‖)²
+                lack = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
+                products = bounds.block(left, first, COLUMNS, rows)
+                nearer = products < (limit - 1.1 * lack).to(kind)
+                is_open = (products <= (limit + 0.1 * lack).to(kind)) ^ nearer
+                count = int(is_open.count_nonzero())
+                if count * OPEN <= is_open.numel():
+                    break
+            i, j = is_open.nonzero(as_tuple=True)
+            measured = squared_distances_of_pairs(x, x, rows[i], j + first) < squares[rows[i]]
+            counts += nearer.count_nonzero() + measured.count_nonzero()
+    return counts + len(x)
 
 
 def _squared_differences(
@@ -170,12 +286,16 @@ def _squared_differences(
 ) -> Float[Tensor, "b k"]:
     """‖x_i − y_j‖² of each row and its candidates, from differences in float64: near rows keep all digits."""
     step = max(1, entries_at_a_time(x.device) // (x.shape[1] * indices.shape[1]))
-    parts = []
-    for rows, near in zip(x.split(step), indices.split(step), strict=True):
-        differences = y[near.flatten()].double().unflatten(0, near.shape)
+    squares = torch.empty(indices.shape, dtype=torch.float64, device=x.device)
+    streamed = isinstance(y, StreamedRows)
+    room = None if streamed else y.new_empty((step * indices.shape[1], x.shape[1]))  # new room each time costs as much
+    for rows, near, out in zip(x.split(step), indices.split(step), squares.split(step), strict=True):
+        j = near.flatten()
+        found = y[j] if room is None else torch.index_select(y, 0, j, out=room[: len(j)])
+        differences = found.double().unflatten(0, near.shape)
         differences -= rows.double()[:, None]
-        parts.append(differences.square_().sum(-1))
-    return torch.cat(parts)
+        torch.sum(differences.square_(), -1, out=out)
+    return squares
 
 
 def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
@@ -187,7 +307,11 @@ def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k
     groups = values.shape[1] // GROUP
     if groups < 2 * count:
         return values.topk(min(count, values.shape[1]), dim=1, largest=False, sorted=False)
-    minima = values[:, : groups * GROUP].unflatten(1, (GROUP, groups)).amin(1)
+    whole = values[:, : groups * GROUP]
+    if values.stride(0) == 1:  # columns of a block, in whose order the result is written
+        minima = whole.T.unflatten(0, (GROUP, groups)).amin(0).T
+    else:
+        minima = whole.unflatten(1, (GROUP, groups)).amin(1)
     _, near = _least(minima, count)
     members = groups * torch.arange(GROUP, device=values.device)
     columns = (near[:, :, None] + members).flatten(1)
@@ -201,9 +325,9 @@ def _nearest_possible(
     bounds: _Bounds, rows: Int[Tensor, " b"], known: Float[Tensor, "b k"]
 ) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
     """By differences, of all rows that can be as near as the k-th of those known: no proof is needed."""
-    left, add = bounds.left(rows)
-    limit = (bounds.scaled(known[:, -1]) - add)[:, None]
-    possible = torch.cat([bounds.block(left, n, rows) <= limit for n in bounds.numbers], dim=1)
+    left, limit = bounds.left(rows), bounds.scaled(known[:, -1:])
+    firsts = range(0, len(bounds.y), COLUMNS)
+    possible = torch.cat([bounds.block(left, first, COLUMNS, rows) <= limit for first in firsts], dim=1)
     i, j = possible.nonzero(as_tuple=True)
     if len(i) > possible.numel() // DENSE:  # many ties: all distances are faster than gathering most of them
         every = torch.arange(len(bounds.y), device=rows.device).expand(len(rows), -1)

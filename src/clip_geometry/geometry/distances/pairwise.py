@@ -60,8 +60,11 @@ def squared_distances(
     known = cancelled is not None
     if x.is_cuda and not known:
         return _differences(x, y)
-    squares, surplus = _products(x, y, centre, single)
-    least = _least(squares)
+    squares, x_norms, y_norms = _products(x, y, centre, single)
+    least, share = _least(squares), CANCELLED[squares.dtype]
+    if not known and squares.detach().amin() >= share * float(x_norms.amax() + y_norms.amax()) + least:
+        return squares.double()  # no entry has to be looked at
+    surplus = _surplus(squares, x_norms, y_norms)
     if cancelled is None:
         cancelled = int((surplus < least).sum()) if surplus.amin() < least else 0
     if cancelled > DENSE[surplus.dtype] * surplus.numel():
@@ -83,7 +86,7 @@ def count_cancelled(
     x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None = None
 ) -> Int[Tensor, ""]:
     """How many of the products in squared_distances cancel, still on the device."""
-    surplus = _products(x, y, centre)[1]
+    surplus = _surplus(*_products(x, y, centre))
     return (surplus < _least(surplus)).sum()
 
 
@@ -104,16 +107,21 @@ def single_is_exact(device: torch.device) -> bool:
 
 def _products(
     x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None, single: bool = False
-) -> tuple[Float[Tensor, "a b"], Float[Tensor, "a b"]]:
-    """Squared distances, and by how much they exceed the share of the norms below which they are not trusted."""
+) -> tuple[Float[Tensor, "a b"], Float[Tensor, "a 1"], Float[Tensor, " b"]]:
+    """Squared distances, and the squared lengths of the rows."""
     if centre is not None:
         x, y = x - centre, y - centre
     if single:
         x, y = x.float(), y.float()
     x_norms, y_norms = x.square().sum(1)[:, None], y.square().sum(1)
     squares = torch.addmm(x_norms, x, y.T, alpha=-2).add_(y_norms)
-    share = CANCELLED[x.dtype]
-    return squares, (squares.detach() - share * x_norms.detach()).sub_(share * y_norms.detach())
+    return squares, x_norms.detach(), y_norms.detach()
+
+
+def _surplus(squares: Float[Tensor, "a b"], x_norms: Float[Tensor, "a 1"], y_norms: Float[Tensor, " b"]):
+    """By how much squared distances exceed the share of the norms below which they are not trusted, a × b."""
+    share = CANCELLED[squares.dtype]
+    return (squares.detach() - share * x_norms).sub_(share * y_norms)
 
 
 def _single_squares(

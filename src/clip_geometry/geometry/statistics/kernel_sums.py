@@ -103,11 +103,14 @@ def _sums(exponents: Float[Tensor, " p"]) -> Float[Tensor, "4"] | list[float]:
     """Sums over the exponents e_p = t‖x_i − x_j‖² of one block: their minimum `low`, Σ exp(low − e_p), Σ (1 − exp(low −
     e_p)), which keeps its digits where it is small, and the number of pairs."""
     low = exponents.detach().amin()
-    sums = [low, (low - exponents).exp().sum(), -(low - exponents).expm1().sum(), low.new_tensor(float(len(exponents)))]
+    pairs = low.new_tensor(float(len(exponents)))
+    logs = low - exponents
+    exps = logs.exp().sum()
     if exponents.requires_grad or exponents.is_cuda:
-        return torch.stack(sums)
+        return torch.stack([low, exps, -logs.expm1().sum(), pairs])
+    falls = -logs.expm1().sum() if exps > pairs / 2 else pairs - exps  # whose digits are all there
     # small tensors that stay alive keep glibc from reusing the megabytes that are freed around them
-    return [float(each) for each in sums]
+    return [float(each) for each in (low, exps, falls, pairs)]
 
 
 def _log_mean(parts: Sequence[Float[Tensor, "4"] | list[float]]) -> Float[Tensor, ""]:

@@ -62,14 +62,17 @@ def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
     sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
     which = ((0, 1), (0, 0), (1, 1))
     products = [sets[i].T @ sets[j] for i, j in which]
+    squares = [rows.square().sum(1) for rows in sets]
     for block in range(x.blocks):
         kept = x.kept(block)
         n = int(kept.sum())
-        means = [-rows[~kept].sum(0) / n for rows in sets]  # all rows together have mean 0
-        lengths = [(rows[kept] - mean).square().sum(1) for rows, mean in zip(sets, means, strict=True)]
+        gone = [rows[~kept] for rows in sets]
+        means = [-rows.sum(0) / n for rows in gone]  # all rows together have mean 0
+        along = zip(squares, sets, means, strict=True)  # ‖w − mean‖² without a copy of the rows
+        lengths = [(square - 2 * (rows @ mean) + mean @ mean)[kept] for square, rows, mean in along]
         hsic = []
         for (i, j), whole in zip(which, products, strict=True):
-            cross = whole - sets[i][~kept].T @ sets[j][~kept] - n * torch.outer(means[i], means[j])
+            cross = whole - gone[i].T @ gone[j] - n * torch.outer(means[i], means[j])
             off_diagonal = cross.square().sum() - lengths[i] @ lengths[j]
             hsic.append(off_diagonal + _of_lengths(lengths[i], lengths[j]))
         yield LinearKernels.known(n=n, between=hsic[0], within=(hsic[1], hsic[2]))

@@ -13,6 +13,8 @@ from clip_geometry.geometry.statistics.triangle import triangle
 from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row, total
 from clip_geometry.rows.streamed import StreamedRows
 
+IN_RANGE = 500.0  # exponents whose exponentials and sums of these are far from the ends of float64
+
 
 class Partition(Statistic):
     """log Z(v) = log Σ_i exp⟨v, w_i⟩ along the eigenvectors v of xᵀx, which have no sign.
@@ -38,9 +40,9 @@ def _without(rows: Dealt, block: int) -> Partition:
     decomposed = rows.shared(Decomposed)
     squares, vectors = decomposed.vectors(block)
     if not decomposed.wide:
-        kept = rows.without(block)
-        forward, backward = _log_partitions(kept, vectors)
-        return Partition.known(forward=forward, backward=backward, along=mean_row(kept) @ vectors)
+        forward, backward = _log_partitions(rows.without(block), vectors)
+        mean = rows.sums.mean + rows.means(rows.sums)[block]
+        return Partition.known(forward=forward, backward=backward, along=mean @ vectors)
     products = vectors * squares.sqrt()
     # directions without any row
     none = products.new_full((rows.rows.shape[1] - len(squares),), float(len(products))).log()
@@ -70,7 +72,14 @@ def log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> 
 
 def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
     """The same along the directions and along their negatives, from one pass."""
-    products = (block @ directions for block in blocks(x))
-    both = (torch.stack([each.logsumexp(0), (-each).logsumexp(0)]) for each in products)
-    forward, backward = functools.reduce(torch.logaddexp, both)
+    forward, backward = functools.reduce(torch.logaddexp, (_both_signs(block @ directions) for block in blocks(x)))
     return forward, backward
+
+
+def _both_signs(products: Float[Tensor, "b k"]) -> Float[Tensor, "2 k"]:
+    """log Σ exp of the products and of their negatives."""
+    low, high = products.detach().aminmax()
+    if torch.maximum(-low, high) > IN_RANGE:
+        return torch.stack([products.logsumexp(0), (-products).logsumexp(0)])
+    exps = products.exp()
+    return torch.stack([exps.sum(0), exps.reciprocal().sum(0)]).log()

@@ -62,7 +62,9 @@ class _SpectrumWithoutBlock(Spectrum):
         self.n, self.dealt, self.block = int(rows.kept(block).sum()), rows, block
 
     def require_spread(self) -> None:
-        require_spread(self.dealt.without(self.block))
+        first = self.dealt.kept(self.block).nonzero()[:2, 0]
+        if torch.equal(*self.dealt.rows[first]):  # otherwise the rows need not be copied
+            require_spread(self.dealt.without(self.block))
 
     def singular_values(self, *, center: bool) -> Float[Tensor, " k"]:
         return self.dealt.shared(Decomposed).squares(self.block, center=center).sqrt().flip(0)
