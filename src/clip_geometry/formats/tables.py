@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, StrictFloat, TypeAdapter, ValidationError, conlist
+from pydantic import AfterValidator, BaseModel, StrictFloat, TypeAdapter, ValidationError
 
 from clip_geometry.embeddings import Embeddings, ShardedRows
 from clip_geometry.files import writing
@@ -123,13 +123,16 @@ def text_vectors(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, int]:
 def rows_of_texts(column: Any, d: int, source: str) -> np.ndarray:
     """Return the vectors of a column of texts as one (n, d) array of float64."""
     require_memory(8 * len(column) * d, source)
-    rows, numbers = np.empty((len(column), d)), TypeAdapter(conlist(StrictFloat, min_length=d, max_length=d))
+    rows = np.empty((len(column), d))
     for k, text in enumerate(value.as_py() or "" for value in column):
         try:
-            rows[k] = numbers.validate_json(text)
+            numbers = NUMBERS.validate_json(text)
         except ValidationError:
+            numbers = []
+        if len(numbers) != d:
             said = f"{source} has {shown(text, 40)} in row {k}; expected {d} numbers as in [0.1,0.2]"
-            raise InputError(f"{said}, or leave the row out") from None
+            raise InputError(f"{said}, or leave the row out")
+        rows[k] = numbers
     return rows
 
 
