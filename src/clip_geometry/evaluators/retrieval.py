@@ -379,8 +379,11 @@ def _leads_of_pairs(
     """Return ⟨q_i, rows_j − pair_i⟩ for the pairs (i, j)."""
     leads = query.new_empty(len(i))
     step = max(1, entries_at_a_time(query.device) // query.shape[1])
-    for part in torch.arange(len(i), device=query.device).split(step):
-        leads[part] = (query[i[part]] * (rows[j[part]] - pair[i[part]])).sum(1)
+    room = query.new_empty((3, min(step, len(i)), query.shape[1]))  # new room each time costs more than the copies
+    for own, other, out in zip(i.split(step), j.split(step), leads.split(step), strict=True):
+        chosen = zip((query, rows, pair), (own, other, own), room[:, : len(own)], strict=True)
+        asked, row, wanted = (torch.index_select(x, 0, numbers, out=place) for x, numbers, place in chosen)
+        torch.sum(row.sub_(wanted).mul_(asked), 1, out=out)
     return leads
 
 

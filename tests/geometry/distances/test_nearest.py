@@ -95,6 +95,32 @@ def test_nearest_rows_of_each_set_in_the_other(cloud, k, monkeypatch):
     assert_same(of_y, definition(x[50:], min(k, 50), x[:50]))
 
 
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_nearer_rows_are_counted_as_by_all_differences(cloud, monkeypatch):
+    monkeypatch.setattr(neighbors, "COLUMNS", 256)
+    x = CLOUDS[cloud]().double()
+    x = x / x.abs().amax()
+    squares = (x[:, None] - x[None]).square().sum(-1)
+    for near in (nearest(x, 3)[1][:, 2], torch.arange(N).roll(1)):
+        nearer = squares < (1 - neighbors.SAME) * squares.gather(1, near[:, None])
+        assert neighbors.count_nearer(x, near) == nearer.fill_diagonal_(True).sum()
+
+
+def test_a_list_is_searched_once_for_equal_rows_and_again_for_changed_ones(monkeypatch):
+    searched, search = [], neighbors._nearest
+    monkeypatch.setattr(neighbors, "_nearest", lambda x, k, y: searched.append(k) or search(x, k, y))
+    x = gaussian(neighbors.MANY, 3, seed=7)
+    expected = nearest(x, 5)
+    assert_same(nearest(x.clone(), 3), [each[:, :3] for each in expected])
+    assert searched == [5]
+    expected[0].zero_()
+    assert nearest(x, 5)[0].all()
+    x[0] += 1
+    assert_same(nearest(x, 6), definition(x, 6))
+    assert_same(nearest(x.float(), 6), definition(x.float(), 6))
+    assert searched == [5, 6, 6]
+
+
 @pytest.mark.parametrize("levels", [1, 2])  # minima of groups, and groups of minima
 def test_a_group_of_columns_hides_nothing(levels):
     """The least of all side by side in one group, and in the columns left over."""

@@ -9,8 +9,7 @@ cannot tell either (ties, rows equal to seven digits), by the differences of all
 import functools
 import hashlib
 import math
-import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,7 +28,8 @@ FEW = 32  # neighbors up to which such blocks pay
 STREAMED = 4  # times as many queries where every block of columns is read again for them
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
 DENSE = 8  # from one possible neighbor in 8 rows on, no row is looked up
-MANY, KEPT = 1024, 2**27  # rows from which on lists are kept for the next who asks, and bytes of these
+MANY = 1024  # rows from which on their list is kept for the next statistic
+KEPT, KEPT_BYTES = 8, 2**24  # lists, and bytes of one: 100 neighbors of 10,000 rows
 OPEN = 64  # from one undecided comparison in 64 on, float64 products are faster than differences of these
 SAME = 1e-11  # relative difference of two squared distances that are equal
 GROUP = 8  # columns whose minimum is taken before the least are looked for
@@ -62,7 +62,7 @@ def nearest(
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    return _nearest(x, k, y) if y is not None else _RECENT.nearest(x, k)
+    return _nearest(x, k, y) if y is not None else _recent(x, k)
 
 
 def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
@@ -73,35 +73,23 @@ def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
     return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
 
 
-class _Recent:
-    """The lists that were found last. Several statistics need those of the same rows, and a copy of the rows has the
-    same, so that a list goes by a digest of the rows themselves, which takes a fiftieth of the time of a search."""
-
-    def __init__(self):
-        self._found: dict[tuple, tuple[Tensor, Tensor]] = {}
-        self._lock = threading.Lock()
-
-    def nearest(self, x: Float[Matrix, "n d"], k: int) -> tuple[Tensor, Tensor]:
-        if isinstance(x, StreamedRows) or x.device.type != "cpu" or len(x) < MANY or _bytes(len(x), k) > KEPT:
-            return _nearest(x, k, None)
-        content = x.detach().contiguous().view(torch.uint8).numpy()
-        key = hashlib.sha256(content).digest(), x.dtype, tuple(x.shape)
-        found = self._found.get(key)
-        if found is None or found[0].shape[1] < k:
-            found = _nearest(x, k, None)
-            with self._lock:
-                self._found.pop(key, None)
-                while self._found and _bytes(len(x), k) + sum(_bytes(*d.shape) for d, _ in self._found.values()) > KEPT:
-                    del self._found[next(iter(self._found))]
-                self._found[key] = found
-        return found[0][:, :k].clone(), found[1][:, :k].clone()
+def _recent(x: Float[Matrix, "n d"], k: int) -> tuple[Tensor, Tensor]:
+    """The list of the same rows if it was found lately, as one statistic after the other asks for it: by a digest of
+    the rows, which takes a fiftieth of the time of a search and which no change of the rows escapes."""
+    if isinstance(x, StreamedRows) or x.device.type != "cpu" or len(x) < MANY or 16 * len(x) * k > KEPT_BYTES:
+        return _nearest(x, k, None)
+    content: Any = x.detach().contiguous().view(torch.uint8).numpy()
+    key = hashlib.sha256(content).digest(), x.dtype, x.shape
+    found = _LISTS.pop(key, None)
+    if found is None or found[0].shape[1] < k:
+        found = _nearest(x, k, None)
+    _LISTS[key] = found
+    for oldest in list(_LISTS)[:-KEPT]:
+        _LISTS.pop(oldest, None)
+    return found[0][:, :k].clone(), found[1][:, :k].clone()
 
 
-_RECENT = _Recent()
-
-
-def _bytes(n: int, k: int) -> int:
-    return 16 * n * k
+_LISTS: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
 
 
 @torch.no_grad()
@@ -212,7 +200,7 @@ class _Candidates:
         self.least[rows], kept = least.topk(self.count, dim=1, largest=False, sorted=False)
         self.indices[rows] = indices.gather(1, kept)
 
-    def measured(self, x: Float[Matrix, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _Found:
+    def measured(self, x: Float[Tensor, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _Found:
         """The k nearest of them; proved where every other row's bound exceeds their distance."""
         indices = self.indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
         squares, order = _squared_differences(x, y, indices).sort(dim=1, stable=True)
@@ -235,7 +223,7 @@ def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Found:
 
 def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_Found, _Found]:
     """The nearest rows of y to those of x and the other way round; among themselves each product is taken once."""
-    x, y, own = bounds.x, bounds.y, bounds.among_themselves
+    own, x, y = bounds.among_themselves, bounds.x[:], bounds.y[:]
     of_x = _Candidates(len(x), k_x, len(y) - own, bounds.left(torch.arange(0)))
     of_y = of_x if own else _Candidates(len(y), k_y, len(x), of_x.least)
     for rows in torch.arange(len(x)).split(SQUARE[0]):
@@ -258,27 +246,29 @@ def count_nearer(x: Float[Tensor, "n d"], near: Int[Tensor, " n"]) -> Int[Tensor
 
     Counted from bounds on both sides; what these leave open is measured, in float64 products where it is much.
     """
-    kinds = [torch.float32, torch.float64] if single_is_exact(x.device) else [torch.float64]
-    bounds_of = functools.cache(lambda kind: _Bounds(x, None, kind))
     squares = (1 - SAME) * _squared_differences(x, x, near[:, None])[:, 0]  # from which on a row is not nearer
-    counts = torch.zeros((), dtype=torch.long, device=x.device)
+    bounds_of = functools.cache(lambda kind: _Bounds(x, None, kind))
+
+    def compared(kind: torch.dtype, rows: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        bounds = bounds_of(kind)
+        left, limit = bounds.left(rows), bounds.scaled(squares[rows, None])
+        # by how much bounds fall short of distances: at most twice ε(‖c_i‖ + ‖c_j‖)²
+        lack = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
+        products = bounds.block(left, first, COLUMNS, rows)
+        nearer = products < (limit - 1.1 * lack).to(kind)
+        return nearer, (products <= (limit + 0.1 * lack).to(kind)) ^ nearer
+
+    count = torch.full((), len(x), device=x.device)
     for rows in torch.arange(len(x), device=x.device).split(QUERIES):
         for first in range(0, len(x), COLUMNS):
-            for kind in kinds:
-                bounds = bounds_of(kind)
-                left, limit = bounds.left(rows), bounds.scaled(squares[rows, None])
-                # by which bounds fall short of distances at most: twice ε(‖c_i‖ + ‖c_j‖)²
-                lack = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
-                products = bounds.block(left, first, COLUMNS, rows)
-                nearer = products < (limit - 1.1 * lack).to(kind)
-                is_open = (products <= (limit + 0.1 * lack).to(kind)) ^ nearer
-                count = int(is_open.count_nonzero())
-                if count * OPEN <= is_open.numel():
-                    break
+            single = single_is_exact(x.device)
+            nearer, is_open = compared(torch.float32 if single else torch.float64, rows, first)
+            if single and is_open.count_nonzero() * OPEN > is_open.numel():
+                nearer, is_open = compared(torch.float64, rows, first)
             i, j = is_open.nonzero(as_tuple=True)
             measured = squared_distances_of_pairs(x, x, rows[i], j + first) < squares[rows[i]]
-            counts += nearer.count_nonzero() + measured.count_nonzero()
-    return counts + len(x)
+            count += nearer.count_nonzero() + measured.count_nonzero()
+    return count
 
 
 def _squared_differences(
@@ -287,11 +277,10 @@ def _squared_differences(
     """‖x_i − y_j‖² of each row and its candidates, from differences in float64: near rows keep all digits."""
     step = max(1, entries_at_a_time(x.device) // (x.shape[1] * indices.shape[1]))
     squares = torch.empty(indices.shape, dtype=torch.float64, device=x.device)
-    streamed = isinstance(y, StreamedRows)
-    room = None if streamed else y.new_empty((step * indices.shape[1], x.shape[1]))  # new room each time costs as much
+    room = x.new_empty((step * indices.shape[1], x.shape[1]), dtype=y.dtype)  # new room each time costs as much
     for rows, near, out in zip(x.split(step), indices.split(step), squares.split(step), strict=True):
         j = near.flatten()
-        found = y[j] if room is None else torch.index_select(y, 0, j, out=room[: len(j)])
+        found = y[j] if isinstance(y, StreamedRows) else torch.index_select(y, 0, j, out=room[: len(j)])
         differences = found.double().unflatten(0, near.shape)
         differences -= rows.double()[:, None]
         torch.sum(differences.square_(), -1, out=out)
