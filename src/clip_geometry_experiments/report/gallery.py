@@ -22,7 +22,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows, mean_row
 from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.cosines import MAX_COSINES, sampled_cosines
-from clip_geometry_experiments.report.dark import with_dark_mode
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
 STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
@@ -76,8 +75,8 @@ class Drawing(NamedTuple):
 def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Path]:
     """Write folder/name.png and folder/name.svg, each atomically.
 
-    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. The bitmap is
-    white, for papers; the vector file follows the reader's color scheme.
+    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. Both are
+    white, for papers; a dark page shows them on a light card.
 
     Returns:
         The paths of the PNG and of the SVG.
@@ -88,8 +87,7 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Pa
     for path, metadata in ((png, {}), (svg, {"Date": None})):
         buffer = io.BytesIO()
         figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
-        drawn = buffer.getvalue()
-        write_atomically(path, with_dark_mode(drawn.decode()).encode() if path == svg else drawn)
+        write_atomically(path, buffer.getvalue())
     return png, svg
 
 
