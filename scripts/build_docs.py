@@ -13,8 +13,8 @@ from pathlib import Path
 from clip_geometry.cli.early import LISTS
 from clip_geometry.cli.lists import CATALOG, Block
 from clip_geometry.display.words import render
-from clip_geometry_experiments.published import read_recorded
 from clip_geometry_experiments.published.pages import paper_pages
+from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.run import lists as experiment_lists
 
 ROOT = Path(__file__).parents[1]

@@ -86,7 +86,7 @@ def index_of(what: str) -> list[tuple[str, str, str, str]]:
     """The lines of one of the LISTS: group, name, what it is, and what else is known about it."""
     if what != "configs":
         return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
-    from clip_geometry_experiments.published import papers
+    from clip_geometry_experiments.published.ledger import papers
 
     titles = {name: f"{paper.title} ({name})" for name, paper in papers().items()}
     lines = []

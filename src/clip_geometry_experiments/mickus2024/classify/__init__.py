@@ -3,16 +3,18 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from clip_geometry.config import digest
+from clip_geometry.display.origin import option_words, pipeline_words, with_options
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, distinct_labels, experiments, read_explanations
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
+from clip_geometry_experiments.mickus2024.classify.figures import draw_classify, draw_tasks, first_relation
 from clip_geometry_experiments.mickus2024.classify.rows import (
     SHUFFLED,
     correlated,
@@ -22,6 +24,7 @@ from clip_geometry_experiments.mickus2024.classify.rows import (
     size_rows,
     state_row,
 )
+from clip_geometry_experiments.mickus2024.classify.sentences import sentences
 from clip_geometry_experiments.mickus2024.classify.task import Loaded, load, revisions
 from clip_geometry_experiments.mickus2024.classify.training import (
     ClassificationTrainer,
@@ -29,10 +32,8 @@ from clip_geometry_experiments.mickus2024.classify.training import (
     StateCallback,
     recorded_updates,
 )
+from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
 from clip_geometry_experiments.tasks import Task, load_task
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class Classify(Experiment):
@@ -125,8 +126,6 @@ class Classify(Experiment):
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import pipeline_words
-
         config, loaded = self.config, self.loaded
         return {
             "model": self._model,
@@ -152,8 +151,6 @@ class Classify(Experiment):
 
     @property
     def _model(self) -> str:
-        from clip_geometry.display.origin import with_options
-
         row = self.loaded.context
         return with_options(row["model"] or "unknown model", row["model_options"])
 
@@ -167,14 +164,10 @@ class Classify(Experiment):
         return f"{kind} {'with' if config.bias else 'without'} bias{scale}"
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.mickus2024.classify.figures import draw_classify
-
         remove_finished(self.workspace.folder)
         return draw_classify(curves_of(self.finished_rows()), self._recorded)
 
     def origin(self) -> str:
-        from clip_geometry.display.origin import pipeline_words
-
         config, sizes = self.config, self._sizes
         facts = (
             f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
@@ -186,8 +179,6 @@ class Classify(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
-        from clip_geometry_experiments.mickus2024.classify.sentences import sentences
-
         return sentences(
             dict(zip(cls._labels(planned), (curves_of(each.finished_rows()) for each in planned), strict=True))
         )
@@ -202,11 +193,8 @@ class Classify(Experiment):
         return labels
 
     @classmethod
-    def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
+    def together(cls, planned: "Sequence[Classify]", folder: Path) -> list[FigureEntry]:
         """The figures of several runs (for example of several tasks) in one."""
-        from clip_geometry_experiments.mickus2024.classify.figures import draw_tasks, first_relation
-        from clip_geometry_experiments.report.gallery import save_drawings
-
         tasks = {}
         for label, each in zip(cls._labels(planned), planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
@@ -216,8 +204,6 @@ class Classify(Experiment):
 
     def label(self, named: Collection[str] = ()) -> str:
         """named: options that are included at their defaults too."""
-        from clip_geometry.display.origin import option_words, pipeline_words
-
         config = self.config
         options = config.options(named)
         model = f"words:{Path(self._model).name}" if self._model.startswith("words:") else self._model

@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clip_geometry.config import digest
+from clip_geometry.display.origin import with_options
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
 from clip_geometry_experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
 from clip_geometry_experiments.rudman2024.finetune.data import (
     Examples,
@@ -19,6 +21,7 @@ from clip_geometry_experiments.rudman2024.finetune.data import (
     require_cls,
     train_and_validation,
 )
+from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune, draw_tasks
 from clip_geometry_experiments.rudman2024.finetune.measuring import (
     ALL,
     SEED,
@@ -31,10 +34,8 @@ from clip_geometry_experiments.rudman2024.finetune.measuring import (
     pooled_rows,
 )
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, load_transformer
+from clip_geometry_experiments.rudman2024.finetune.sentences import sentences
 from clip_geometry_experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class Finetune(Experiment):
@@ -160,13 +161,9 @@ class Finetune(Experiment):
 
     @property
     def _model(self) -> str:
-        from clip_geometry.display.origin import with_options
-
         return with_options(self.config.model.model, self.config.model.options())
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune
-
         remove_finished(self.workspace.folder)
         return draw_finetune(self.finished_rows())
 
@@ -179,16 +176,11 @@ class Finetune(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Finetune]") -> list[str]:
-        from clip_geometry_experiments.rudman2024.finetune.sentences import sentences
-
         return sentences({each.label(): each.finished_rows() for each in planned})
 
     @classmethod
-    def together(cls, planned: "Sequence[Finetune]", folder: Path) -> "list[FigureEntry]":
+    def together(cls, planned: "Sequence[Finetune]", folder: Path) -> list[FigureEntry]:
         """Figure 6: methods over all tasks; figure 5 of all tasks."""
-        from clip_geometry_experiments.report.gallery import save_drawings
-        from clip_geometry_experiments.rudman2024.finetune.figures import draw_tasks
-
         drawn = draw_tasks({each.label(): each.finished_rows() for each in planned})
         seeds = max(len(each.config.seeds) for each in planned)
         return save_drawings(drawn, folder, origin=f"Up to {seeds} seeds.", group="all runs together")

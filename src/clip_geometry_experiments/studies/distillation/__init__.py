@@ -20,6 +20,7 @@ from clip_geometry_experiments.kit.languages import EXPLANATIONS, parallel
 from clip_geometry_experiments.kit.training import Checkpoint, context, remove_finished
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 from clip_geometry_experiments.studies.distillation.data import Images, Sources, Texts
+from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
 from clip_geometry_experiments.studies.distillation.measuring import (
     COSINE,
     StateCallback,
@@ -175,16 +176,12 @@ class Distillation(Experiment):
         }
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.studies.distillation.figures import draw_distillation
-
         remove_finished(self.workspace.folder)
         return draw_distillation(self.finished_rows())
 
     @classmethod
     def sentences(cls, planned: "Sequence[Distillation]") -> list[str]:
         """Sentences about one training; for several the report reads their tables."""
-        from clip_geometry_experiments.studies.distillation.figures import sentences
-
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def origin(self) -> str:

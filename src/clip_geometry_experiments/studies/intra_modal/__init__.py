@@ -8,7 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from clip_geometry.display.origin import with_options
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders import load_encoder
+from clip_geometry.measuring.provenance import context
+from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import (
@@ -21,7 +25,9 @@ from clip_geometry_experiments.kit.base import (
     experiments,
     read_explanations,
 )
-from clip_geometry_experiments.studies.intra_modal.inversion import Inversion
+from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal, tell
+from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
+from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
 
 PREFIX = "intra_modal."
 INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}
@@ -69,12 +75,6 @@ class IntraModal(Experiment):
     def _rows(self, modality: str, how: Inversion) -> list[Row]:
         import torch
 
-        from clip_geometry.encoders import load_encoder
-        from clip_geometry.measuring.provenance import context
-        from clip_geometry.progress import progress
-        from clip_geometry_experiments.studies.intra_modal.inversion import invert
-        from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
-
         config = self.config
         sets = self.workspace.embeddings(config.model, config.data, limit=None, batch_size=config.batch_size)
         each = self._labeled(sets, modality)
@@ -110,8 +110,6 @@ class IntraModal(Experiment):
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import with_options
-
         config = self.config
         options = config.data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
         ways = {"images into texts": config.to_text, "texts into images": config.to_image}
@@ -129,13 +127,9 @@ class IntraModal(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[IntraModal]") -> list[str]:
-        from clip_geometry_experiments.studies.intra_modal.figures import tell
-
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal
-
         return draw_intra_modal(self.finished_rows())
 
     def origin(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, re
 from clip_geometry_experiments.kit.clip_training import data_words, measured_steps, optimizer_words
 from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
 from clip_geometry_experiments.kit.trajectories import curves_of
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig, architecture_words, arm_words
 from clip_geometry_experiments.studies.train_clip.data import (
     Pairs,
@@ -32,6 +34,7 @@ from clip_geometry_experiments.studies.train_clip.data import (
     prompt_tokens,
     require_apart,
 )
+from clip_geometry_experiments.studies.train_clip.figures import arms_sentences, draw_train_clip, training_sentences
 from clip_geometry_experiments.studies.train_clip.measuring import (
     NAMES,
     PIPELINE,
@@ -52,9 +55,6 @@ from clip_geometry_experiments.studies.train_clip.training import (
     make_folder,
     save_weights,
 )
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import Drawing, FigureEntry
 
 CELL = ("cell", "cell_row", "cell_rows")  # keys of the cell that a recorded row is of
 
@@ -259,9 +259,6 @@ class TrainClip(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
-        from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
-        from clip_geometry_experiments.studies.train_clip.figures import arms_sentences, training_sentences
-
         rows = [each.finished_rows() for each in planned]
         if all(each.config.tasks for each in planned):
             from clip_geometry_experiments.studies.train_clip.interventions import summary
@@ -277,19 +274,19 @@ class TrainClip(Experiment):
         undecided = len({each.config.seed for each in planned}) < SEEDS
         return [*told[:2], *claims, *told[2:]] if undecided else [*claims, *told]
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Figures of one training; those of a sweep are side by side in the figures of `together`."""
         remove_finished(self.workspace.folder)
         if group:
             return []
         return super().figures(folder, prefix=prefix)
 
-    def drawings(self) -> "dict[str, Drawing]":
+    def drawings(self) -> dict[str, Drawing]:
         drawn = _drawings({self.label(): self.finished_rows()})
         return drawn if self.config.recorded is None else dict([*drawn.items()][:1])  # the main one
 
     @classmethod
-    def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
+    def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> list[FigureEntry]:
         """All trainings side by side; those of a grid with tasks are compared by the claims about them."""
         if all(each.config.tasks for each in planned):
             return []
@@ -297,8 +294,6 @@ class TrainClip(Experiment):
         if len(set(labels)) < len(labels):
             labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
         rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
-        from clip_geometry_experiments.report.gallery import save_drawings
-
         return save_drawings(_drawings(rows), folder, origin=planned[0].origin(), prefix="arms_")
 
     def origin(self) -> str:
@@ -318,10 +313,8 @@ class TrainClip(Experiment):
         return []
 
 
-def _drawings(rows: Mapping[str, Sequence[Row]]) -> "dict[str, Drawing]":
+def _drawings(rows: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
     """Figures of the records of one or several objectives, by label."""
-    from clip_geometry_experiments.studies.train_clip.figures import draw_train_clip
-
     return draw_train_clip({label: curves_of(each) for label, each in rows.items()})
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from clip_geometry.config import digest, validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.display.origin import with_options
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.files import npy_bytes, write_atomically
@@ -18,6 +19,7 @@ from clip_geometry.reading import read_npy
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
+from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization, tell
 from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
     UNCHANGED,
     Architecture,
@@ -170,8 +172,6 @@ class Initialization(Experiment):
         return "layer" not in row["at"]  # there are thousands, which the figures show
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import with_options
-
         config = self.config
         rows = self.finished_rows()
         modes = any("batch_norm" in row["model_options"] for row in rows)
@@ -190,8 +190,6 @@ class Initialization(Experiment):
         }
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization
-
         def embeddings(row: Mapping[str, Any]) -> np.ndarray | None:
             file = self._rows_file(row["cell"])
             return read_npy(file, mmap=False) if file.exists() else None
@@ -200,8 +198,6 @@ class Initialization(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Initialization]") -> list[str]:
-        from clip_geometry_experiments.tyshchuk2023.initialization.figures import tell
-
         return tell([row for each in planned for row in each.finished_rows()])
 
     def label(self) -> str:

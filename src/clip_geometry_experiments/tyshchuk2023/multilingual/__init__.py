@@ -30,6 +30,7 @@ from clip_geometry_experiments.kit.base import (
 from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, changed, parallel
 from clip_geometry_experiments.kit.maps import seen_and_held_out
+from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_languages, tell
 
 
 class PromptsConfig(Config):
@@ -201,15 +202,11 @@ class Multilingual(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
-        from clip_geometry_experiments.tyshchuk2023.multilingual.figures import tell
-
         labels = distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
         said = [tell(each.finished_rows(), label) for each, label in zip(planned, labels, strict=True)]
         return [sentence for of_kind in zip(*said, strict=False) for sentence in of_kind]
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_languages
-
         sets, ratio = self.sets, "language_distance.ratio"
         return draw_languages(
             {name: sets.aligned(name) for name in self.config.pairs},

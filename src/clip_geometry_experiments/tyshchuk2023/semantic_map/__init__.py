@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -29,6 +29,7 @@ from clip_geometry_experiments.kit.base import (
     read_explanations,
 )
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map, tell
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
@@ -37,9 +38,6 @@ from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     trustworthiness,
     tsne_plane,
 )
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items
 
 SHUFFLES = 20  # of the pairs, for the disparity that unrelated maps have
 
@@ -191,13 +189,9 @@ class SemanticMap(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[SemanticMap]") -> list[str]:
-        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import tell
-
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, draw_semantic_map
-
         together = None
         with suppress(InputError):  # nothing pairs
             if len(self.sets.rows) == 2:
@@ -212,9 +206,7 @@ class SemanticMap(Experiment):
     def origin(self) -> str:
         return f"{'; '.join(self._words())}; seed {self.config.seed}."
 
-    def _items(self, modality: str) -> "Items":
-        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items
-
+    def _items(self, modality: str) -> Items:
         each = self.sets.embeddings[modality]
         dataset = None if isinstance(self.config.pairs, StoredConfig) else load_dataset(self.config.pairs)
         names = dataset.class_names if dataset is not None else None
