@@ -23,8 +23,7 @@ from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry_experiments.report.grid import Grid
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, Grid, save_drawings
 
 
 def _encoder(value: Any) -> EncoderConfig:
@@ -306,6 +305,12 @@ def distinct_labels(labels: Sequence[str]) -> list[str]:
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
     short = [", ".join(part for part in each if part not in common) for each in parts]
     return short if len(set(short)) == len(short) else list(labels)
+
+
+def numbered_labels(labels: Sequence[str]) -> list[str]:
+    """The labels, with their numbers where two are equal."""
+    equal = len(set(labels)) < len(labels)
+    return [f"{label} {k}" for k, label in enumerate(labels, start=1)] if equal else list(labels)
 
 
 # this package's experiments and those of any other: an entry point has the name of an experiment and its module

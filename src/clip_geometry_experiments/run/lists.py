@@ -64,9 +64,10 @@ def blocks_of(what: str) -> Iterator[tuple[str, ...]]:
     """The blocks of one of the LISTS: "name: what it is", and what is said below it."""
     match what:
         case "tasks":
-            from clip_geometry_experiments.tasks import target_tasks, tasks
+            from clip_geometry_experiments.tasks import tasks
 
-            yield from configured({**tasks, **target_tasks}, "options")
+            classes_first = sorted(tasks, key=lambda name: tasks[name].kind != "class")
+            yield from configured({name: tasks[name] for name in classes_first}, "options")
         case "datasets":
             from clip_geometry.data import datasets
 

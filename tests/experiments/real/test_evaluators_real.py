@@ -23,8 +23,8 @@ from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets
 from clip_geometry.transforms import LeastSquares, Pipeline, RankWarning, parse_pipeline
-from clip_geometry_experiments.kit.language_distance import language_distance
-from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import (
+from clip_geometry_experiments.kit.languages import language_distance
+from clip_geometry_experiments.tyshchuk2023.generalization import (
     class_generalization,
 )
 from support import oracles_evaluators as oracles

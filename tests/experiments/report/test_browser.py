@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clip_geometry import measure
-from clip_geometry_experiments.report.grid import Grid
+from clip_geometry_experiments.report.gallery import Grid
 from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.runner import run
 from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_of, letters_of, opened, refusing_injections

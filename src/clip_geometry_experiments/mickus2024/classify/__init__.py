@@ -11,10 +11,18 @@ from clip_geometry.config import digest
 from clip_geometry.display.origin import option_words, pipeline_words, with_options
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, distinct_labels, experiments, read_explanations
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Experiment,
+    distinct_labels,
+    experiments,
+    numbered_labels,
+    read_explanations,
+)
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.mickus2024.classify import training
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
-from clip_geometry_experiments.mickus2024.classify.figures import draw_classify, draw_tasks, first_relation
+from clip_geometry_experiments.mickus2024.classify.figures import draw_classify, draw_tasks, first_relation, sentences
 from clip_geometry_experiments.mickus2024.classify.rows import (
     SHUFFLED,
     correlated,
@@ -24,14 +32,7 @@ from clip_geometry_experiments.mickus2024.classify.rows import (
     size_rows,
     state_row,
 )
-from clip_geometry_experiments.mickus2024.classify.sentences import sentences
 from clip_geometry_experiments.mickus2024.classify.task import Loaded, load, revisions
-from clip_geometry_experiments.mickus2024.classify.training import (
-    ClassificationTrainer,
-    Model,
-    StateCallback,
-    recorded_updates,
-)
 from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
 from clip_geometry_experiments.tasks import Task, load_task
 
@@ -82,9 +83,9 @@ class Classify(Experiment):
         record only what correlations are of."""
         remove_finished(self.workspace.folder)
         config, loaded = self.config, self.loaded
-        trainer = ClassificationTrainer(
+        trainer = training.ClassificationTrainer(
             loaded.trained.shuffled(seed) if shuffled else loaded.trained,
-            config.training,
+            config,
             updates=config.updates,
             seed=seed,
             unseen=None if shuffled else loaded.unseen,
@@ -93,7 +94,7 @@ class Classify(Experiment):
         measures = correlated(config.measures) if shuffled else config.measures
         trajectory = trainer.run(
             self._recorded.tolist(),
-            StateCallback(measures, config.sample, config.seed),
+            training.StateCallback(measures, config.sample, config.seed),
             checkpoint=Checkpoint.of(self.workspace.folder, key),
             name=f"{loaded.task.name}, seed {seed}{', ' + SHUFFLED if shuffled else ''}",
         )
@@ -120,7 +121,7 @@ class Classify(Experiment):
     @property
     def _sizes(self) -> dict[str, int]:
         task = self.loaded.trained
-        parameters = Model(task, self.config.training, seed=0).parameter_count
+        parameters = training.Model(task, self.config, seed=0).parameter_count
         return {"examples": len(task.examples), "items": len(task.items), "parameters": parameters}
 
     # --- the report
@@ -147,7 +148,7 @@ class Classify(Experiment):
     @property
     def _recorded(self) -> np.ndarray:
         """The updates of the recorded states."""
-        return np.array(recorded_updates(self.config.updates, self.config.measure_every))
+        return np.array(training.recorded_updates(self.config.updates, self.config.measure_every))
 
     @property
     def _model(self) -> str:
@@ -187,10 +188,7 @@ class Classify(Experiment):
     def _labels(cls, planned: "Sequence[Classify]") -> list[str]:
         """Of several runs, by what differs between them or from the defaults."""
         changed = {name for each in planned for name in each.config.options()}
-        labels = distinct_labels([each.label(changed) for each in planned])
-        if len(set(labels)) < len(labels):
-            labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
-        return labels
+        return numbered_labels(distinct_labels([each.label(changed) for each in planned]))
 
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> list[FigureEntry]:

@@ -44,9 +44,10 @@ class ClassificationTask:
         Raises InputError for a single class."""
         rows = as_rows(np.array(items, dtype=np.float32), name="items")  # a copy: these are trained
         one_label = labels.ndim == 1
-        outputs = outputs or (int(labels.max()) + 1 if one_label else labels.shape[1])
+        needed = int(labels.max()) + 1 if one_label else labels.shape[1]
         targets = torch.from_numpy(labels.astype(np.int64 if one_label else np.float32))
-        return cls(rows, torch.from_numpy(examples.astype(np.int64)), targets, outputs).of_several_classes("")
+        task = cls(rows, torch.from_numpy(examples.astype(np.int64)), targets, outputs or needed)
+        return task.of_several_classes("")
 
     def of_several_classes(self, name: str) -> "ClassificationTask":
         if len(self.classes.unique()) < 2:

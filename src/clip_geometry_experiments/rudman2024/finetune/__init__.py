@@ -13,28 +13,10 @@ from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
+from clip_geometry_experiments.rudman2024.finetune import data, measuring
 from clip_geometry_experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
-from clip_geometry_experiments.rudman2024.finetune.data import (
-    Examples,
-    Inputs,
-    encode,
-    require_cls,
-    train_and_validation,
-)
-from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune, draw_tasks
-from clip_geometry_experiments.rudman2024.finetune.measuring import (
-    ALL,
-    SEED,
-    context,
-    evaluate,
-    geometry_rows,
-    loss_row,
-    metrics,
-    performance_rows,
-    pooled_rows,
-)
+from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune, draw_tasks, sentences
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, load_transformer
-from clip_geometry_experiments.rudman2024.finetune.sentences import sentences
 from clip_geometry_experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
 
 
@@ -50,19 +32,19 @@ class Finetune(Experiment):
     summary = "a transformer fine-tuned with I-STAR, CosReg or all-but-the-top: performance against isotropy"
 
     @cached_property
-    def examples(self) -> tuple[Examples, Examples]:
+    def examples(self) -> tuple[data.Examples, data.Examples]:
         """(trained, validation)."""
-        return train_and_validation(self.config)
+        return data.train_and_validation(self.config)
 
     @cached_property
-    def inputs(self) -> tuple[Inputs, Inputs]:
+    def inputs(self) -> tuple[data.Inputs, data.Inputs]:
         """The same as tokens, which any model of this config shares."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)
         if config.model.pooling == "cls" and self.examples[0].kind != "span":
-            require_cls(tokenizer, config.model.model, "set pooling: mean")
+            data.require_cls(tokenizer, config.model.model, "set pooling: mean")
         size = {"name": config.model.model, "max_length": config.max_length, "overlap": config.overlap}
-        train, validation = (encode(each, tokenizer, model, **size) for each in self.examples)
+        train, validation = (data.encode(each, tokenizer, model, **size) for each in self.examples)
         return train, validation
 
     # --- cells
@@ -93,17 +75,19 @@ class Finetune(Experiment):
         remove_finished(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
-        seen = evaluate(trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
+        seen = measuring.evaluate(
+            trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed
+        )
         rows = [
-            *performance_rows(metrics(validation, inputs, seen), validation),
-            *geometry_rows(
+            *measuring.performance_rows(measuring.metrics(validation, inputs, seen), validation),
+            *measuring.geometry_rows(
                 seen,
                 trainer.model.transformer.config.num_hidden_layers,
                 validation.targets if validation.kind == "class" else None,
             ),
-            loss_row(trainer.losses, trainer.epoch_steps),
+            measuring.loss_row(trainer.losses, trainer.epoch_steps),
         ]
-        origin, at = context(config, validation), {**method.at(), SEED: seed}
+        origin, at = measuring.context(config, validation), {**method.at(), measuring.SEED: seed}
         return [{**origin, **row, "at": {**at, **row["at"]}} for row in rows]
 
     def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
@@ -118,7 +102,7 @@ class Finetune(Experiment):
             seed=seed,
         )
         device = resolve_device(getattr(self.workspace, "device", "auto"))
-        return FineTuningTrainer(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
+        return FineTuningTrainer(model, self.inputs[0], config, method, seed=seed, device=device)
 
     def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> FineTuningTrainer:
         """After its last step, resumed from the checkpoint if there is one."""
@@ -128,14 +112,14 @@ class Finetune(Experiment):
 
     def _pooled_rows(self) -> list[Row]:
         """Computed from the trainings' records, which are written by now."""
-        rows = pooled_rows(row for row in self.finished_rows() if row["at"][SEED] != ALL)
-        return [{**context(self.config, self.examples[1]), **row} for row in rows]
+        rows = measuring.pooled_rows(row for row in self.finished_rows() if row["at"][measuring.SEED] != measuring.ALL)
+        return [{**measuring.context(self.config, self.examples[1]), **row} for row in rows]
 
     # --- the report
 
     def tabled(self, row: Row) -> bool:
         """Records over all seeds: the others are dots in the figures."""
-        return row["at"].get(SEED) == ALL
+        return row["at"].get(measuring.SEED) == measuring.ALL
 
     def facts(self) -> Mapping[str, Any]:
         config, (train_on, validation), (inputs, seen) = self.config, self.examples, self.inputs

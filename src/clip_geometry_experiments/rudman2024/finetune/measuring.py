@@ -21,7 +21,7 @@ from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import training, trajectories
-from clip_geometry_experiments.report.cosines import sampled_cosines
+from clip_geometry_experiments.report.figures import sampled_cosines
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, Inputs
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer

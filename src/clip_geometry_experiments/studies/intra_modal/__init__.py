@@ -9,22 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from clip_geometry.display.origin import with_options
-from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import load_encoder
 from clip_geometry.measuring.provenance import context
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import (
-    Cell,
-    Data,
-    Experiment,
-    Model,
-    RunConfig,
-    Seeds,
-    experiments,
-    read_explanations,
-)
+from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal, tell
 from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
 from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
@@ -33,7 +23,7 @@ PREFIX = "intra_modal."
 INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}
 
 
-class IntraModalConfig(RunConfig):
+class IntraModalConfig(base.RunConfig):
     """Config of the experiment `intra_modal`.
 
     Args:
@@ -46,23 +36,23 @@ class IntraModalConfig(RunConfig):
         batch_size: Batch size of the encoder.
     """
 
-    model: Model
-    data: Data
+    model: base.Model
+    data: base.Data
     queries: int = Field(default=200, ge=2)
     to_text: Inversion = Inversion()
     to_image: Inversion | None = Inversion(steps=1000)
-    seeds: Seeds = (0, 1, 2)
+    seeds: base.Seeds = (0, 1, 2)
     batch_size: int = Field(default=64, ge=1)
 
 
-class IntraModal(Experiment):
+class IntraModal(base.Experiment):
     """A cell for the queries of each modality."""
 
     Config = IntraModalConfig
-    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    explanations = base.read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "intra-modal retrieval by native features against features inverted into the other modality"
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[base.Cell]:
         config = self.config
         shared = {"queries": config.queries, "seeds": config.seeds, "batch_size": config.batch_size}
         shared |= {key: getattr(config, key).model_dump(mode="json") for key in ("model", "data")}
@@ -70,14 +60,16 @@ class IntraModal(Experiment):
         for modality, how in (("image", config.to_text), ("text", config.to_image)):
             if how is not None:
                 define = {"measure": "intra_modal", "modality": modality, "how": how.model_dump(mode="json"), **shared}
-                yield Cell(define, partial(self._rows, modality, how), f"queries of {modality}s")
+                yield base.Cell(define, partial(self._rows, modality, how), f"queries of {modality}s")
 
     def _rows(self, modality: str, how: Inversion) -> list[Row]:
         import torch
 
         config = self.config
         sets = self.workspace.embeddings(config.model, config.data, limit=None, batch_size=config.batch_size)
-        each = self._labeled(sets, modality)
+        if modality not in sets or sets[modality].labels is None:
+            raise InputError(f"{config.data.name} has no labeled {modality}s; relevance needs labels")
+        each = sets[modality]
         rows, labels = np.asarray(each.vectors), np.asarray(each.labels)
         relevant = labels[: config.queries, None] == labels
         asked = np.flatnonzero(relevant.sum(1) > 1)  # with another item of the label
@@ -101,11 +93,6 @@ class IntraModal(Experiment):
             {**shared, **_record("gain", inverted - native, modality, null_value=0.0, starts=_spread(found))},
             {**shared, **_record("cosine", np.mean(cosines, axis=0), modality, starts=_spread(cosines))},
         ]
-
-    def _labeled(self, sets: Mapping[str, Embeddings], modality: str) -> Embeddings:
-        if modality not in sets or sets[modality].labels is None:
-            raise InputError(f"{self.config.data.name} has no labeled {modality}s; relevance needs labels")
-        return sets[modality]
 
     # --- the report
 
@@ -148,4 +135,4 @@ def _spread(values: Sequence[np.ndarray]) -> float | None:
     return float(np.std([each.mean() for each in values], ddof=1)) if len(values) > 1 else None
 
 
-experiments.add("intra_modal", IntraModal)
+base.experiments.add("intra_modal", IntraModal)

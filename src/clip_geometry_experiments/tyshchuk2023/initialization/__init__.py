@@ -19,18 +19,8 @@ from clip_geometry.reading import read_npy
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
+from clip_geometry_experiments.tyshchuk2023.initialization import fresh_tower
 from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization, tell
-from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
-    UNCHANGED,
-    Architecture,
-    FreshTower,
-    architecture,
-    architectures_up_to,
-    has_biases,
-    modalities,
-    side_of,
-    with_note,
-)
 
 MILLION = 1e6
 DATA = {"image": "images", "text": "captions"}  # modality → its key in the config
@@ -86,11 +76,11 @@ class Initialization(Experiment):
     summary = "the cone of fresh models, with and without biases, per layer, beside theory"
 
     @cached_property
-    def models(self) -> dict[str, tuple[EncoderConfig, Architecture | None]]:
-        """Name → the model and its architecture: the named models, then those up to a size."""
+    def models(self) -> dict[str, tuple[EncoderConfig, fresh_tower.Architecture | None]]:
+        """Name → the model and its fresh_tower.architecture: the named models, then those up to a size."""
         bound = self.config.architectures_up_to
-        found = {model.model: (model, architecture(model)) for model in self.config.models}
-        for model, known in [] if bound is None else architectures_up_to(bound * MILLION):
+        found = {model.model: (model, fresh_tower.architecture(model)) for model in self.config.models}
+        for model, known in [] if bound is None else fresh_tower.architectures_up_to(bound * MILLION):
             found.setdefault(model.model, (model, known))
         return found
 
@@ -101,7 +91,7 @@ class Initialization(Experiment):
             for seed in config.seeds:
                 for bias in config.biases:
                     built = {"seed": seed, "zero_bias": bias == "zero"}
-                    for modality in modalities(model):
+                    for modality in fresh_tower.modalities(model):
                         for mode in modes if modality == "image" else [{}]:
                             yield self._cell(model, built | mode, modality)
 
@@ -127,11 +117,11 @@ class Initialization(Experiment):
     ) -> list[Row]:
         config = self.config
         dataset = self._dataset(data)
-        tower = FreshTower(
+        tower = fresh_tower.FreshTower(
             self._encoder(model),
             options,
             dataset,
-            side_of(dataset, modality),
+            fresh_tower.side_of(dataset, modality),
             limit=config.limit,
             batch_size=config.batch_size,
             layers=config.layers,
@@ -142,8 +132,8 @@ class Initialization(Experiment):
         write_atomically(self._rows_file(key), npy_bytes(embeddings.vectors))
         if model.model not in self._with_biases:  # which does not depend on the seed
             plain = validate(type(model), model.model_dump(mode="json") | {"zero_bias": False}, model.model)
-            self._with_biases[model.model] = has_biases(self._encoder(plain).model)  # pyright: ignore[reportAttributeAccessIssue]
-        return rows if self._with_biases[model.model] else with_note(rows, UNCHANGED)
+            self._with_biases[model.model] = fresh_tower.has_biases(self._encoder(plain).model)  # pyright: ignore[reportAttributeAccessIssue]
+        return rows if self._with_biases[model.model] else fresh_tower.with_note(rows, fresh_tower.UNCHANGED)
 
     def _rows_file(self, key: str) -> Path:
         return self.workspace.folder / "embeddings" / f"{key}.npy"

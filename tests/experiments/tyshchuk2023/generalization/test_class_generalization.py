@@ -4,7 +4,7 @@ import pytest
 from clip_geometry.evaluators.zero_shot import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, ReAlign
-from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
+from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
 from support import oracles_evaluators as oracles
 
 K, D = 8, 6
