@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 from clip_geometry.display.words import render
-from clip_geometry_experiments.published import read_recorded
 from clip_geometry_experiments.published.pages import paper_pages
+from clip_geometry_experiments.published.recorded import read_recorded
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,7 +17,7 @@ import yaml
 
 from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published import record_lines, record_run, record_training, record_where
+from clip_geometry_experiments.published.recorded import record_lines, record_run, record_training
 from clip_geometry_experiments.studies.repair_table.table import compact, table_of
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +40,7 @@ def main() -> None:
             print(lines)
         elif given.where is not None:
             where = {key: tuple(value) if isinstance(value, list) else value for key, value in given.where.items()}
-            print(record_where(given.run, ROOT / "docs/findings/records", where, label=given.label))
+            print(record_run(given.run, ROOT / "docs/findings/records", where=where, label=given.label))
         else:
             record, folder = (record_training, "training") if given.training else (record_run, "reproduction")
             print(record(given.run, ROOT / "docs" / folder, label=given.label))

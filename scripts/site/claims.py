@@ -26,7 +26,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import read_rows
 from clip_geometry_experiments.kit import correlation
 from clip_geometry_experiments.kit.correlation import RankCorrelation
-from clip_geometry_experiments.published import read_recorded
+from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.studies.train_clip.config import LR, SIGLIP_LR
 from clip_geometry_experiments.studies.train_clip.interventions import (
     CONFIDENCE,

@@ -37,8 +37,9 @@ from clip_geometry.display.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NE
 from clip_geometry.display.words import render
 from clip_geometry.repairs import repairs
 from clip_geometry.transforms import transforms
-from clip_geometry_experiments.published import published, read_recorded
 from clip_geometry_experiments.published.comparing import flat, matches
+from clip_geometry_experiments.published.ledger import published
+from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.studies.repair_table.figures import draw, short
 from clip_geometry_experiments.studies.repair_table.summary import summary
 from clip_geometry_experiments.studies.repair_table.table import from_compact

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry_experiments.kit.language_distance import language_distance
+from clip_geometry_experiments.kit.languages import language_distance
 
 
 def main() -> None:

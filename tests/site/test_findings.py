@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.repairs import repairs
-from clip_geometry_experiments.published import findings, papers, read_recorded
+from clip_geometry_experiments.published.ledger import ledger, papers
+from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.report.gallery import save_figure
 from support.generated import generated, site_module
 
@@ -77,7 +78,7 @@ def test_the_index_has_the_claim_of_each_and_findings_of_the_papers_refer_to_art
     for name in ARTICLES:
         title, claim, *_ = pages[f"{name}.md"].split("\n\n")
         assert f"[{title.removeprefix('# ')}]({name}.md). {' '.join(claim.split())}" in index
-    linked = {finding.article for paper in papers() for finding in findings(paper)} - {""}
+    linked = {finding.article for paper in papers() for finding in ledger(paper).findings} - {""}
     assert linked <= set(ARTICLES) and len(linked) >= 6
 
 

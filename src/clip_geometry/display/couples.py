@@ -15,7 +15,6 @@ from clip_geometry.display.table import explain
 
 COLUMNS = 3
 CELL, TITLE = 0.42, 0.14  # inches of a cell of a map, and of the second line of a title
-AS_DRAWN = "on-color"  # begins the gid of texts on a color of their own, which dark mode leaves alone
 TITLE_LENGTH = 28  # characters of a line of a title, beyond which it has two
 
 R = TypeVar("R", bound=Row)
@@ -80,9 +79,8 @@ def draw_maps(part: Figure | SubFigure, maps: Mapping[str, Sequence[Row]], names
         image = axes.imshow(values, cmap="cividis", aspect="equal")
         for (k, m), value in np.ndenumerate(values):
             if np.isfinite(value):
-                dark = image.norm(value) < 0.5
-                style: dict[str, Any] = {"color": "white" if dark else INK, "gid": f"{AS_DRAWN}:{measure}:{k}:{m}"}
-                axes.text(m, k, number(value), ha="center", va="center", fontsize=7, **style)
+                color = "white" if image.norm(value) < 0.5 else INK
+                axes.text(m, k, number(value), ha="center", va="center", fontsize=7, color=color)
         place = axes.get_subplotspec()
         lowest = place.rowspan.start * across + place.colspan.start + across >= len(maps)
         axes.set(xticks=range(len(names)), yticks=range(len(names)))

@@ -7,6 +7,7 @@ from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, naming_files
 from clip_geometry.geometry import Measure, by_group
+from clip_geometry.geometry.distances.nearest import keeping_lists
 from clip_geometry.geometry.statistics import Moments
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.names import named
@@ -103,29 +104,40 @@ def measure_sets(
         >>> [(row["at"], round(row["value"], 3)) for row in cg.measure_sets(measured, ["isoscore"])]
         [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
     """
-    chosen, asked = by_group() if names is None else named(names), names is not None and not optional
-    if not sets.small:
-        last = {measure.statistic: number for number, measure in enumerate(chosen)}
-        for number, measure in enumerate(chosen):
-            yield from rows_or_notes(sets, measure, named=asked)
-            if last[measure.statistic] == number:
-                sets.forget(measure.statistic)
-            advance(1)
-        return
+    chosen = by_group() if names is None else named(names)
+    take = _side_by_side if sets.small else _one_by_one
+    with keeping_lists():
+        yield from take(sets, chosen, advance, named=names is not None and not optional)
+
+
+def _one_by_one(
+    sets: MeasuredSets, chosen: Sequence[Measure], advance: Callable[[int], object], *, named: bool
+) -> Iterator[Row]:
+    last = {measure.statistic: number for number, measure in enumerate(chosen)}
+    for number, measure in enumerate(chosen):
+        yield from rows_or_notes(sets, measure, named=named)
+        if last[measure.statistic] == number:
+            sets.forget(measure.statistic)
+        advance(1)
+
+
+def _side_by_side(
+    sets: MeasuredSets, chosen: Sequence[Measure], advance: Callable[[int], object], *, named: bool
+) -> Iterator[Row]:
+    """In threads, each of which takes all measures of one statistic."""
     _ = sets.null, sets.items.can_be_dealt and sets.items.block_of  # once, before threads would do so twice
 
     def rows_of(group: Sequence[Measure]) -> dict[str, list[Row]]:
-        return {measure.name: rows_or_notes(sets, measure, named=asked) for measure in group}
+        return {measure.name: rows_or_notes(sets, measure, named=named) for measure in group}
 
-    together: dict[Any, list[Measure]] = {}
+    groups: dict[Any, list[Measure]] = {}
     for measure in chosen:
         shared = measure.statistic or (measure.function, repr(measure.options))
-        together.setdefault((shared, measure.takes), []).append(measure)
+        groups.setdefault((shared, measure.takes), []).append(measure)
     found: dict[str, list[Row]] = {}
-    groups = list(together.values())
-    for group, rows in zip(groups, side_by_side(rows_of, groups), strict=True):
+    for rows in side_by_side(rows_of, list(groups.values())):
         found |= rows
-        advance(len(group))
+        advance(len(rows))
     for measure in chosen:
         yield from found[measure.name]
 

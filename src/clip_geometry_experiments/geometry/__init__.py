@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from clip_geometry.display.numbers import fixed, plus_minus
+from clip_geometry.display.origin import pipeline_words
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.sets import MeasuredSets
@@ -67,9 +69,6 @@ class Geometry(GeometryExperiment):
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """Of a split, the cosines of matching and of random pairs, of both parts where both are measured."""
-        from clip_geometry.display.numbers import fixed, plus_minus
-        from clip_geometry.display.origin import pipeline_words
-
         found: dict[str, list[str]] = {}
         for each in planned:
             rows = {row["measure"]: row for row in each.finished_rows() if row["measure"] in COSINES}

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 
 from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.data import dataset_from, load_dataset, path_of
 from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.display.origin import data_words, model_words, pipeline_words
 from clip_geometry.embedding.loop import embed, recipe_for
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import Embeddings
@@ -22,10 +23,7 @@ from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import Drawing, FigureEntry
-    from clip_geometry_experiments.report.grid import Grid
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, Grid, save_drawings
 
 
 def _encoder(value: Any) -> EncoderConfig:
@@ -244,7 +242,7 @@ class Experiment(ABC):
     def facts(self) -> Mapping[str, Any]:
         """The facts at the head of the report: model, data, n, d, pipeline, seed, …"""
 
-    def drawings(self) -> Mapping[str, "Drawing"]:
+    def drawings(self) -> Mapping[str, Drawing]:
         """Figures of the report by the name of their files."""
         return {}
 
@@ -252,19 +250,17 @@ class Experiment(ABC):
         """Data, model and seed: the last sentence of every caption."""
         return ""
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list["FigureEntry"]:
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Save the drawings in `folder`; `prefix` is of the file names, `group` a heading."""
-        from clip_geometry_experiments.report.gallery import save_drawings
-
         drawings = self.drawings()
         return save_drawings(drawings, folder, origin=self.origin() if drawings else "", prefix=prefix, group=group)
 
-    def tables(self) -> list["Grid"]:
+    def tables(self) -> list[Grid]:
         """Tables of its own, above the figures."""
         return []
 
     @classmethod
-    def together(cls, planned: Sequence[Any], folder: Path) -> list["FigureEntry"]:
+    def together(cls, planned: Sequence[Any], folder: Path) -> list[FigureEntry]:
         """Figures that combine several runs of this experiment, for a sweep."""
         return []
 
@@ -300,8 +296,6 @@ class Experiment(ABC):
 
 def origin_words(row: Row) -> tuple[str, str, str]:
     """Model, data and pipeline of a row, for readers."""
-    from clip_geometry.display.origin import data_words, model_words, pipeline_words
-
     return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
 
 
@@ -311,6 +305,12 @@ def distinct_labels(labels: Sequence[str]) -> list[str]:
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
     short = [", ".join(part for part in each if part not in common) for each in parts]
     return short if len(set(short)) == len(short) else list(labels)
+
+
+def numbered_labels(labels: Sequence[str]) -> list[str]:
+    """The labels, with their numbers where two are equal."""
+    equal = len(set(labels)) < len(labels)
+    return [f"{label} {k}" for k, label in enumerate(labels, start=1)] if equal else list(labels)
 
 
 # this package's experiments and those of any other: an entry point has the name of an experiment and its module

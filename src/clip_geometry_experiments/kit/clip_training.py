@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from clip_geometry.config import Config
 from clip_geometry.data.base import DatasetConfig
+from clip_geometry.display.origin import option_words
 from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.files import write_atomically
@@ -112,7 +113,5 @@ def save_half(model: nn.Module, path: Path) -> Path:
 
 def data_words(data: DatasetConfig) -> str:
     """`scenes, test, size 200`."""
-    from clip_geometry.display.origin import option_words
-
     options: dict[str, Any] = data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
     return ", ".join(filter(None, (data.name, data.split, option_words(options))))

@@ -9,18 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from clip_geometry.config import digest
-from clip_geometry.data.base import (
-    Dataset,
-    DatasetEntry,
-    FilesConfig,
-    KnownSplits,
-    OneSplit,
-    Sentence,
-    Side,
-    WithoutClasses,
-    datasets,
-    is_unicode,
-)
+from clip_geometry.data import base
 from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import first_line, is_not_fetched
@@ -33,7 +22,7 @@ TRACE = "-NONE-"  # the tag of what a treebank adds where nothing is said
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words", "sentence", "text"), ("tags", "pos_tags", "pos")
 
 
-class InWindows(WithoutClasses):
+class InWindows(base.WithoutClasses):
     """A corpus, as sentences, or as running text in windows that fill a model's context.
 
     Attributes:
@@ -52,7 +41,7 @@ class InWindows(WithoutClasses):
         return self
 
 
-class CorpusConfig(FilesConfig, InWindows):
+class CorpusConfig(base.FilesConfig, InWindows):
     """A corpus of the user's own. Words with the tag -NONE- are left out, and so are sentences without words.
 
     Attributes:
@@ -67,7 +56,7 @@ class CorpusConfig(FilesConfig, InWindows):
     tags: str | None = None
 
 
-def load(config: CorpusConfig) -> Dataset:
+def load(config: CorpusConfig) -> base.Dataset:
     path = existing_file(config.path, f"a corpus ({' '.join((*SUFFIXES, *TEXTS))})")
     if path.suffix.lower() in TEXTS:
         if config.words or config.tags:
@@ -84,7 +73,7 @@ def load(config: CorpusConfig) -> Dataset:
     return dataset_of(config, table, sentences_of(table, words, tags))
 
 
-def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, Sentence]]) -> Dataset:
+def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, base.Sentence]]) -> base.Dataset:
     """Return a data set with a text side of (item_id, sentence or window)."""
     kept, revision = list(sentences), table.revision()
     if not kept:
@@ -95,11 +84,13 @@ def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, S
         tokenizer, digested = tokenizer_of(config.tokenizer)
         kept, revision = list(windows(kept, tokenizer, config.window)), digest({"table": revision, "by": digested})
     texts = [sentence for _, sentence in kept]
-    text = Side("text", [item for item, _ in kept], texts.__getitem__, language=config.language)
-    return Dataset(config=config, revision=revision, text=text)
+    text = base.Side("text", [item for item, _ in kept], texts.__getitem__, language=config.language)
+    return base.Dataset(config=config, revision=revision, text=text)
 
 
-def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int) -> Iterator[tuple[str, Sentence]]:
+def windows(
+    sentences: Sequence[tuple[str, base.Sentence]], tokenizer: Any, size: int
+) -> Iterator[tuple[str, base.Sentence]]:
     """Yield (item_id, words that follow each other): as many at a time as fit into `size` sub-words of the tokenizer.
 
     item_id is that of the sentence of the first word and the word's number there, such as 7:0.
@@ -122,11 +113,11 @@ def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int
         # a word may have other sub-words where it begins the text
         while stop > start + 1 and len(tokenizer(" ".join(words[start:stop]), verbose=False)["input_ids"]) > size:
             stop -= 1
-        yield names[start], Sentence(words[start:stop], tags[start:stop])
+        yield names[start], base.Sentence(words[start:stop], tags[start:stop])
         start = stop
 
 
-def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[str, Sentence]]:
+def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[str, base.Sentence]]:
     """Yield (row from 0 as a string, sentence) for each sentence that has words."""
     for name in filter(None, (words, tags)):
         if name not in table.names:
@@ -143,7 +134,7 @@ def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[s
             there = [k for k, kind in enumerate(kinds) if kind != TRACE]
             kept, kinds = [kept[k] for k in there], [kinds[k] for k in there]
         if kept:
-            yield str(row), Sentence(kept, kinds)
+            yield str(row), base.Sentence(kept, kinds)
 
 
 def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
@@ -151,7 +142,7 @@ def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
     if isinstance(cell, str):
         cell = cell.split()
     if not isinstance(cell, list) or not all(
-        isinstance(each, str) and each.strip() and is_unicode(each) for each in cell
+        isinstance(each, str) and each.strip() and base.is_unicode(each) for each in cell
     ):
         raise InputError(
             f"row {row + 1} of column {name!r} in {table.path} is no list of words that are not empty, and no text"
@@ -159,10 +150,10 @@ def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
     return cell
 
 
-datasets.add("corpus", DatasetEntry(CorpusConfig, load))
+base.datasets.add("corpus", base.DatasetEntry(CorpusConfig, load))
 
 
-class SharedCorpusConfig(OneSplit, InWindows):
+class SharedCorpusConfig(base.OneSplit, InWindows):
     """A corpus whose parquet file is at `path`; default: FILE in $CLIP_GEOMETRY_DATA/text. split: "all"."""
 
     FILE: ClassVar[str]
@@ -183,7 +174,7 @@ class BrownConfig(SharedCorpusConfig):
     name: str = "brown"
 
 
-def load_shared(config: SharedCorpusConfig) -> Dataset:
+def load_shared(config: SharedCorpusConfig) -> base.Dataset:
     path = config.path
     if path is None:
         shared = os.environ.get("CLIP_GEOMETRY_DATA")
@@ -197,11 +188,11 @@ def load_shared(config: SharedCorpusConfig) -> Dataset:
     return dataset_of(config, table, sentences_of(table, "tokens", "tags"))
 
 
-datasets.add("treebank", DatasetEntry(TreebankConfig, load_shared))
-datasets.add("brown", DatasetEntry(BrownConfig, load_shared))
+base.datasets.add("treebank", base.DatasetEntry(TreebankConfig, load_shared))
+base.datasets.add("brown", base.DatasetEntry(BrownConfig, load_shared))
 
 
-class HubCorpusConfig(KnownSplits, InWindows):
+class HubCorpusConfig(base.KnownSplits, InWindows):
     """A corpus of the Hugging Face hub: one parquet file per split, with a line of text per row.
 
     Attributes:
@@ -217,7 +208,7 @@ class HubCorpusConfig(KnownSplits, InWindows):
     COLUMN: ClassVar[str]
     path: Path | None = None
 
-    def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
+    def divide(self, row: str, line: base.Sentence) -> Iterator[tuple[str, base.Sentence]]:
         """Yield (item_id, sentence) of a line."""
         yield row, line
 
@@ -241,17 +232,17 @@ class WikiText2Config(HubCorpusConfig):
     FILE, COLUMN = "wikitext-2-raw-v1/{}-00000-of-00001.parquet", "text"
     name: str = "wikitext2"
 
-    def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
+    def divide(self, row: str, line: base.Sentence) -> Iterator[tuple[str, base.Sentence]]:
         if line.words[0] == line.words[-1] == "=":  # a heading
             return
         start = number = 0
         for place, word in enumerate(line.words, start=1):
             if word in (".", "?", "!") or place == len(line.words):
-                yield f"{row}.{number}", Sentence(line.words[start:place])
+                yield f"{row}.{number}", base.Sentence(line.words[start:place])
                 start, number = place, number + 1
 
 
-def load_from_hub(config: HubCorpusConfig) -> Dataset:
+def load_from_hub(config: HubCorpusConfig) -> base.Dataset:
     from huggingface_hub import hf_hub_download
 
     if config.path is not None:
@@ -273,5 +264,5 @@ def load_from_hub(config: HubCorpusConfig) -> Dataset:
     return dataset_of(config, table, (part for row, line in lines for part in config.divide(row, line)))
 
 
-datasets.add("ptb", DatasetEntry(PTBConfig, load_from_hub))
-datasets.add("wikitext2", DatasetEntry(WikiText2Config, load_from_hub))
+base.datasets.add("ptb", base.DatasetEntry(PTBConfig, load_from_hub))
+base.datasets.add("wikitext2", base.DatasetEntry(WikiText2Config, load_from_hub))

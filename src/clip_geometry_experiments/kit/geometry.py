@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from clip_geometry.display.origin import data_words, model_words, pipeline_words, with_options
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.names import named
@@ -19,10 +20,8 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.stored import check_sources
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import Drawing
-
+from clip_geometry_experiments.report.findings import before_and_after
+from clip_geometry_experiments.report.gallery import Drawing, draw_couples, draw_figures
 
 StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
@@ -88,8 +87,6 @@ class GeometryExperiment(Experiment):
         return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=asked)]
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import data_words, model_words, pipeline_words
-
         shared = self.sets.context()
         return {
             "model": model_words(shared),
@@ -100,15 +97,11 @@ class GeometryExperiment(Experiment):
             "seed of samples and null values": shared["seed"],
         }
 
-    def drawings(self) -> "Mapping[str, Drawing]":
-        from clip_geometry_experiments.report.gallery import draw_couples
-
+    def drawings(self) -> Mapping[str, Drawing]:
         return draw_couples(self.finished_rows()) | self.draw(self.sets, self.config.figures)
 
-    def draw(self, sets: MeasuredSets, names: Sequence[str], *, only: str | None = None) -> "dict[str, Drawing]":
+    def draw(self, sets: MeasuredSets, names: Sequence[str], *, only: str | None = None) -> dict[str, Drawing]:
         """Draw standard figures of the sets, or of one modality of them."""
-        from clip_geometry_experiments.report.gallery import draw_figures
-
         if sets.streamed:
             note(
                 "figures are skipped: these rows do not fit into memory; limit=5000 draws those of the first 5000 items"
@@ -135,8 +128,6 @@ class GeometryExperiment(Experiment):
     @classmethod
     def sentences(cls, planned: "Sequence[GeometryExperiment]") -> list[str]:
         """Of a model before and after its training; otherwise none."""
-        from clip_geometry_experiments.report.findings import before_and_after
-
         models = [each.config.model for each in planned]
         if len(models) != 2 or None in models or models[0].model != models[1].model:
             return []
@@ -147,8 +138,6 @@ class GeometryExperiment(Experiment):
         return before_and_after(before, after, ("before training", "after training"))
 
     def label(self) -> str:
-        from clip_geometry.display.origin import model_words, pipeline_words, with_options
-
         shared = self.sets.context()
         data = with_options(shared["dataset"], shared["data_options"])
         return ", ".join(filter(None, (model_words(shared), data, pipeline_words(shared["pipeline"]))))

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
+from clip_geometry.display.origin import with_options
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
@@ -22,6 +23,7 @@ from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import Record, Row
 from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, parse_pipeline, transforms
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
+from clip_geometry_experiments.kit.figures import draw_maps, map_sentences
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts
 
 Sets = Mapping[str, Embeddings]
@@ -189,8 +191,6 @@ class MapsExperiment(Experiment):
         ]
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import with_options
-
         config = self.config
         roles = {role: self.sets(role) for role in config.sources if role in config.used}
         shared = context(next(iter(roles.values())), seed=config.seed)
@@ -206,10 +206,8 @@ class MapsExperiment(Experiment):
         }
 
     @classmethod
-    def sentences(cls, planned: "Sequence[Any]") -> list[str]:
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """For each number of `in_brief`: its value without a map, and the maps that improve and worsen it most."""
-        from clip_geometry_experiments.kit.figures import map_sentences
-
         found = [(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned]
         return [
             sentence
@@ -222,8 +220,6 @@ class MapsExperiment(Experiment):
         return ", ".join(filter(None, (self.config.name, model and model.model)))
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.kit.figures import draw_maps
-
         return draw_maps(self.finished_rows(), self.drawn, key=self.series_by)
 
     def origin(self) -> str:

@@ -3,23 +3,24 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
+from clip_geometry.diagnosis.index import MixedIndex
+from clip_geometry.diagnosis.search import search_index
 from clip_geometry.measuring.names import named
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.registry import InputError
+from clip_geometry.repairs import Repair, make_repair, repairs
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Source, experiments
 from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved, seen_and_held_out
 from clip_geometry_experiments.kit.stored import StoredConfig
-
-if TYPE_CHECKING:
-    from clip_geometry.repairs import Repair
+from clip_geometry_experiments.maps.figures import draw, sentences
 
 ZERO_SHOT = "zero_shot.top_1"
 MEASURES = ("modality_gap", "average_cosine", "isoscore[unbiased]", "modality_silhouette", "matching_cosine",
@@ -47,8 +48,6 @@ class Line(MapConfig):
     @field_validator("repair")
     @classmethod
     def _known(cls, name: str | None) -> str | None:
-        from clip_geometry.repairs import repairs
-
         return name and repairs[name].name
 
     @property
@@ -116,21 +115,15 @@ class Maps(MapsExperiment):
             shared |= {"pipeline": [*each.pipeline, repair.name], "fitted_on": origin_of(self.sets("pairs"))}
         return [{**shared, **row, "at": {"row": each.row, **row["at"]}} for row in rows]
 
-    def _repair(self, each: Line) -> "Repair | None":
+    def _repair(self, each: Line) -> Repair | None:
         """The repair of a line, fitted on the pairs after the map of the line."""
-        from clip_geometry.diagnosis.index import MixedIndex
-        from clip_geometry.repairs import make_repair
-
         if each.repair is None:
             return None
         sets = moved(self.fitted(each), self.sets("pairs"))
         return make_repair(each.repair).fit(MixedIndex.of(sets, "pairs").known())
 
-    def _of_pairs(self, sets: Sets, repair: "Repair | None") -> list[Row]:
+    def _of_pairs(self, sets: Sets, repair: Repair | None) -> list[Row]:
         """Geometry and searches of the rows, or searches by the scores of a repair."""
-        from clip_geometry.diagnosis.index import MixedIndex
-        from clip_geometry.diagnosis.search import search_index
-
         if repair is None:
             measured = self.measured(sets)
             return [
@@ -150,7 +143,7 @@ class Maps(MapsExperiment):
             for measure, number in SEARCHES.items()
         ]
 
-    def _of_classes(self, image: Any, prompts: Any, repair: "Repair | None") -> list[Row]:
+    def _of_classes(self, image: Any, prompts: Any, repair: Repair | None) -> list[Row]:
         """Accuracy among all classes, on images of seen classes and of others."""
         rows, (measure,), chance = [], named([ZERO_SHOT]), 1 / len(np.unique(np.asarray(prompts.labels)))
         for classes, chosen in seen_and_held_out(image.labels, self._seen).items():
@@ -178,17 +171,13 @@ class Maps(MapsExperiment):
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
-        from clip_geometry_experiments.maps.figures import sentences
-
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.maps.figures import draw
-
         return draw(self.finished_rows())
 
 
-def accuracy(repair: "Repair", sets: Sets) -> float:
+def accuracy(repair: Repair, sets: Sets) -> float:
     """The share of images whose class has the prompt of highest score."""
     image, text = sets["image"], sets["text"]
     scores = repair.scores("image", np.asarray(image.vectors, float), "text", np.asarray(text.vectors, float))

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import permutations
 
 from clip_geometry.display.numbers import fixed
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.comparing import ERRORS, Line, Ours, flat, matches
-from clip_geometry_experiments.published.entries import Claim
+from clip_geometry_experiments.published.ledger import Claim
 from clip_geometry_experiments.published.tables import in_words, null_text, setup_words, value_text
 
 VERDICTS = {
@@ -28,6 +28,7 @@ VERDICTS = {
     "not run here": "nothing of ours stands beside it, or a single number with another model or other data, which is "
     "no test; what it needs is named",
 }
+BOUNDS = {"above": 1, "below": -1}  # what a claim says of a bound → the side on which it holds
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,19 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
     named = [_find(claim, name, lines) for name in claim.numbers]
     pairs = [(line, each) for line, each in named if each is not None]
-    first, ours = named[0][0].entry, [each for _, each in pairs]
-    decimals, published = claim.decimals, [line.entry.published for line, _ in named]
+    entry, published = named[0][0].entry, [line.entry.published for line, _ in named]
+    decimals = claim.decimals
     shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
     printed = ", ".join(dict.fromkeys(shown))
-    digits = claim.says not in ("above", "below")  # these are decided by the bound
+    digits = claim.says not in BOUNDS  # these are decided by the bound
     if digits and decimals is not None and any(p.value is not None and decimals < p.decimals for p in published):
         printed += f" (to {decimals} decimals)"
     no_test = _no_test(claim, pairs)
     verdict = "not run here" if len(pairs) < len(named) else _verdict(claim, pairs, no_test)
     if verdict == "not run here":
-        needs = first.rule.reason or f"needs {first.rule.needs}"
-        return Judged(claim, printed, "", verdict, claim.run or first.command, needs, first.title)
-    run = claim.run or str(ours[0].row.get("command") or "") or first.command
+        needs = entry.rule.reason or f"needs {entry.rule.needs}"
+        return Judged(claim, printed, "", verdict, claim.run or entry.command, needs, entry.title)
+    ours = [each for _, each in pairs]
     values = ", ".join(value_text(each) + (f" ({null})" if (null := null_text(each)) else "") for each in ours)
     rows = [flat(each.row) for each in ours]
     setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
@@ -87,7 +88,8 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
     if len(models) == 1 < len(data):  # what they share first: `all-MiniLM-L6-v2, MRPC and RTE`
         setups = [f"{models[0]}, {', '.join(data[:-1])} and {data[-1]}"]
     why = f". No test: {no_test}" if no_test else ""
-    return Judged(claim, printed, f"{values} ({'; '.join(setups)}){why}", verdict, run, table=first.title)
+    run = claim.run or str(ours[0].row.get("command") or "") or entry.command
+    return Judged(claim, printed, f"{values} ({'; '.join(setups)}){why}", verdict, run, table=entry.title)
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Ours | None]:
@@ -128,7 +130,7 @@ def _no_test(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> str:
     if all(ours.comparable for _, ours in pairs):
         return ""
     sizes = {ours.row["n"] for line, ours in pairs if line.entry.rule.depends_on_n}
-    if claim.says in ("above", "below") or len(sizes) < 2:
+    if claim.says in BOUNDS or len(sizes) < 2:
         return claim.no_test
     return f"numbers of {' and '.join(f'{n:,}' for n in sorted(sizes))} rows, which depend on how many these are"
 
@@ -138,12 +140,12 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Line, Ours]], no_test: str) -> 
         return "undecided"
     own = all(ours.comparable for _, ours in pairs)
     decided = {True: "same order", False: "not reproduced" if own else "differs elsewhere", None: "undecided"}
-    if claim.says in ("above", "below"):
+    if claim.says in BOUNDS:
         says = _says(claim, pairs)
         return "reproduced" if own and says else decided[says]
-    far = [_far(line, ours) for line, ours in pairs]
     if all(line.agrees(ours) for line, ours in pairs):
         return "reproduced" if own else "agrees elsewhere"
+    far = [_far(line, ours) for line, ours in pairs]
     if own and all(each is False for each in far):
         return "within error"
     if claim.says:
@@ -157,39 +159,31 @@ def _far(line: Line, ours: Ours) -> bool | None:
     """Whether ours does not round to the printed number and is beyond its error; None where this is not known."""
     if line.agrees(ours):
         return False
-    published, interval = line.entry.published.value, ours.interval
-    return None if published is None or interval is None else not interval[0] <= published <= interval[1]
+    value = line.entry.published.value
+    return None if value is None or ours.error is None else _sign(ours, value) != 0
 
 
 def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
     """Whether ours say what the claim says; None where the errors leave it open, or are not known."""
     ours = [each for _, each in pairs]
-    if claim.says in ("above", "below"):
-        sides = [_side(each, claim.bound) for each in ours]
-        wanted = 1 if claim.says == "above" else -1
-        return False if -wanted in sides else True if all(side == wanted for side in sides) else None
-    if claim.says == "order":
+    if claim.says in BOUNDS:
+        signs = [BOUNDS[claim.says] * _sign(each, claim.bound) for each in ours]
+    elif claim.says == "order":
         order = _published_order(claim, [line.entry.published.value for line, _ in pairs])
+        signs = [_sign(ours[larger], ours[smaller]) for smaller, larger in order]
     else:  # the first against each of the others
-        order = [(0, k) if claim.says == "first lowest" else (k, 0) for k in range(1, len(ours))]
-    steps = [_step(ours[a], ours[b]) for a, b in order]
-    return False if -1 in steps else True if steps and all(step == 1 for step in steps) else None
+        lowest = claim.says == "first lowest"
+        signs = [_sign(each, ours[0]) if lowest else _sign(ours[0], each) for each in ours[1:]]
+    return False if -1 in signs else True if signs and all(sign == 1 for sign in signs) else None
 
 
-def _side(ours: Ours, bound: float) -> int:
-    """1 above a bound, −1 below it, 0 where the interval has it or is not known."""
-    if ours.interval is None:
+def _sign(ours: Ours, other: Ours | float) -> int:
+    """1 where it is larger, −1 where it is smaller, 0 within two standard errors or if these are not known."""
+    value, error = (other.value, other.error) if isinstance(other, Ours) else (other, 0.0)
+    if ours.error is None or error is None:
         return 0
-    low, high = ours.interval
-    return 1 if low > bound else -1 if high < bound else 0
-
-
-def _step(one: Ours, other: Ours) -> int:
-    """1 where the other is larger, −1 where it is smaller, 0 within two standard errors or if these are not known."""
-    if one.error is None or other.error is None:
-        return 0
-    step, error = other.value - one.value, math.hypot(one.error, other.error)
-    return 1 if step > ERRORS * error else -1 if step < -ERRORS * error else 0
+    step, error = ours.value - value, ERRORS * math.hypot(ours.error, error)
+    return 1 if step > error else -1 if step < -error else 0
 
 
 def _published_order(claim: Claim, published: Sequence[float | None]) -> list[tuple[int, int]]:
@@ -197,5 +191,4 @@ def _published_order(claim: Claim, published: Sequence[float | None]) -> list[tu
     known = [value for value in published if value is not None]
     if len(known) < len(published):
         raise InputError(f"claim {claim.text!r} says 'order' of words, which have none; expected numbers")
-    pairs = [(a, b) for a, b in combinations(range(len(known)), 2) if known[a] != known[b]]
-    return [(a, b) if known[a] < known[b] else (b, a) for a, b in pairs]
+    return [(a, b) for a, b in permutations(range(len(known)), 2) if known[a] < known[b]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clip_geometry.results import ORIGIN, Row
-from clip_geometry_experiments.published.entries import Entry, Scalar, Variant, Where, all_entries
+from clip_geometry_experiments.published.ledger import Entry, Scalar, Variant, Where, all_entries
 
 IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")  # rows that agree in these but for seeds are one number
 SEEDS = ("seed", "*.seed")
@@ -44,11 +44,6 @@ class Ours:
     seeds: int = 1
     null: float | None = None
     limit: float | None = None
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Two standard errors to either side; None where the error is not known."""
-        return None if self.error is None else (self.value - ERRORS * self.error, self.value + ERRORS * self.error)
 
     @property
     def comparable(self) -> bool:
@@ -104,33 +99,33 @@ def selected(rows: Iterable[Row], run: str) -> list[Row]:
 def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
     found = []
     for variant in entry.variants:
-        over_seeds: dict[str, dict[str, tuple[Row, Mapping[str, Any]]]] = {}  # of equal seeds the last one counts
+        over_seeds: dict[str, dict[str, Row]] = {}  # of equal seeds the last one counts
         for row, fields in valued:
             if matches(fields, variant.where):
                 seeds = {key: value for key, value in fields.items() if fits(key, SEEDS)}
-                rest = {
-                    key: value for key, value in fields.items() if key.split(".")[0] in IDENTITY and key not in seeds
-                }
-                over_seeds.setdefault(_key(rest), {})[_key(seeds)] = (row, fields)
-        for group in over_seeds.values():
-            row, fields = next(iter(group.values()))
-            same = entry.rule.same
-            unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted))
-            values = [entry.factor * float(each["value"]) for each, _ in group.values()]
-            value = statistics.fmean(values)
-            pooled = "seed_values" in row  # its null value is of the mean of these, another statistic
-            known = _scaled(entry, row.get("standard_error"))
-            error = statistics.stdev(values) if len(values) > 1 else known
-            held_out = not row["measure"].endswith(".train")  # a share of the rows of the fit bounds no other share
-            unit = entry.rule.unit  # of a "share" every row counts alike, so that its limit needs no error
-            share = held_out and unit is not None and (error == 0 or (error is None and unit == "share"))
-            limit = _limit(value, entry.factor, row["n"]) if share else None
-            if limit is not None:
-                error = abs(limit - value) / ERRORS
-            null = row.get("null_pooled") if pooled or row.get("null_value") is None else row["null_value"]
-            unlike = unlike if same else ("setup",)
-            found.append(Ours(row, variant, value, error or None, unlike, len(values), _scaled(entry, null), limit))
+                kept = (key for key in fields if key.split(".")[0] in IDENTITY and key not in seeds)
+                over_seeds.setdefault(_key({key: fields[key] for key in kept}), {})[_key(seeds)] = row
+        found += [_averaged(entry, variant, list(rows.values())) for rows in over_seeds.values()]
     return tuple(found)
+
+
+def _averaged(entry: Entry, variant: Variant, rows: Sequence[Row]) -> Ours:
+    """The mean of rows that differ in their seeds only."""
+    row, fields, same, unit = rows[0], flat(rows[0]), entry.rule.same, entry.rule.unit
+    unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted)) if same else ("setup",)
+    values = [entry.factor * float(each["value"]) for each in rows]
+    value, error = statistics.fmean(values), _scaled(entry, row.get("standard_error"))
+    if len(values) > 1:
+        error = statistics.stdev(values)
+    # of a "share" every row counts alike, so that its limit needs no error; a share of the rows of the fit bounds none
+    is_share = unit is not None and (error == 0 or (error is None and unit == "share"))
+    limit = None if not is_share or row["measure"].endswith(".train") else _limit(value, entry.factor, row["n"])
+    if limit is not None:
+        error = abs(limit - value) / ERRORS
+    null = row.get("null_value")
+    if null is None or "seed_values" in row:  # of pooled seeds, the null value is that of their mean, another statistic
+        null = row.get("null_pooled")
+    return Ours(row, variant, value, error or None, unlike, len(values), _scaled(entry, null), limit)
 
 
 def _scaled(entry: Entry, value: float | None) -> float | None:

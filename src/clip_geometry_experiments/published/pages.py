@@ -14,8 +14,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.published.claims import VERDICTS, Judged, judge
 from clip_geometry_experiments.published.comparing import Line, compare, flat, matches
-from clip_geometry_experiments.published.entries import asks, claims, entries, findings, has_ledger
-from clip_geometry_experiments.published.published import papers
+from clip_geometry_experiments.published.ledger import entries, ledger, papers
 from clip_geometry_experiments.published.tables import tables
 
 HERE = Path(__file__).parent
@@ -45,27 +44,24 @@ def paper_pages(
         return _recorded_text([*recorded.get(run, ()), *(articles or {}).get(run, ())], key, where)
 
     about: list[dict[str, Any]] = []
-    for paper in filter(lambda paper: has_ledger(paper.name), papers().values()):
-        lines = all_lines(paper.name, recorded)
+    for paper in papers().values():
+        rules, lines = ledger(paper.name), all_lines(paper.name, recorded)
         by_path = {line.entry.published.path: line for line in lines}
         own = sum(line.comparable for line in lines)
         others = sum(bool(line.ours) for line in lines) - own
         reasons = sum(bool(line.entry.rule.reason) for line in lines)
         judged = [
-            judge(claim.model_copy(update={"text": filled(claim.text, ours=ours)}), by_path)
-            for claim in claims(paper.name)
+            judge(claim.model_copy(update={"text": filled(claim.text, ours=ours)}), by_path) for claim in rules.claims
         ]
         counted = Counter(each.verdict for each in judged)
         about.append(
             {
                 "paper": paper,
-                "asks": asks(paper.name),
+                "asks": rules.asks,
                 "counts": (len(lines), own, others, reasons, len(lines) - own - others - reasons),
                 "claims": judged,
                 "verdicts": {verdict: counted[verdict] for verdict in VERDICTS if counted[verdict]},
-                "findings": [
-                    each.model_copy(update={"text": filled(each.text, ours=ours)}) for each in findings(paper.name)
-                ],
+                "findings": [each.model_copy(update={"text": filled(each.text, ours=ours)}) for each in rules.findings],
                 "tables": tables(lines),
             }
         )

@@ -13,7 +13,7 @@ from clip_geometry.files import read_json
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Row, read_rows
 from clip_geometry_experiments.published.comparing import flat, matches, selected
-from clip_geometry_experiments.published.entries import Where
+from clip_geometry_experiments.published.ledger import Where
 
 KEPT = (
     "measure", "value", "standard_error", "n", "d", "pipeline", "fitted_on", "model", "model_options", "dataset",
@@ -23,36 +23,29 @@ KEPT_OF_TRAINING = (*KEPT, "trajectory", "steps", "note")
 DIGITS = 5  # of the numbers of a trajectory
 
 
-def record_run(run: Path, folder: Path, *, label: str = "") -> Path:
-    """Write the rows of a run that the ledger selects.
+def record_run(run: Path, folder: Path, *, where: Where | None = None, label: str = "") -> Path:
+    """Write the rows of a run that the ledger selects, or those that fulfill other selectors.
 
     Args:
         run: The run folder.
         folder: Where the file goes.
+        where: Selectors (see `comparing`) of rows for an article.
         label: Distinguishes runs of one config, such as those of another model.
 
     Returns:
         folder/<name of the run>[.label].jsonl.
 
     Raises:
-        InputError: If the folder is not a finished run, is a smoke run, or the ledger selects none of its rows.
+        InputError: If the folder is not a finished run, is a smoke run, or none of its rows is selected.
     """
-    name = _name(run)
-    rows = selected(_finished(run), name)
+    name, rows = _name(run), _finished(run)
+    if where is None:
+        rows = selected(rows, name)
+    else:
+        rows = [row for row in rows if row["value"] is not None and matches(flat(row), where)]
     if not rows:
-        raise InputError(f"{run} is a run of {name}, of which the ledger selects no row; nothing to record")
-    return _write([_compact(row, KEPT) for row in rows], run, folder, name, label)
-
-
-def record_where(run: Path, folder: Path, where: Where, *, label: str = "") -> Path:
-    """Write the rows of a run that fulfill selectors (see `comparing`).
-
-    Args and return value are otherwise those of `record_run`. Raises InputError also where no row fulfills them.
-    """
-    name = _name(run)
-    rows = [row for row in _finished(run) if row["value"] is not None and matches(flat(row), where)]
-    if not rows:
-        raise InputError(f"no row of {run} fulfills {dict(where)}; nothing to record")
+        chosen_by = "the ledger" if where is None else str(dict(where))
+        raise InputError(f"{run} is a run of {name}, of which {chosen_by} selects no row; nothing to record")
     return _write([_compact(row, KEPT) for row in rows], run, folder, name, label)
 
 
@@ -120,9 +113,8 @@ def _origin(run: Path) -> dict[str, Any]:
     provenance = read_yaml(run / "provenance.yaml")
     written = datetime.fromtimestamp((run / "results.jsonl").stat().st_mtime, tz=UTC)
     version = (provenance.get("versions") or {}).get("clip-geometry")
-    command = re.sub(
-        r" --runs \S+", "", str(_portable(provenance.get("command") or ""))
-    )  # where the run lies says nothing
+    # where the run lies says nothing
+    command = re.sub(r" --runs \S+", "", str(_portable(provenance.get("command") or "")))
     return {"command": command, "date": written.date().isoformat(), "version": version}
 
 

@@ -10,7 +10,7 @@ from clip_geometry.display.numbers import MISSING, fixed, plus_minus, to_error
 from clip_geometry.display.origin import option_words, pipeline_words, with_options
 from clip_geometry.results import ORIGIN, Row
 from clip_geometry_experiments.published.comparing import Line, Ours, compare, fits, flat
-from clip_geometry_experiments.published.entries import Rule
+from clip_geometry_experiments.published.ledger import Rule
 
 NAMES = Path(__file__).with_name("names.yaml")
 # What differs is said in this order: what decides how far a number can be trusted, then what it is a number of.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -21,8 +20,26 @@ from clip_geometry.geometry import coordinate_std
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows, mean_row
 from clip_geometry_experiments.report import figures
-from clip_geometry_experiments.report.cosines import MAX_COSINES, sampled_cosines
-from clip_geometry_experiments.report.dark import with_dark_mode
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text.
+
+    Args:
+        title: Its heading.
+        columns: The headings of the columns; ">" in front means numbers, aligned to the right.
+        rows: The cells of each line.
+        marked: Whether each line is emphasized.
+        legend: Sentences below the table.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    marked: Sequence[bool]
+    legend: Sequence[str] = ()
+
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
 STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
@@ -76,8 +93,8 @@ class Drawing(NamedTuple):
 def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Path]:
     """Write folder/name.png and folder/name.svg, each atomically.
 
-    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. The bitmap is
-    white, for papers; the vector file follows the reader's color scheme.
+    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. Both are
+    white, for papers; a dark page shows them on a light card.
 
     Returns:
         The paths of the PNG and of the SVG.
@@ -88,8 +105,7 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Pa
     for path, metadata in ((png, {}), (svg, {"Date": None})):
         buffer = io.BytesIO()
         figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
-        drawn = buffer.getvalue()
-        write_atomically(path, with_dark_mode(drawn.decode()).encode() if path == svg else drawn)
+        write_atomically(path, buffer.getvalue())
     return png, svg
 
 
@@ -123,16 +139,13 @@ def in_words(figure: Figure) -> str:
     said = []
     for axes in panels[:MOST_PANELS]:
         up, across = (" ".join(label.replace("$", "").split()) for label in (axes.get_ylabel(), axes.get_xlabel()))
-        facts = "; ".join(filter(None, (" against ".join(filter(None, (up, across))), ", ".join(_series(axes)))))
+        names = [*dict.fromkeys(" ".join(label.split()) for label in axes.get_legend_handles_labels()[1])]
+        series = names[:8] + ([f"{len(names) - 8} more"] if len(names) > 8 else [])
+        facts = "; ".join(filter(None, (" against ".join(filter(None, (up, across))), ", ".join(series))))
         title = axes.get_title("left") or axes.get_title()
         said += filter(None, [": ".join(filter(None, (" ".join(title.split()), facts)))])
     more = len(panels) - MOST_PANELS
     return ". ".join([*said, *([f"{more} more panels"] if more > 0 else [])])
-
-
-def _series(axes: Axes) -> list[str]:
-    names = dict.fromkeys(" ".join(label.split()) for label in axes.get_legend_handles_labels()[1])
-    return [*names][:8] + ([f"{len(names) - 8} more"] if len(names) > 8 else [])
 
 
 def draw_figures(
@@ -236,11 +249,11 @@ def _decay(sets: Mapping[str, Rows], gaussian: Rows | None) -> tuple[Figure, str
 
 
 def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
-    kept, sampled = sampled_cosines(sets, pairs, np.random.default_rng(seed))
+    kept, sampled = figures.sampled_cosines(sets, pairs, np.random.default_rng(seed))
     means = {name: float(cosines.mean()) for name, cosines in kept.items()}
     apart = len({rows.shape[1] for rows in sets.values()}) > 1
     names = ("matching pairs", "random image-text pairs", "two different images", "two different texts")
-    caption = WORDS("cosines", means, f"{MAX_COSINES:,}" if sampled else "", apart)
+    caption = WORDS("cosines", means, f"{figures.MAX_COSINES:,}" if sampled else "", apart)
     return figures.cosine_distributions(*(kept.get(name) for name in names)), caption
 
 

@@ -19,8 +19,7 @@ from clip_geometry.display.table import TRACK, Explanation, anchor, build_table,
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
 from clip_geometry_experiments.report.findings import across, findings
-from clip_geometry_experiments.report.gallery import FigureEntry
-from clip_geometry_experiments.report.grid import Grid
+from clip_geometry_experiments.report.gallery import FigureEntry, Grid
 
 MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -17,11 +17,10 @@ from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import CELLS, Results, Row
 from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiments
+from clip_geometry_experiments.published.tables import beside
+from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.config import expand_sweep, find_config
 from clip_geometry_experiments.run.parts import PAGE, change, parts_of, spread
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.page import Section
 
 
 class PageConfig(Config):
@@ -147,8 +146,6 @@ def run(
                     results.append(key, cell.compute())  # written when the cell is done
                     advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
-        from clip_geometry_experiments.report.page import write_report
-
         folder, several = workspace.folder, len(parts) > 1
         drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
         own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
@@ -170,11 +167,8 @@ def run(
         )
 
 
-def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> "Section":
+def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> Section:
     """The report's section of one part."""
-    from clip_geometry_experiments.published.tables import beside
-    from clip_geometry_experiments.report.page import Section
-
     first, many = planned[0], len(planned) > 1
     wanted = {cell.key: experiment for experiment in planned for cell in experiment.cells()}
     rows = [row for row in rows if row["cell"] in wanted]

@@ -3,19 +3,7 @@
 from clip_geometry.registry import import_all
 from clip_geometry_experiments.tasks.base import Task, TaskConfig, TaskEntry, load_task, resolve_task, tasks
 from clip_geometry_experiments.tasks.items import items_of, labeled_task
-from clip_geometry_experiments.tasks.targets import resolve_any_task, target_tasks
 
-__all__ = [
-    "Task",
-    "TaskConfig",
-    "TaskEntry",
-    "items_of",
-    "labeled_task",
-    "load_task",
-    "resolve_any_task",
-    "resolve_task",
-    "target_tasks",
-    "tasks",
-]
+__all__ = ["Task", "TaskConfig", "TaskEntry", "items_of", "labeled_task", "load_task", "resolve_task", "tasks"]
 
 import_all(__name__)

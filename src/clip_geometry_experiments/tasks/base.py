@@ -84,8 +84,11 @@ class FileTaskConfig(TaskConfig):
 
 @dataclass(frozen=True)
 class TaskEntry:
+    """A task. kind: its targets, "class" (loaded as a `Task`), "score" or "span" (those of `targets`)."""
+
     config: type[TaskConfig]
-    load: Callable[[Any], Task]
+    load: Callable[[Any], Any]
+    kind: str = "class"
 
 
 tasks: Registry[TaskEntry] = Registry("task", "clip-geometry list tasks")
@@ -93,22 +96,17 @@ tasks: Registry[TaskEntry] = Registry("task", "clip-geometry list tasks")
 
 def resolve_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
     """Return the config of a task from its name or a section such as {name: wnli, limit: 64}."""
-    return resolve_among(tasks, name_or_section)
-
-
-def resolve_among(known: Registry[Any], name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
-    """Like `resolve_task`, for any registry whose entries have a `config`."""
     if isinstance(name_or_section, TaskConfig):
         return name_or_section
     section = {"name": name_or_section} if isinstance(name_or_section, str) else name_or_section
     if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
-        names = did_you_mean("", known, listed_by=known.listed_by)
+        names = did_you_mean("", tasks, listed_by=tasks.listed_by)
         raise InputError(f"expected the name of a task or a section with the key 'name'{names}")
     values = {key: str(value) if isinstance(value, Path) else value for key, value in section.items()}
-    return validate(known[section["name"]].config, values, f"task {section['name']}")
+    return validate(tasks[section["name"]].config, values, f"task {section['name']}")
 
 
-def load_task(config: TaskConfig) -> Task:
+def load_task(config: TaskConfig) -> Any:
     """Load the task of a config, from its files or from the hub."""
     return tasks[config.name].load(config)
 

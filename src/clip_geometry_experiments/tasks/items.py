@@ -10,9 +10,17 @@ from clip_geometry.config import digest, validate
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.tasks.base import Task, TaskConfig, distinct, load_task, make_task, resolve_task
+from clip_geometry_experiments.tasks.base import Task, TaskConfig, distinct, load_task, make_task, resolve_task, tasks
 
-TaskChoice = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_task)]
+
+def _of_classes(given: Any) -> TaskConfig:
+    config = resolve_task(given)
+    if tasks[config.name].kind != "class":
+        raise InputError(f"the task {config.name} has no classes; clip-geometry list tasks names others")
+    return config
+
+
+TaskChoice = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(_of_classes)]
 
 
 class TaskItemsConfig(DatasetConfig):

@@ -1,8 +1,8 @@
 """Tasks whose targets are not classes: scores of pairs (STS-B) and answers in a passage (SQuAD)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -10,17 +10,8 @@ from pydantic import BaseModel
 from clip_geometry.config import digest
 from clip_geometry.data.tables import Table, read_table
 from clip_geometry.reading import parsed_number, read_json
-from clip_geometry.registry import InputError, Registry
-from clip_geometry_experiments.tasks.base import (
-    FileTaskConfig,
-    TaskConfig,
-    TaskEntry,
-    file_at,
-    hub_table,
-    resolve_among,
-    spread,
-    tasks,
-)
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.tasks import base
 from clip_geometry_experiments.tasks.text import SENTENCES, texts_of
 
 
@@ -59,27 +50,7 @@ class Questions:
     revision: str
 
 
-@dataclass(frozen=True)
-class TargetEntry:
-    """kind: "score" or "span"."""
-
-    config: type[TaskConfig]
-    load: Callable[[Any], ScoredPairs | Questions]
-    kind: str
-
-
-target_tasks: Registry[TargetEntry] = Registry("task", "clip-geometry list tasks")
-
-
-def resolve_any_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
-    """Return the config of a task of either registry, from its name or a section with the key `name`."""
-    known: Registry[TaskEntry | TargetEntry] = Registry("task", "clip-geometry list tasks")
-    for name, entry in {**tasks, **target_tasks}.items():
-        known.add(name, entry)
-    return resolve_among(known, name_or_section)
-
-
-class StsbConfig(FileTaskConfig):
+class StsbConfig(base.FileTaskConfig):
     """STS-B of GLUE (Cer et al. 2017): the similarity of two sentences from 0 to 5.
 
     split: "train" or "validation"; the labels of the test set are not public.
@@ -97,9 +68,9 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
         f"stsb/{config.split}-00000-of-00001.parquet",
         f"{config.split}-00000-of-00001.parquet",
     )
-    file = file_at(config, names)
+    file = base.file_at(config, names)
     instead = f"give its table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
-    table = hub_table("nyu-mll/glue", "stsb", config.split, instead) if file is None else read_table(file)
+    table = base.hub_table("nyu-mll/glue", "stsb", config.split, instead) if file is None else read_table(file)
     if not {*SENTENCES, "label"} <= set(table.names):
         raise InputError(
             f"{table.path} has the columns {', '.join(table.names)}; stsb needs sentence1, sentence2, label"
@@ -115,7 +86,7 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
             value = float("nan")
         if not 0 <= value <= 5:
             raise InputError(f"row {row} of {table.path} has the score {cell!r}; expected a number from 0 to 5")
-    rows = spread([row for row, label in enumerate(labels) if label is not None], config.limit)
+    rows = base.spread([row for row, label in enumerate(labels) if label is not None], config.limit)
     scores = np.array([labels[row] for row in rows], dtype=np.float64)
     if len(np.unique(scores)) < 2:
         raise InputError(f"{table.path} has {len(scores)} pairs with a score, all of them equal; expected 0 to 5")
@@ -124,14 +95,14 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
     return ScoredPairs(config.name, texts, scores, digest([texts, scores.tolist()]), labels.count(None))
 
 
-target_tasks.add("stsb", TargetEntry(StsbConfig, load_stsb, "score"))
+base.tasks.add("stsb", base.TaskEntry(StsbConfig, load_stsb, "score"))
 
 
 SQUAD_COLUMNS = ("question", "context", "answers")
 SQUAD_HUB = "rajpurkar/squad"
 
 
-class SquadConfig(FileTaskConfig):
+class SquadConfig(base.FileTaskConfig):
     """SQuAD 1.1 (Rajpurkar et al. 2016): questions whose answer is a span of a passage.
 
     Attributes:
@@ -173,7 +144,7 @@ def load_squad(config: SquadConfig) -> Questions:
     official = {"train": "train-v1.1.json", "validation": "dev-v1.1.json"}[config.split]
     parquet = f"{config.split}-00000-of-00001.parquet"
     names = (f"squad_{config.split}.parquet", f"squad/{official}", official, f"plain_text/{parquet}", parquet)
-    file = file_at(config, names)
+    file = base.file_at(config, names)
     if file is not None and file.suffix == ".json":
         content: _Squad = read_json(file, "questions in the layout of SQuAD 1.1", _Squad)
         found = [
@@ -186,10 +157,10 @@ def load_squad(config: SquadConfig) -> Questions:
         ]
     elif file is None:
         instead = f"give the official JSON or a table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
-        found = list(_of_table(hub_table(SQUAD_HUB, None, config.split, instead)))
+        found = list(_of_table(base.hub_table(SQUAD_HUB, None, config.split, instead)))
     else:
         found = list(_of_table(read_table(file)))
-    questions = tuple(spread([each for each in found if each.answers], config.limit))
+    questions = tuple(base.spread([each for each in found if each.answers], config.limit))
     if not questions:
         raise InputError(f"{file or SQUAD_HUB} holds no questions with an answer")
     for each in questions:
@@ -221,4 +192,4 @@ def _of_table(table: Table) -> Iterator[Question]:
             ) from None
 
 
-target_tasks.add("squad", TargetEntry(SquadConfig, load_squad, "span"))
+base.tasks.add("squad", base.TaskEntry(SquadConfig, load_squad, "span"))

@@ -13,20 +13,7 @@ from clip_geometry.data.scenes.layout import COLOURS, SHAPES, sample
 from clip_geometry.data.scenes.layout import labels as scene_labels
 from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
 from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry_experiments.tasks.base import (
-    FileTaskConfig,
-    Located,
-    Task,
-    TaskConfig,
-    TaskEntry,
-    distinct,
-    file_at,
-    hub_table,
-    make_task,
-    single_label_task,
-    spread,
-    tasks,
-)
+from clip_geometry_experiments.tasks import base
 
 LABELS = ("label", "gold_label")
 NO_LABEL = (None, "", "-")  # "-": the annotators of SNLI found no majority
@@ -58,10 +45,10 @@ class TextSource:
         return tuple(file.format(split=split, part=part) for file in self.files)
 
 
-def load(source: TextSource, config: FileTaskConfig) -> Task:
+def load(source: TextSource, config: base.FileTaskConfig) -> base.Task:
     """Load a task; its texts are distinct as strings, whatever their case and spaces; labels are numbers or names."""
     files = source.files_of(config.split)
-    file = file_at(config, files)
+    file = base.file_at(config, files)
     if file is not None:
         table = read_table(file)
     else:
@@ -69,7 +56,7 @@ def load(source: TextSource, config: FileTaskConfig) -> Task:
             f"download it elsewhere and give its file ({' '.join(SUFFIXES)}) or folder with path=…, "
             f"or put it at $CLIP_GEOMETRY_DATA/text/{files[0]}"
         )
-        table = hub_table(*source.hub, source.hub_split.format(split=config.split), instead)
+        table = base.hub_table(*source.hub, source.hub_split.format(split=config.split), instead)
     columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
     label = next((name for name in LABELS if name in table.names), None)
     if columns is None or label is None:
@@ -87,7 +74,7 @@ def load(source: TextSource, config: FileTaskConfig) -> Task:
                 f"row {row} of {table.path} has the label {found!r}; expected one of {', '.join(place)}{near}"
             )
         labels.append(found)
-    return single_label_task(config, [texts_of(table, name) for name in columns], labels, source.class_names)
+    return base.single_label_task(config, [texts_of(table, name) for name in columns], labels, source.class_names)
 
 
 def texts_of(table: Table, name: str) -> list[str]:
@@ -108,7 +95,7 @@ def plain_label(cell: Any, missing: Sequence[Any] = (*NO_LABEL, *HIDDEN)) -> Any
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
 
 
-class GlueConfig(FileTaskConfig):
+class GlueConfig(base.FileTaskConfig):
     """A task of GLUE (Wang et al. 2018).
 
     split: "train" or "validation", for mnli "validation_matched" or "validation_mismatched"; the labels of the test
@@ -143,10 +130,10 @@ for _name, (_columns, _classes) in GLUE.items():
         ),
         hub=("nyu-mll/glue", _name),
     )
-    tasks.add(_name, TaskEntry(GlueConfig, partial(load, _source)))
+    base.tasks.add(_name, base.TaskEntry(GlueConfig, partial(load, _source)))
 
 
-class SnliConfig(FileTaskConfig):
+class SnliConfig(base.FileTaskConfig):
     """SNLI (Bowman et al. 2015): pairs of sentences, the second entailed, neutral or contradicted."""
 
     SPLITS = ("train", "validation", "test")
@@ -165,10 +152,10 @@ SNLI = TextSource(
     hub=("stanfordnlp/snli", None),
     parts=(("validation", "dev"),),
 )
-tasks.add("snli", TaskEntry(SnliConfig, partial(load, SNLI)))
+base.tasks.add("snli", base.TaskEntry(SnliConfig, partial(load, SNLI)))
 
 
-class Sst5Config(FileTaskConfig):
+class Sst5Config(base.FileTaskConfig):
     """SST-5 (Socher et al. 2013): 8,544 training, 1,101 validation and 2,210 test sentences of film reviews."""
 
     SPLITS = ("train", "validation", "test")
@@ -182,10 +169,10 @@ SST5 = TextSource(
     hub=("SetFit/sst5", None),
     parts=(("validation", "dev"),),
 )
-tasks.add("sst5", TaskEntry(Sst5Config, partial(load, SST5)))
+base.tasks.add("sst5", base.TaskEntry(Sst5Config, partial(load, SST5)))
 
 
-class PolarityConfig(FileTaskConfig):
+class PolarityConfig(base.FileTaskConfig):
     """Sentence polarity (Pang and Lee 2005), as NLTK has it: sentences of film reviews.
 
     path: a table with the columns text and label, or NLTK's folder with rt-polarity.neg and rt-polarity.pos, whose
@@ -203,19 +190,19 @@ POLARITY = TextSource(
 )
 
 
-def load_polarity(config: PolarityConfig) -> Task:
-    file = file_at(config, POLARITY.files)
+def load_polarity(config: PolarityConfig) -> base.Task:
+    file = base.file_at(config, POLARITY.files)
     if file is None or file.name != NEGATIVE:
         return load(POLARITY, config)
     texts = [[" ".join(line.split()) for line in read_lines(file.with_name(name))] for name in (NEGATIVE, POSITIVE)]
     labels = [k for k, lines in enumerate(texts) for _ in lines]
-    return single_label_task(config, [texts[0] + texts[1]], labels, POLARITY.class_names)
+    return base.single_label_task(config, [texts[0] + texts[1]], labels, POLARITY.class_names)
 
 
-tasks.add("polarity", TaskEntry(PolarityConfig, load_polarity))
+base.tasks.add("polarity", base.TaskEntry(PolarityConfig, load_polarity))
 
 
-class ScenesTaskConfig(TaskConfig):
+class ScenesTaskConfig(base.TaskConfig):
     """A task on generated scenes.
 
     Attributes:
@@ -230,20 +217,20 @@ class ScenesTaskConfig(TaskConfig):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
 
-def load_scenes(config: ScenesTaskConfig) -> Task:
+def load_scenes(config: ScenesTaskConfig) -> base.Task:
     """Load captions with one of the eight shapes, in any color."""
     part = "train" if config.split == "train" else "test"
-    rows = spread(range(config.size), config.limit)
+    rows = base.spread(range(config.size), config.limit)
     shapes = scene_labels(config.seed, part, config.size)[rows] // len(COLOURS)
     texts = [caption(sample(config.seed, part, row), 0) for row in rows]
-    items, examples = distinct([[text] for text in texts])
-    return make_task(config.name, items, examples, shapes.astype(np.int64), SHAPES)
+    items, examples = base.distinct([[text] for text in texts])
+    return base.make_task(config.name, items, examples, shapes.astype(np.int64), SHAPES)
 
 
-tasks.add("scenes", TaskEntry(ScenesTaskConfig, load_scenes))
+base.tasks.add("scenes", base.TaskEntry(ScenesTaskConfig, load_scenes))
 
 
-class TableConfig(TaskConfig):
+class TableConfig(base.TaskConfig):
     """The user's own table.
 
     Attributes:
@@ -253,12 +240,12 @@ class TableConfig(TaskConfig):
             label or "-" are left out; −1 is a class like any other.
     """
 
-    path: Located
+    path: base.Located
     text: tuple[str, ...] = Field(default=("text",), min_length=1, max_length=2)
     label: str = "label"
 
 
-def load_table(config: TableConfig) -> Task:
+def load_table(config: TableConfig) -> base.Task:
     table = read_table(config.path)
     for name in (*config.text, config.label):
         if name not in table.names:
@@ -271,8 +258,8 @@ def load_table(config: TableConfig) -> Task:
         classes.sort(key=int)
     place = {name: k for k, name in enumerate(classes)}
     texts = [texts_of(table, name) for name in config.text]
-    task = single_label_task(config, texts, [None if label is None else place[label] for label in labels], classes)
+    task = base.single_label_task(config, texts, [None if label is None else place[label] for label in labels], classes)
     return replace(task, name=config.path.stem)
 
 
-tasks.add("table", TaskEntry(TableConfig, load_table))
+base.tasks.add("table", base.TaskEntry(TableConfig, load_table))

@@ -10,37 +10,29 @@ from clip_geometry.paths import existing_file
 from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.word_vectors import find_files, read_words
-from clip_geometry_experiments.tasks.base import (
-    FileTaskConfig,
-    Located,
-    Task,
-    TaskEntry,
-    file_at,
-    multi_label_task,
-    tasks,
-)
+from clip_geometry_experiments.tasks import base
 
 FLAG = re.compile(r"word([12])\.attrs\.supersenses\.is_(\w+)")
 
 
-class WordTaskConfig(FileTaskConfig):
+class WordTaskConfig(base.FileTaskConfig):
     """vectors: a file of word vectors, as in the model name words:PATH; words without a vector are left out."""
 
-    vectors: Located | None = None
+    vectors: base.Located | None = None
 
 
-def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> Task:
+def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> base.Task:
     """Return a task with one example per word; words without labels are dropped and counted."""
     known: Collection[str] = read_words(find_files(config.vectors)).index if config.vectors else labels_of
     kept = {word: labels for word, labels in labels_of.items() if word in known}
     labeled = {word: labels for word, labels in kept.items() if labels}
     classes = sorted({label for labels in labeled.values() for label in labels})
-    return multi_label_task(config, labeled, classes, dropped=len(kept) - len(labeled))
+    return base.multi_label_task(config, labeled, classes, dropped=len(kept) - len(labeled))
 
 
 def word_file(config: WordTaskConfig, names: tuple[str, ...], source: str) -> Path:
     """Return the file of a word task; `source`, the end of the error, says where to get it."""
-    file = file_at(config, names, "words")
+    file = base.file_at(config, names, "words")
     if file is None:
         raise InputError(
             f"{config.name} is not in $CLIP_GEOMETRY_DATA/words ({' or '.join(names)}); give path=…, or put it there: "
@@ -53,7 +45,7 @@ class SupersenseConfig(WordTaskConfig):
     """path: a .json object, word → its supersenses; or words_features.csv of github.com/altsoph/modality_shifts."""
 
 
-def load_supersenses(config: SupersenseConfig) -> Task:
+def load_supersenses(config: SupersenseConfig) -> base.Task:
     source = "github.com/altsoph/modality_shifts, data/words_features.zip; or docs/data.md makes it from WordNet"
     file = word_file(config, ("supersenses.json", "words_features.csv"), source)
     if file.suffix == ".json":
@@ -73,7 +65,7 @@ def load_supersenses(config: SupersenseConfig) -> Task:
     return word_task(config, labels)
 
 
-tasks.add("supersense", TaskEntry(SupersenseConfig, load_supersenses))
+base.tasks.add("supersense", base.TaskEntry(SupersenseConfig, load_supersenses))
 
 
 class PosConfig(WordTaskConfig):
@@ -83,7 +75,7 @@ class PosConfig(WordTaskConfig):
     """
 
 
-def load_pos(config: PosConfig) -> Task:
+def load_pos(config: PosConfig) -> base.Task:
     """Load the words as written, each with every part of speech that one of its definitions has."""
     source = "full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_dataset.zip"
     names = ("en.complete.csv", "full_dataset/en.complete.csv", "codwoe/en.complete.csv", "en.trial.complete.json")
@@ -104,4 +96,4 @@ def load_pos(config: PosConfig) -> Task:
     return word_task(config, labels)
 
 
-tasks.add("pos", TaskEntry(PosConfig, load_pos))
+base.tasks.add("pos", base.TaskEntry(PosConfig, load_pos))

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.kit.language_distance import language_distance
+from clip_geometry_experiments.kit.languages import language_distance
 from support import oracles_evaluators as oracles
 from support.clouds import CLOUDS, rotation
 

@@ -14,7 +14,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.transforms import Normalize, Pipeline, Procrustes, Whiten
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run.runner import RunFolder
-from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
+from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
 from support.workspaces import CLASSES, D, FakeWorkspace
 
 WHITEN = {"row": "whitened", "pipeline": ["normalize", "whiten(5)[pooled]"], "fit_on": "pairs"}

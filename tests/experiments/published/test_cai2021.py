@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from clip_geometry_experiments.cai2021.contextual.rows import LIDS, row, size_rows
-from clip_geometry_experiments.published import compare
+from clip_geometry_experiments.published.comparing import compare
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "cai2021"
 

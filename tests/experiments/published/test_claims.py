@@ -5,12 +5,10 @@ from dataclasses import replace
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published import papers
 from clip_geometry_experiments.published.claims import VERDICTS, judge
 from clip_geometry_experiments.published.comparing import Line, Ours
-from clip_geometry_experiments.published.entries import Claim, Entry, Rule, Variant, claims, entries
+from clip_geometry_experiments.published.ledger import Claim, Entry, Published, Rule, Variant, entries, ledger, papers
 from clip_geometry_experiments.published.pages import all_lines
-from clip_geometry_experiments.published.published import Published
 
 RULE = Rule(config="x/y", needs="a model", where={"measure": "m"})
 
@@ -179,9 +177,9 @@ def test_a_claim_about_nothing(name, sentence):
 
 @pytest.mark.parametrize("paper", papers())
 def test_every_paper_has_claims_that_can_be_judged_and_nothing_run_decides_none(paper):
-    assert 5 <= len(claims(paper)) <= 20
+    assert 5 <= len(ledger(paper).claims) <= 20
     lines = {each.entry.published.path: each for each in all_lines(paper, {})}
-    judged = [judge(claim, lines) for claim in claims(paper)]
+    judged = [judge(claim, lines) for claim in ledger(paper).claims]
     assert {each.verdict for each in judged} <= {"not run here", "holds", "does not hold"} <= set(VERDICTS)
     assert all(each.run or each.needs for each in judged)
 
@@ -191,7 +189,7 @@ def test_what_a_claim_says_is_what_was_printed(paper):
     """An order is of printed numbers, and the first is the lowest or highest of these; of a figure without numbers the
     words have to state it ("beats")."""
     printed = {each.published.path: each.published for each in entries(paper)}
-    for claim in (each for each in claims(paper) if each.says not in ("", "above", "below")):
+    for claim in (each for each in ledger(paper).claims if each.says not in ("", "above", "below")):
         names = [[part.partition("@")[0] for part in name.split(" minus ")] for name in claim.numbers]
         flat = [printed[part] for parts in names for part in parts]
         if all(each.value is None for each in flat):

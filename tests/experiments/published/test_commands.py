@@ -17,8 +17,8 @@ from clip_geometry.config import parse_overrides
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.results import read_rows
 from clip_geometry_experiments.kit.base import RunFolder
-from clip_geometry_experiments.published import compare
-from clip_geometry_experiments.published.entries import all_entries
+from clip_geometry_experiments.published.comparing import compare
+from clip_geometry_experiments.published.ledger import all_entries
 from clip_geometry_experiments.run.runner import plan, resolve, run
 
 ROOT = Path(__file__).parents[3]

@@ -2,8 +2,7 @@ import statistics
 
 import pytest
 
-from clip_geometry_experiments.published import compare
-from clip_geometry_experiments.published.comparing import selected
+from clip_geometry_experiments.published.comparing import compare, selected
 
 CLIP = "open_clip:ViT-B-32-quickgelu/openai"
 RUN = "tyshchuk2023-zero_shot"
@@ -118,11 +117,11 @@ def test_an_error_of_0_is_none_and_a_share_of_0_or_1_has_a_limit():
     """The bootstrap error of 0 of 140 is 0, and says nothing: a rate of p has none with a chance of (1 − p)^140."""
     (ours,) = line([row(value=0.0, n=140, standard_error=0.0)]).ours
     assert (1 - ours.limit / 100) ** 140 == pytest.approx(0.05) and ours.limit == pytest.approx(2.117, abs=0.001)
-    assert ours.interval == pytest.approx((-ours.limit, ours.limit))
+    assert ours.error == pytest.approx(ours.limit / 2)
     (ours,) = line([row(value=1.0, n=140, standard_error=0.0)]).ours
-    assert ours.limit == pytest.approx(100 - 2.117, abs=0.001) and ours.interval[0] == pytest.approx(ours.limit)
+    assert ours.limit == pytest.approx(100 - 2.117, abs=0.001) and ours.error == pytest.approx((100 - ours.limit) / 2)
     (ours,) = line([row(value=0.5, standard_error=0.0)]).ours
-    assert (ours.error, ours.limit, ours.interval) == (None, None, None)
+    assert (ours.error, ours.limit) == (None, None)
     (ours,) = line([row(value=0.0, standard_error=None)]).ours  # not known, not 0
     assert (ours.error, ours.limit) == (None, None)
     separable = {"n": 800, "at": {}, "split": "first part of a random 0.8 split, seed 0"}

@@ -16,10 +16,10 @@ from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.progress import quiet
-from clip_geometry_experiments.published import findings, papers, published, read_recorded
 from clip_geometry_experiments.published.comparing import flat
-from clip_geometry_experiments.published.entries import claims, ledger_file, read_ledger
+from clip_geometry_experiments.published.ledger import ledger, papers, published
 from clip_geometry_experiments.published.pages import paper_pages
+from clip_geometry_experiments.published.recorded import read_recorded
 
 ROOT = Path(__file__).parents[3]
 MAPS = ("Procrustes", "LSTSQ")
@@ -108,12 +108,12 @@ def recorded(run, **where):
 
 
 def text_of(title, paper="tyshchuk2023"):
-    (found,) = (each.text for each in findings(paper) if each.title.startswith(title))
+    (found,) = (each.text for each in ledger(paper).findings if each.title.startswith(title))
     return " ".join(found.split())
 
 
 def claim_of(start, paper="tyshchuk2023"):
-    (found,) = (each.text for each in claims(paper) if each.text.startswith(start))
+    (found,) = (each.text for each in ledger(paper).claims if each.text.startswith(start))
     return " ".join(found.split())
 
 
@@ -143,7 +143,7 @@ def test_cosines_of_held_out_pairs_are_those_recorded():
     assert fitted["n"] == 400 and row("matching_cosine", "least_squares", "first part")["value"] == pytest.approx(1)
     assert f"{fitted['null_value']:.2f}" == "0.81"
     for section in ("table2_clip_loss", "notebook_similarity"):
-        note = " ".join(read_ledger(ledger_file("tyshchuk2023")).sections[section].note.split())
+        note = " ".join(ledger("tyshchuk2023").sections[section].note.split())
         assert "least squares interpolates and Procrustes fits isotropic noise" in note and "a cosine of 0.81" in note
 
 
@@ -367,7 +367,7 @@ def test_a_decimal_of_a_claim_is_printed_or_asserted_here(paper):
     """Numbers of ours come from records, in {{ }}, or are asserted above."""
     values = [each.value for each in published(paper) if each.value is not None]
     source = " ".join([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in published(paper))])
-    for claim in claims(paper):
+    for claim in ledger(paper).claims:
         for number in re.findall(r"\d+\.\d+", re.sub(r"{{.*?}}", "", claim.text, flags=re.DOTALL)):
             decimals = len(number.partition(".")[2])
             printed = {f"{abs(value):.{decimals}f}" for value in (*values, claim.bound)}
@@ -386,7 +386,7 @@ SETTINGS = {"rudman2024": {"0.2", "0.8"}}  # ζ
 def test_a_decimal_of_a_finding_is_recorded_published_or_asserted(paper):
     """Numbers of ours come from records, in {{ }}; others are in the paper or in the test that is the evidence."""
     printed = " ".join(each.text for each in published(paper))
-    for finding in findings(paper):
+    for finding in ledger(paper).findings:
         prose = re.sub(r"{{.*?}}|{%.*?%}", "", f"{finding.title} {finding.text}", flags=re.DOTALL)
         tests = [ROOT / each.partition("::")[0] for each in finding.evidence if each.startswith("tests/")]
         sources = " ".join([printed, *(test.read_text(encoding="utf-8") for test in tests)])
@@ -396,7 +396,7 @@ def test_a_decimal_of_a_finding_is_recorded_published_or_asserted(paper):
 
 @pytest.mark.parametrize("paper", papers())
 def test_evidence_exists(paper):
-    for finding in findings(paper):
+    for finding in ledger(paper).findings:
         for evidence in finding.evidence:
             if evidence.startswith("tests/"):
                 file, _, name = evidence.partition("::")

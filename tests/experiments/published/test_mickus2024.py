@@ -7,7 +7,7 @@ import pytest
 
 from clip_geometry_experiments.mickus2024.classify.rows import correlation_rows, deviation_rows, size_rows
 from clip_geometry_experiments.mickus2024.classify.training import Place
-from clip_geometry_experiments.published import compare
+from clip_geometry_experiments.published.comparing import compare
 from clip_geometry_experiments.run.runner import plan, resolve
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "mickus2024"

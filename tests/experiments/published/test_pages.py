@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published import has_ledger, papers, published, read_recorded
 from clip_geometry_experiments.published.claims import VERDICTS
-from clip_geometry_experiments.published.entries import claims, entries, findings
+from clip_geometry_experiments.published.ledger import entries, ledger, papers, published
 from clip_geometry_experiments.published.pages import _recorded_text, all_lines, anchor, paper_pages
+from clip_geometry_experiments.published.recorded import read_recorded
 
 ROOT = Path(__file__).parents[3]
 RECORDED = read_recorded(ROOT / "docs/reproduction")
@@ -81,7 +81,7 @@ def test_what_nobody_ran_says_what_it_needs():
 @pytest.mark.parametrize("recorded", [{}, RECORDED], ids=["nothing", "recorded"])
 def test_every_number_of_a_paper_with_a_ledger_is_on_its_page(recorded):
     pages = paper_pages(recorded, recorded and ARTICLES)
-    for paper in filter(has_ledger, papers()):
+    for paper in papers():
         page = joined(pages[f"{paper}.md"])
         for entry in entries(paper):
             number = entry.published.shown.replace("IsoScore*", r"IsoScore\*")
@@ -106,9 +106,9 @@ def test_claims_come_first_with_their_rule_and_findings_have_anchors():
         heads = re.findall(r"^## (.*)$", page, re.MULTILINE)
         assert heads == ["Claims", "What its numbers turn out to be", "All numbers"]
         rows = re.findall(r"^\| .* \| \*\*([a-z ]+)\*\* \| .* \|$", page, re.MULTILINE)
-        assert len(rows) == len(claims(paper))
+        assert len(rows) == len(ledger(paper).claims)
         assert all(f"- **{verdict}**: {VERDICTS[verdict]}"[:100] in joined(page) for verdict in rows)
-        assert all(f"### {finding.title}\n" in page.replace("\\*", "*") for finding in findings(paper))
+        assert all(f"### {finding.title}\n" in page.replace("\\*", "*") for finding in ledger(paper).findings)
 
 
 def test_options_of_a_claim_are_where_its_link_leads():

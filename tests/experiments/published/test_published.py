@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published import papers, published
-from clip_geometry_experiments.published.published import FILE
+from clip_geometry_experiments.published.ledger import FILE, papers, published
 
 
 def leaves(value):

@@ -7,7 +7,8 @@ import yaml
 from clip_geometry.files import write_json
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Results
-from clip_geometry_experiments.published import compare, read_recorded, record_run, record_training, record_where
+from clip_geometry_experiments.published.comparing import compare
+from clip_geometry_experiments.published.recorded import read_recorded, record_run, record_training
 
 NAME = "tyshchuk2023-zero_shot"
 
@@ -82,11 +83,11 @@ def test_a_run_of_which_the_ledger_knows_nothing_is_refused(run, tmp_path):
 
 
 def test_rows_of_an_article_are_those_that_fulfill_selectors(run, tmp_path):
-    path = record_where(run, tmp_path / "docs", {"at.row": "Whitening-*"}, label="x")
+    path = record_run(run, tmp_path / "docs", where={"at.row": "Whitening-*"}, label="x")
     (line,) = path.read_text().splitlines()
     assert path.name == f"{NAME}.x.jsonl" and json.loads(line)["at"]["row"] == "Whitening-999"
     with pytest.raises(InputError, match="nothing to record"):
-        record_where(run, tmp_path / "docs", {"measure": "none"})
+        record_run(run, tmp_path / "docs", where={"measure": "none"})
 
 
 def test_no_run_folder(tmp_path):

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from clip_geometry_experiments.published.entries import all_entries
+from clip_geometry_experiments.published.ledger import all_entries
 from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, render_report
 

@@ -5,7 +5,7 @@ import pytest
 
 from clip_geometry_experiments.kit.trajectories import correlations
 from clip_geometry_experiments.mickus2024.classify import Classify, ClassifyConfig
-from clip_geometry_experiments.published.published import published
+from clip_geometry_experiments.published.ledger import published
 from clip_geometry_experiments.run.runner import RunFolder
 from support.minilm import minilm
 

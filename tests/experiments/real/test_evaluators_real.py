@@ -23,9 +23,9 @@ from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
-from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, RankWarning, parse_pipeline
-from clip_geometry_experiments.kit.language_distance import language_distance
-from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import (
+from clip_geometry.transforms import LeastSquares, Pipeline, RankWarning, parse_pipeline
+from clip_geometry_experiments.kit.languages import language_distance
+from clip_geometry_experiments.tyshchuk2023.generalization import (
     class_generalization,
 )
 from support import oracles_evaluators as oracles
@@ -77,7 +77,7 @@ def test_the_three_logits_differ_on_whitened_rows(cifar10, coco500):
 
 def test_class_generalization_of_the_identity(cifar10):
     image, labels, text = cifar10
-    found = class_generalization(None, image, labels, image, labels, text, known=range(5))
+    found = class_generalization(Pipeline(""), image, labels, image, labels, text, known=range(5))
     assert found["known"] == pytest.approx(0.8151, abs=5e-5)
     assert found["new"] == pytest.approx(0.9237, abs=5e-5)
     assert found["all"] == zero_shot(*cifar10)["top_1"] == 0.872
@@ -86,15 +86,16 @@ def test_class_generalization_of_the_identity(cifar10):
 
 
 @pytest.mark.parametrize(
-    ("transform", "known", "new"),
-    [(Procrustes(), 0.937, 0.462), (Procrustes("lapack"), 0.937, 0.0), (LeastSquares(), 0.807, 0.454)],
+    ("step", "known", "new"),
+    [("procrustes", 0.937, 0.462), ("procrustes(completion=lapack)", 0.937, 0.0), ("least_squares", 0.807, 0.454)],
 )
-def test_class_generalization_of_maps(cifar10, transform, known, new):
+def test_class_generalization_of_maps(cifar10, step, known, new):
     """Of rank 5 in 512 dimensions, fitted on the known half of the images that are scored. Procrustes gains on what
     it knows and loses half of what it does not; LAPACK's completion loses all of it."""
     image, labels, text = cifar10
     with pytest.warns(RankWarning):
-        found = class_generalization(transform, image, labels, image, labels, text, known=range(5))
+        pipeline = Pipeline(f"{step}[text-to-image]")
+        found = class_generalization(pipeline, image, labels, image, labels, text, known=range(5))
     assert (found["known"], found["new"]) == pytest.approx((known, new), abs=5e-4)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
 from clip_geometry.transforms import Pipeline
-from clip_geometry_experiments.published import read_recorded
+from clip_geometry_experiments.published.recorded import read_recorded
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "docs" / "findings" / "records"

@@ -11,7 +11,7 @@ from clip_geometry.config import read_yaml
 from clip_geometry.transforms import Pipeline
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.stored import RandomSplit
-from clip_geometry_experiments.published import findings
+from clip_geometry_experiments.published.ledger import ledger
 from clip_geometry_experiments.run.runner import plan, resolve
 
 ROOT = Path(__file__).parents[3]
@@ -50,7 +50,9 @@ def test_cosines_after_procrustes_on_held_out_pairs(coco500, data, monkeypatch, 
 
 @pytest.mark.slow
 def test_twenty_splits_have_the_means_that_the_finding_states(coco500):
-    (text,) = (each.text for each in findings("tyshchuk2023") if each.title.startswith("On the pairs of the fit"))
+    (text,) = (
+        each.text for each in ledger("tyshchuk2023").findings if each.title.startswith("On the pairs of the fit")
+    )
     sets, found = dict(zip(("image", "text"), coco500, strict=True)), []
     for seed in range(20):
         split = RandomSplit(share=0.8, seed=seed)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.config import read_yaml
-from clip_geometry_experiments.published.published import FILE
+from clip_geometry_experiments.published.ledger import FILE
 from clip_geometry_experiments.tasks import load_task, resolve_task
 from support.parameters import WITHOUT_BIAS, parameter_count, size_table
 

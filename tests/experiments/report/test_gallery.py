@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from clip_geometry_experiments.report import cosines
+from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.figures import new_axes
 from clip_geometry_experiments.report.gallery import Drawing, draw_figures, in_words, save_drawings
 
@@ -88,10 +88,10 @@ def test_cosines_are_exact_where_all_pairs_fit(tmp_path):
 
 
 def test_sampled_cosines_leave_out_pairs_and_a_row_with_itself(monkeypatch):
-    monkeypatch.setattr(cosines, "MAX_COSINES", 1000)
+    monkeypatch.setattr(figures, "MAX_COSINES", 1000)
     rng = np.random.default_rng(0)
     unit = np.eye(60)
-    kinds, sampled = cosines.sampled_cosines({"image": unit, "text": unit}, (np.arange(60), np.arange(60)), rng)
+    kinds, sampled = figures.sampled_cosines({"image": unit, "text": unit}, (np.arange(60), np.arange(60)), rng)
     matching, random, within, _ = kinds.values()
     assert sampled and len(within) == 1000 and (within == 0).all()
     assert (matching == 1).all() and len(matching) == 60
@@ -174,7 +174,7 @@ def test_rank_one_rows_have_no_second_singular_value(tmp_path):
 def test_sampling_is_said_only_where_it_happened(tmp_path, monkeypatch):
     said = "Of each kind with more than"
     assert said not in caption_of("cosine_distributions", *clouds(), None, tmp_path)
-    monkeypatch.setattr(cosines, "MAX_COSINES", 1000)
+    monkeypatch.setattr(figures, "MAX_COSINES", 1000)
     assert said in caption_of("cosine_distributions", *clouds(), None, tmp_path)
 
 

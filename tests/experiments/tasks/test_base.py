@@ -84,7 +84,7 @@ def test_several_labels():
         (lambda: make_task("t", ["a"], np.zeros((1, 1), int), np.ones((1, 2), bool), "xy"), "all 1 examples of t have"),
         (lambda: single([[*"abc", "\ud800"]]), "t has the text '\\ud800', which is not Unicode; correct it"),
         (lambda: resolve_task("wnl"), "unknown task 'wnl'; did you mean 'wnli'"),
-        (lambda: resolve_task({"split": "train"}), "expected the name of a task or a section with the key 'name'; kn"),
+        (lambda: resolve_task({"split": "train"}), "a section with the key 'name'; clip-geometry list tasks names all"),
         (lambda: resolve_task(3), "expected the name of a task or a section with the key 'name'"),  # pyright: ignore
         (lambda: resolve_task({"name": "wnli", "limt": 3}), "task wnli: unknown key 'limt'; did you mean 'limit'"),
         (lambda: resolve_task({"name": "wnli", "limit": 1}), "task wnli: key 'limit' is 1: input should be greater"),

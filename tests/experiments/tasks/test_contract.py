@@ -72,7 +72,7 @@ def config(request, write_table, write_json):
 
 
 def test_every_task_has_a_tiny_form_here():
-    assert MINIMAL.keys() == tasks.keys()
+    assert MINIMAL.keys() == {name for name, entry in tasks.items() if entry.kind == "class"}
 
 
 def test_examples_point_to_distinct_items(config):

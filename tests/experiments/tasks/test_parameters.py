@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from clip_geometry.config import read_yaml
-from clip_geometry_experiments.published.published import FILE
+from clip_geometry_experiments.published.ledger import FILE
 from clip_geometry_experiments.tasks.base import TaskConfig, single_label_task
 from support.parameters import SHAPES, parameter_count, published_items, published_sizes, size_table
 

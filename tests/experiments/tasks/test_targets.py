@@ -3,16 +3,18 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.tasks import targets
-from clip_geometry_experiments.tasks.targets import Answer, resolve_any_task, target_tasks
+from clip_geometry_experiments.tasks import resolve_task, targets, tasks
+from clip_geometry_experiments.tasks.items import TaskItemsConfig
+from clip_geometry_experiments.tasks.targets import Answer
 
 PAIRS = {"sentence1": ["a", "b", "c", "d"], "sentence2": ["e", "f", "g", "h"], "label": [5.0, 2.5, -1.0, 0.0]}
 
 
 def stsb(**options):
-    return target_tasks["stsb"].load(resolve_any_task({"name": "stsb", **options}))
+    return tasks["stsb"].load(resolve_task({"name": "stsb", **options}))
 
 
 def test_pairs_and_scores(shared, write_table):
@@ -32,7 +34,7 @@ def test_scores_come_from_the_hub_where_no_file_is_at_hand(shared, monkeypatch):
             return PAIRS[name]
 
     asked = []
-    monkeypatch.setattr(targets, "hub_table", lambda *given: asked.append(given) or Found)
+    monkeypatch.setattr(targets.base, "hub_table", lambda *given: asked.append(given) or Found)
     assert len(stsb().scores) == 3 and asked[0][:3] == ("nyu-mll/glue", "stsb", "train")
 
 
@@ -58,20 +60,25 @@ def test_a_table_without_the_columns(shared, write_table):
         stsb(path=path)
 
 
-def test_tasks_of_both_registries_are_known_by_name():
-    assert resolve_any_task("rte").split == "train"
-    config = resolve_any_task("stsb")
-    assert resolve_any_task(config) is config
+def test_a_task_without_classes_is_not_classified():
+    with pytest.raises(ValidationError, match="the task stsb has no classes; clip-geometry list tasks names others"):
+        TaskItemsConfig(task="stsb")
+
+
+def test_tasks_of_every_kind_are_known_by_name():
+    assert resolve_task("rte").split == "train"
+    config = resolve_task("stsb")
+    assert resolve_task(config) is config
     with pytest.raises(InputError, match="unknown task 'stsc'; did you mean 'stsb'"):
-        resolve_any_task("stsc")
+        resolve_task("stsc")
     with pytest.raises(InputError, match="unknown task 'xyzzy'; clip-geometry list tasks names all "):
-        resolve_any_task("xyzzy")
+        resolve_task("xyzzy")
     with pytest.raises(
         InputError, match="expected the name of a task or a section with the key 'name'; clip-geometry list tasks"
     ):
-        resolve_any_task({"split": "train"})
+        resolve_task({"split": "train"})
     with pytest.raises(InputError, match="unknown key 'splot'; did you mean 'split'"):
-        resolve_any_task({"name": "stsb", "splot": "train"})
+        resolve_task({"name": "stsb", "splot": "train"})
 
 
 PASSAGE = "Ada wrote a program in 1843."
@@ -92,8 +99,8 @@ def official(rows):
 
 
 def load(**options):
-    config = resolve_any_task({"name": "squad", **options})
-    return target_tasks["squad"].load(config)
+    config = resolve_task({"name": "squad", **options})
+    return tasks["squad"].load(config)
 
 
 def as_lines(path, rows):
@@ -116,7 +123,7 @@ def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatc
     found = load(split="validation", limit=2)
     assert [each.question for each in found.questions] == ["Who?", "When?"] and len(found.questions) == 2
     with pytest.raises(InputError, match="rajpurkar/squad, split train, "):  # the hub, which is not reachable
-        monkeypatch.setattr(targets, "hub_table", lambda name, _, split, __: (_ for _ in ()).throw(
+        monkeypatch.setattr(targets.base, "hub_table", lambda name, _, split, __: (_ for _ in ()).throw(
             InputError(f"{name}, split {split}, could not be fetched")))  # fmt: skip
         load()
 
@@ -132,7 +139,7 @@ def test_it_comes_from_the_hub_where_no_file_is_at_hand(tmp_path, monkeypatch):
         def values(name):
             return [row[name] for row in ROWS]
 
-    monkeypatch.setattr(targets, "hub_table", lambda *given: asked.append(given) or Found)
+    monkeypatch.setattr(targets.base, "hub_table", lambda *given: asked.append(given) or Found)
     assert len(load().questions) == 2 and asked[0][:3] == ("rajpurkar/squad", None, "train")
     assert asked[0][3].endswith("put it at $CLIP_GEOMETRY_DATA/text/squad_train.parquet")
 

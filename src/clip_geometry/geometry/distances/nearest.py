@@ -9,6 +9,8 @@ cannot tell either (ties, rows equal to seven digits), by the differences of all
 import functools
 import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -62,7 +64,9 @@ def nearest(
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    return _nearest(x, k, y) if y is not None else _recent(x, k)
+    if isinstance(x, StreamedRows) or y is not None or not _LISTS.keep(x, k):
+        return _nearest(x, k, y)
+    return _LISTS.nearest(x, k)
 
 
 def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
@@ -73,23 +77,45 @@ def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
     return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
 
 
-def _recent(x: Float[Matrix, "n d"], k: int) -> tuple[Tensor, Tensor]:
-    """The list of the same rows if it was found lately, as one statistic after the other asks for it: by a digest of
-    the rows, which takes a fiftieth of the time of a search and which no change of the rows escapes."""
-    if isinstance(x, StreamedRows) or x.device.type != "cpu" or len(x) < MANY or 16 * len(x) * k > KEPT_BYTES:
-        return _nearest(x, k, None)
-    content: Any = x.detach().contiguous().view(torch.uint8).numpy()
-    key = hashlib.sha256(content).digest(), x.dtype, x.shape
-    found = _LISTS.pop(key, None)
-    if found is None or found[0].shape[1] < k:
-        found = _nearest(x, k, None)
-    _LISTS[key] = found
-    for oldest in list(_LISTS)[:-KEPT]:
-        _LISTS.pop(oldest, None)
-    return found[0][:, :k].clone(), found[1][:, :k].clone()
+class _Lists:
+    """Lists of neighbors that were found while `keeping_lists` is entered, by a digest of the rows, which takes a
+    fiftieth of the time of a search and which no change of the rows escapes."""
+
+    def __init__(self):
+        self.users = 0
+        self._found: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+
+    def keep(self, x: Float[Tensor, "n d"], k: int) -> bool:
+        return self.users > 0 and not x.is_cuda and len(x) >= MANY and 16 * len(x) * k <= KEPT_BYTES
+
+    def nearest(self, x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
+        content: Any = x.detach().contiguous().view(torch.uint8).numpy()
+        key = hashlib.sha256(content).digest(), x.dtype, x.shape
+        found = self._found.pop(key, None)
+        if found is None or found[0].shape[1] < k:
+            found = _nearest(x, k, None)
+        self._found[key] = found
+        for oldest in list(self._found)[:-KEPT]:
+            self._found.pop(oldest, None)
+        return found[0][:, :k].clone(), found[1][:, :k].clone()
+
+    def leave(self) -> None:
+        self.users -= 1
+        if not self.users:
+            self._found.clear()
 
 
-_LISTS: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+_LISTS = _Lists()
+
+
+@contextmanager
+def keeping_lists() -> Iterator[None]:
+    """Within it, statistics that need the neighbors of the same rows find them once."""
+    _LISTS.users += 1
+    try:
+        yield
+    finally:
+        _LISTS.leave()
 
 
 @torch.no_grad()

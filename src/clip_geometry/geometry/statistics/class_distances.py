@@ -68,7 +68,10 @@ class ClassDistances(Statistic):
         return MeanDistances(own, nearest, torch.bincount(self.codes)[self.codes] == 1)
 
     def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
-        """Mean over the rows of what a function makes of their mean distances."""
+        """Mean over the rows of what a function makes of their mean distances.
+
+        of: a function of a module, elementwise: without each block it is called once for all blocks, (n, blocks).
+        """
         return of(self.each(metric, products=products)).mean()
 
     @classmethod
@@ -141,6 +144,10 @@ class _DistancesWithoutBlock(ClassDistances):
 
     shared: "_SharedDistances"
     block: int
+
+    def each(self, metric: str, *, products: Products | None = None) -> MeanDistances:
+        kept = self.shared.rows.kept(self.block)
+        return ClassDistances(self.shared.rows.without(self.block), self.shared.codes[kept]).each(metric)
 
     def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
         self.shared.require_classes(self.block)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from clip_geometry.display.origin import with_options
 from clip_geometry.results import Row
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry_experiments.cai2021.contextual.figures import draw_contextual, sentences
 from clip_geometry_experiments.cai2021.contextual.rows import (
     LIDS,
     cluster_rows,
@@ -128,21 +130,15 @@ class Contextual(Experiment):
     @property
     def _names(self) -> tuple[str, str]:
         """Labels of the model and the data."""
-        from clip_geometry.display.origin import with_options
-
         row = self.words.context()
         data = with_options(row["dataset"] or "", row["data_options"])
         return with_options(row["model"] or "", row["model_options"]), ", ".join(filter(None, (data, row["split"])))
 
     @classmethod
     def sentences(cls, planned: "Sequence[Contextual]") -> list[str]:
-        from clip_geometry_experiments.cai2021.contextual.sentences import sentences
-
         return sentences([(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned])
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.cai2021.contextual.figures import draw_contextual
-
         return draw_contextual(
             self.finished_rows(),
             {layer: partial(self.words.rows, layer) for layer in self.config.places},

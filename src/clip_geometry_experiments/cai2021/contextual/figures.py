@@ -1,4 +1,4 @@
-"""Figures of words in context: cosines, dimensions and silhouettes over the layers, and words on their main plane."""
+"""Figures and sentences of words in context: curves over the layers, and words on their main plane."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from clip_geometry.display.numbers import number, plus_minus
 from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.registry import InputError
@@ -19,6 +20,7 @@ from clip_geometry_experiments.cai2021.contextual.planes import Layers, frequenc
 from clip_geometry_experiments.cai2021.contextual.rows import STANDARD_K
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE
 from clip_geometry_experiments.report.figures import new_axes
+from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 COSINES = {
@@ -191,8 +193,8 @@ def silhouettes_figure(curves: Sequence[tuple[int | None, Mapping[int, float]]],
     """
     figure, axes = new_axes()
     colors = ListedColormap(colormaps["viridis"](np.linspace(0, 0.92, len(curves))))
-    for number, (layer, curve) in enumerate(curves):
-        color = colors(number)
+    for k, (layer, curve) in enumerate(curves):
+        color = colors(k)
         axes.plot(list(curve), list(curve.values()), color=color, linewidth=1.1, gid=f"silhouette:{layer}")
         best = max(curve, key=curve.__getitem__)
         style: Any = {"markerfacecolor": color if curve[best] >= least else "white", "markersize": 5, "zorder": 4}
@@ -207,3 +209,43 @@ def silhouettes_figure(curves: Sequence[tuple[int | None, Mapping[int, float]]],
         bar.ax.tick_params(which="both", length=0)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     return figure
+
+
+# --- sentences
+
+
+def sentences(runs: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
+    """Least and largest values over the layers. runs: the name of a run, "" for a single one, and its rows."""
+    found = []
+    for name, rows in runs:
+        between, within, adjusted = (_ends(rows, COSINES[kind]) for kind in ("inter", "intra", "adjusted inter"))
+        if between:
+            found.append(words("cone", name, between, within))
+        if adjusted:
+            counts = [int(row["value"]) for row in _layers(rows, "contextual.clusters")]
+            found.append(words("clusters", name, adjusted, counts))
+        # neighbors among all rows where those were searched
+        lids = [row for row in _layers(rows, "lid") if "probes" in row["at"]] or _layers(rows, "lid")
+        if dimension := _ends(lids, "lid"):
+            nulls = [row["null_value"] for row in lids if row.get("null_value") is not None]
+            found.append(words("dimensions", name, dimension, number(min(nulls)) if nulls else None, lids[0]["d"]))
+    # of several runs, what is the same number first
+    return sorted(found, key=lambda said: said.split(": ")[-1][:20]) if len(runs) > 1 else found
+
+
+def _layers(rows: Sequence[Row], measure: str) -> list[Row]:
+    wanted = (row for row in rows if row["measure"] == measure and row["value"] is not None)
+    return [row for row in wanted if row["at"].get("layer") != "mean"]
+
+
+def _ends(rows: Sequence[Row], measure: str) -> dict[str, Any] | None:
+    found = _layers(rows, measure)
+    if not found:
+        return None
+    ends = [choose(found, key=lambda row: row["value"]) for choose in (min, max)]
+    return {
+        "texts": [plus_minus(row["value"], row.get("standard_error")) for row in ends],
+        "layers": [row["at"].get("layer") for row in ends],
+        "one": len(found) == 1,
+        "tie": differ(*ends) is False,
+    }

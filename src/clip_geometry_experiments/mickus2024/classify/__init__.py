@@ -3,16 +3,26 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from clip_geometry.config import digest
+from clip_geometry.display.origin import option_words, pipeline_words, with_options
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, distinct_labels, experiments, read_explanations
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Experiment,
+    distinct_labels,
+    experiments,
+    numbered_labels,
+    read_explanations,
+)
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.mickus2024.classify import training
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
+from clip_geometry_experiments.mickus2024.classify.figures import draw_classify, draw_tasks, first_relation, sentences
 from clip_geometry_experiments.mickus2024.classify.rows import (
     SHUFFLED,
     correlated,
@@ -23,16 +33,8 @@ from clip_geometry_experiments.mickus2024.classify.rows import (
     state_row,
 )
 from clip_geometry_experiments.mickus2024.classify.task import Loaded, load, revisions
-from clip_geometry_experiments.mickus2024.classify.training import (
-    ClassificationTrainer,
-    Model,
-    StateCallback,
-    recorded_updates,
-)
+from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
 from clip_geometry_experiments.tasks import Task, load_task
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class Classify(Experiment):
@@ -80,9 +82,9 @@ class Classify(Experiment):
         record only what correlations are of."""
         remove_finished(self.workspace.folder)
         config, loaded = self.config, self.loaded
-        trainer = ClassificationTrainer(
+        trainer = training.ClassificationTrainer(
             loaded.trained.shuffled(seed) if shuffled else loaded.trained,
-            config.training,
+            config,
             updates=config.updates,
             seed=seed,
             unseen=None if shuffled else loaded.unseen,
@@ -91,7 +93,7 @@ class Classify(Experiment):
         measures = correlated(config.measures) if shuffled else config.measures
         trajectory = trainer.run(
             self._recorded.tolist(),
-            StateCallback(measures, config.sample, config.seed),
+            training.StateCallback(measures, config.sample, config.seed),
             checkpoint=Checkpoint.of(self.workspace.folder, key),
             name=f"{loaded.task.name}, seed {seed}{', ' + SHUFFLED if shuffled else ''}",
         )
@@ -118,14 +120,12 @@ class Classify(Experiment):
     @property
     def _sizes(self) -> dict[str, int]:
         task = self.loaded.trained
-        parameters = Model(task, self.config.training, seed=0).parameter_count
+        parameters = training.Model(task, self.config, seed=0).parameter_count
         return {"examples": len(task.examples), "items": len(task.items), "parameters": parameters}
 
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import pipeline_words
-
         config, loaded = self.config, self.loaded
         return {
             "model": self._model,
@@ -147,12 +147,10 @@ class Classify(Experiment):
     @property
     def _recorded(self) -> np.ndarray:
         """The updates of the recorded states."""
-        return np.array(recorded_updates(self.config.updates, self.config.measure_every))
+        return np.array(training.recorded_updates(self.config.updates, self.config.measure_every))
 
     @property
     def _model(self) -> str:
-        from clip_geometry.display.origin import with_options
-
         row = self.loaded.context
         return with_options(row["model"] or "unknown model", row["model_options"])
 
@@ -166,14 +164,10 @@ class Classify(Experiment):
         return f"{kind} {'with' if config.bias else 'without'} bias{scale}"
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.mickus2024.classify.figures import draw_classify
-
         remove_finished(self.workspace.folder)
         return draw_classify(curves_of(self.finished_rows()), self._recorded)
 
     def origin(self) -> str:
-        from clip_geometry.display.origin import pipeline_words
-
         config, sizes = self.config, self._sizes
         facts = (
             f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
@@ -185,8 +179,6 @@ class Classify(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
-        from clip_geometry_experiments.mickus2024.classify.sentences import sentences
-
         return sentences(
             dict(zip(cls._labels(planned), (curves_of(each.finished_rows()) for each in planned), strict=True))
         )
@@ -195,17 +187,11 @@ class Classify(Experiment):
     def _labels(cls, planned: "Sequence[Classify]") -> list[str]:
         """Of several runs, by what differs between them or from the defaults."""
         changed = {name for each in planned for name in each.config.options()}
-        labels = distinct_labels([each.label(changed) for each in planned])
-        if len(set(labels)) < len(labels):
-            labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
-        return labels
+        return numbered_labels(distinct_labels([each.label(changed) for each in planned]))
 
     @classmethod
-    def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
+    def together(cls, planned: "Sequence[Classify]", folder: Path) -> list[FigureEntry]:
         """The figures of several runs (for example of several tasks) in one."""
-        from clip_geometry_experiments.mickus2024.classify.figures import draw_tasks, first_relation
-        from clip_geometry_experiments.report.gallery import save_drawings
-
         tasks = {}
         for label, each in zip(cls._labels(planned), planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
@@ -215,8 +201,6 @@ class Classify(Experiment):
 
     def label(self, named: Collection[str] = ()) -> str:
         """named: options that are included at their defaults too."""
-        from clip_geometry.display.origin import option_words, pipeline_words
-
         config = self.config
         options = config.options(named)
         model = f"words:{Path(self._model).name}" if self._model.startswith("words:") else self._model

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.config import Config, validate
+from clip_geometry.config import Config
 from clip_geometry.geometry import Measure, measures
 from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms import parse_pipeline
@@ -120,11 +120,6 @@ class ClassifyConfig(RunConfig, TrainingConfig):
                 "held_out needs a classifier; the triplet loss trains nothing that unseen items go through"
             )
         return self
-
-    @property
-    def training(self) -> TrainingConfig:
-        values = self.model_dump(mode="json", include=set(TrainingConfig.model_fields))
-        return validate(TrainingConfig, values, "training")
 
     def options(self, named: Collection[str] = ()) -> dict[str, Any]:
         """Settings that differ from the published training, and the modality of `data`, for the `at` of records.

@@ -1,4 +1,4 @@
-"""Figures of embeddings under a classifier: silhouette and IsoScore over the updates, and against each other."""
+"""Figures and sentences of embeddings under a classifier: silhouette and IsoScore over the updates and compared."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -10,28 +10,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from clip_geometry.display.numbers import fixed, number
 from clip_geometry.display.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit.figures import (
-    CYAN,
-    INDIGO,
-    LINES,
-    ROSE,
-    SERIES,
-    WINE,
-    Curve,
-    Panel,
-    deviation,
-    log_axis,
-    panels_figure,
-)
+from clip_geometry_experiments.kit import figures
 from clip_geometry_experiments.mickus2024.classify.rows import of_seeds
 from clip_geometry_experiments.report.gallery import Drawing
 
 INPUT = ("trained", "input")  # where the paper measures
 KINDS = {"silhouette": "silhouette", "isoscore": "IsoScore"}
-COLORS = {"silhouette": WINE, "isoscore": INDIGO}
-HIDDEN = {"silhouette": ROSE, "isoscore": CYAN}  # of the hidden layer
+COLORS = {"silhouette": figures.WINE, "isoscore": figures.INDIGO}
+HIDDEN = {"silhouette": figures.ROSE, "isoscore": figures.CYAN}  # of the hidden layer
 LEGEND = 60  # characters of a line of a legend, with 5 for each key
 LEARNING = {"classify.loss": ("loss", (0, None)), "classify.accuracy": ("accuracy", (0, 1.03))}
 
@@ -132,17 +121,17 @@ def curves_figure(curves: Curves, updates: Updates) -> Figure:
             measure, hidden = place[0], place[2] == "hidden"
             variant = measure.partition("[")[2].rstrip("]") or ("Euclidean" if kind == "silhouette" else "plain")
             lines.append(
-                Curve(
+                figures.Curve(
                     updates,
                     values,
                     color=(COLORS if place[1:] == INPUT else HIDDEN)[kind],
                     label=f"{variant}, hidden layer" if hidden else variant,
-                    line=LINES[variants.index(measure) % len(LINES)],
+                    line=figures.LINES[variants.index(measure) % len(figures.LINES)],
                     gid=":".join(place),
                 )
             )
         if lines:
-            panels.append(Panel(label, lines, log=kind == "isoscore", legend=len(lines) > 1))
+            panels.append(figures.Panel(label, lines, log=kind == "isoscore", legend=len(lines) > 1))
     return _stacked(panels)
 
 
@@ -154,7 +143,7 @@ def unseen_figure(curves: Curves, updates: Updates) -> Figure:
             _by_examples(place, values, updates, HIDDEN[kind]) for place, values in curves.items() if place[0] == kind
         ]
         if lines:
-            panels.append(Panel(label, lines, log=kind == "isoscore", legend=True))
+            panels.append(figures.Panel(label, lines, log=kind == "isoscore", legend=True))
     return _stacked(panels)
 
 
@@ -164,7 +153,7 @@ def learning_figure(curves: Curves, updates: Updates) -> Figure:
     for measure, (label, limits) in LEARNING.items():
         lines = [_by_examples(place, values, updates, INK) for place, values in curves.items() if place[0] == measure]
         if lines:
-            panels.append(Panel(label, lines, limits))
+            panels.append(figures.Panel(label, lines, limits))
     held_out = any(place[1] == "held out" for place in curves)
     return _stacked(panels, 0.5, 1.2, legend={"ncols": 2} if held_out else None)
 
@@ -174,10 +163,10 @@ def tasks_curves(tasks: Tasks) -> Figure:
     panels = []
     for kind, label in KINDS.items():
         lines = [
-            Curve(updates, getattr(relation, kind), color, name, gid=f"{kind}:{name}")
-            for (name, (updates, relation)), color in zip(tasks.items(), cycle(SERIES), strict=False)
+            figures.Curve(updates, getattr(relation, kind), color, name, gid=f"{kind}:{name}")
+            for (name, (updates, relation)), color in zip(tasks.items(), cycle(figures.SERIES), strict=False)
         ]
-        panels.append(Panel(label, lines, log=kind == "isoscore"))
+        panels.append(figures.Panel(label, lines, log=kind == "isoscore"))
     columns = legend_columns(list(tasks))
     return _stacked(panels, 0.6 + 0.15 * -(-len(tasks) // columns), legend={"ncols": columns})
 
@@ -191,15 +180,15 @@ def relation_figure(relations: Mapping[str, Relation]) -> Figure:
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     axes = figure.add_subplot()
     keys = []
-    for (name, (silhouette, isoscore)), color in zip(relations.items(), cycle(SERIES), strict=False):
+    for (name, (silhouette, isoscore)), color in zip(relations.items(), cycle(figures.SERIES), strict=False):
         x, y = isoscore.mean(axis=0), silhouette.mean(axis=0)
         marked = np.unique(np.linspace(0, len(x) - 1, 11).astype(int))
-        bars: Any = {"xerr": deviation(isoscore)[marked], "yerr": deviation(silhouette)[marked]}
+        bars: Any = {"xerr": figures.deviation(isoscore)[marked], "yerr": figures.deviation(silhouette)[marked]}
         keys += axes.plot(x, y, color=color, label=name, gid=f"relation:{name}")
         axes.errorbar(x[marked], y[marked], **bars, fmt=".", color=color, markersize=3, elinewidth=0.8)
         axes.plot(x[:1], y[:1], "o", color=color, markerfacecolor="white", markersize=5, zorder=4, gid=f"first:{name}")
     axes.set(xlabel="IsoScore", ylabel="silhouette")
-    log_axis(axes.xaxis, np.concatenate([isoscore.mean(axis=0) for _, isoscore in relations.values()]))
+    figures.log_axis(axes.xaxis, np.concatenate([isoscore.mean(axis=0) for _, isoscore in relations.values()]))
     circle: Any = {"marker": "o", "ls": "none", "color": NEUTRAL, "markerfacecolor": "white"}
     start = Line2D([], [], **circle, label="before the first update")
     handles = [*(keys if len(keys) > 1 else []), start]
@@ -218,13 +207,13 @@ def legend_columns(labels: Sequence[str]) -> int:
     return 1
 
 
-def _stacked(panels: list[Panel], base: float = 0.6, each: float = 1.5, **legend: Any) -> Figure:
-    return panels_figure(panels, size=(WIDTH, base + each * len(panels)), xlabel="update", **legend)
+def _stacked(panels: list[figures.Panel], base: float = 0.6, each: float = 1.5, **legend: Any) -> Figure:
+    return figures.panels_figure(panels, size=(WIDTH, base + each * len(panels)), xlabel="update", **legend)
 
 
-def _by_examples(place: Place, values: Values, updates: Updates, color: str) -> Curve:
-    line = "-" if place[1] == "trained" else LINES[1]
-    return Curve(updates, values, color, _hyphen(place[1]), line, ":".join(place))
+def _by_examples(place: Place, values: Values, updates: Updates, color: str) -> figures.Curve:
+    line = "-" if place[1] == "trained" else figures.LINES[1]
+    return figures.Curve(updates, values, color, _hyphen(place[1]), line, ":".join(place))
 
 
 def _kind(place: Place) -> str:
@@ -243,3 +232,65 @@ def _ends(values: Values) -> tuple[float, float]:
 
 def _hyphen(examples: str) -> str:
     return examples.replace(" ", "-")
+
+
+# --- sentences
+
+
+ACCURACY = "classify.accuracy"
+
+
+def sentences(runs: Mapping[str, Curves]) -> list[str]:
+    """Whether clusters grow, what isotropy does meanwhile, how both correlate, and whether the task is learned.
+
+    Args:
+        runs: Name of a run → its curves; errors are standard deviations over seeds.
+    """
+    relations = {name: each for name, curves in runs.items() if (each := first_relation(curves)) is not None}
+    if not relations:
+        return []
+    if len(runs) > 1:
+        changes = {name: _changes(each) for name, each in relations.items()}
+        rises = {kind: [name for name, each in changes.items() if each[kind] > 0] for kind in Relation._fields}
+        falls = {kind: [name for name, each in changes.items() if each[kind] < 0] for kind in Relation._fields}
+        ranked = sorted((r[0], name, _text(*r)) for name, each in relations.items() if (r := _pearson(each)))
+        return [
+            words("runs_changes", rises, falls, len(relations)),
+            *([words("runs_pearson", ranked)] if ranked else []),
+        ]
+    ((name, relation),) = relations.items()
+    curves, seeds = runs[name], len(relation.silhouette)
+    ends = {kind: [number(float(values[:, k].mean())) for k in (0, -1)] for kind, values in relation._asdict().items()}
+    r, null = _pearson(relation), first_relation(curves, "shuffled labels")
+    r_null = _pearson(null) if null is not None else None
+    found = [words("change", ends, _changes(relation), seeds)]
+    if r:
+        found.append(words("pearson", _text(*r), _text(*r_null) if r_null else None, seeds))
+    accuracies = {place[1]: _text(*_spread(values[:, -1])) for place, values in curves.items() if place[0] == ACCURACY}
+    return found + ([words("accuracies", accuracies)] if accuracies else [])
+
+
+def _changes(relation: Relation) -> dict[str, int]:
+    """1 where a curve rises, −1 where it falls, 0 where the change is within two standard errors over the seeds."""
+    signs = {}
+    for kind, values in relation._asdict().items():
+        change = values[:, -1] - values[:, 0]
+        error = change.std(ddof=1) / np.sqrt(len(change)) if len(change) > 1 else 0.0
+        signs[kind] = int(np.sign(change.mean())) if abs(change.mean()) > 2 * error else 0
+    return signs
+
+
+def _pearson(relation: Relation) -> tuple[float, float] | None:
+    """Mean over seeds and standard deviation of the correlation over the states; None where it is undefined."""
+    pairs = zip(relation.silhouette, relation.isoscore, strict=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.array([np.corrcoef(x, y)[0, 1] if len(x) > 1 else np.nan for x, y in pairs])
+    return _spread(found) if np.isfinite(found).all() else None
+
+
+def _spread(values: Any) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _text(mean: float, deviation: float) -> str:
+    return f"{fixed(mean, 2)} ± {fixed(deviation, 2)}" if deviation else fixed(mean, 2)

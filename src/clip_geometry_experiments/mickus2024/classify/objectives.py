@@ -18,21 +18,13 @@ from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import (
-    Labels,
-    Rows,
-    as_codes,
-    as_matrix,
-    as_rows,
-    class_indices,
-    mean_row,
-)
+from clip_geometry.rows import matrix
 
 DISTANCES = 2**20  # distances at a time: 8 MB
 
 
 @in_kind
-def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
+def silhouette(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
     """Silhouette objective: squared distances between classes minus those within (equation 1).
 
     O_S = Σ_d Σ_d' sign(ℓ(d), ℓ(d')) ‖d − d'‖² over all ordered pairs, from class sums in O(nd): 2 Σ_ω (n − 2n_ω) V_ω +
@@ -58,8 +50,8 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         >>> round(objectives.silhouette(x, labels), 1)
         98121.6
     """
-    x = as_matrix(x)
-    sums = class_sums(x, *as_codes(labels, len(x)))
+    x = matrix.as_matrix(x)
+    sums = class_sums(x, *matrix.as_codes(labels, len(x)))
     n = len(x)
     within = ((n - 2 * sums.counts) * sums.scatters).sum()
     between = (sums.counts * sums.offsets.square().sum(1)).sum()
@@ -94,7 +86,7 @@ def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
 
 
 @in_kind
-def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Float[Tensor, ""]:
+def classifier(x: matrix.Rows, labels: matrix.Labels, class_vectors: matrix.Rows | None = None) -> Float[Tensor, ""]:
     """Linear classifier objective: agreement with the own class vector minus that with all others (equation 3).
 
     O_C = −Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, from class sums in O((n + k)d). Linear in the rows for given class vectors,
@@ -121,19 +113,19 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
         >>> round(objectives.classifier(x, labels), 1)
         -2224.3
     """
-    x = as_matrix(x)
+    x = matrix.as_matrix(x)
     if class_vectors is None:
-        codes, k = as_codes(labels, len(x))
+        codes, k = matrix.as_codes(labels, len(x))
         sums = class_sums(x, codes, k)
         base, offsets = sums.mean, sums.offsets
     else:
-        vectors = as_rows(class_vectors, name="class_vectors")
+        vectors = matrix.as_rows(class_vectors, name="class_vectors")
         if vectors.shape[1] != x.shape[1]:
             raise InputError(
                 f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same"
             )
         vectors, k = vectors.to(x.device).double(), len(vectors)
-        sums = class_sums(x, class_indices(labels, len(x), k, rows="x", of="rows of class_vectors"), k)
+        sums = class_sums(x, matrix.class_indices(labels, len(x), k, rows="x", of="rows of class_vectors"), k)
         base = vectors.mean(0)
         offsets = vectors - base
     # with c_ω = base + offset and d = μ + (d − μ), what is large far from the origin stands alone and adds up exactly
@@ -143,7 +135,7 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
 
 
 @in_kind
-def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
+def triplet(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
     """Triplet objective: minus the triplet loss without margin, summed over all triplets (equation 5).
 
     O_T = −Σ_a Σ_p Σ_n max(‖a − p‖ − ‖a − n‖, 0) over all anchors a, positives p ≠ a of its label, negatives n. At most
@@ -183,7 +175,7 @@ def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
 
 
 @in_kind
-def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
+def triplet_bound(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
     """Upper bound of the triplet objective: a weighted sum of distances (equation 5).
 
     Σ_a Σ_d' sign_wgt(ℓ(a), ℓ(d')) ‖a − d'‖ over all ordered pairs; sign_wgt = |D_ω| − |D| for equal labels, |D_ω| − 1
@@ -217,13 +209,13 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
     return _sum_over_anchors(term, x, labels)
 
 
-def _sum_over_anchors(term: Callable[..., Tensor], x: Rows, labels: Labels) -> Float[Tensor, ""]:
-    x = as_rows(x, least=3)
-    codes, k = as_codes(labels, len(x))
+def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
+    x = matrix.as_rows(x, least=3)
+    codes, k = matrix.as_codes(labels, len(x))
     if k == len(x):
         raise InputError(f"each of the {k} rows has a label of its own; a triplet needs a class of two")
     codes = codes.to(x.device)
-    rows = x.double() - mean_row(x)  # near rows far from the origin would cancel in products
+    rows = x.double() - matrix.mean_row(x)  # near rows far from the origin would cancel in products
     return _Blocks.apply(rows, codes, term)
 
 

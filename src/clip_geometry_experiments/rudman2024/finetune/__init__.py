@@ -3,38 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clip_geometry.config import digest
+from clip_geometry.display.origin import with_options
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
+from clip_geometry_experiments.rudman2024.finetune import data, measuring
 from clip_geometry_experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
-from clip_geometry_experiments.rudman2024.finetune.data import (
-    Examples,
-    Inputs,
-    encode,
-    require_cls,
-    train_and_validation,
-)
-from clip_geometry_experiments.rudman2024.finetune.measuring import (
-    ALL,
-    SEED,
-    context,
-    evaluate,
-    geometry_rows,
-    loss_row,
-    metrics,
-    performance_rows,
-    pooled_rows,
-)
+from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune, draw_tasks, sentences
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, load_transformer
 from clip_geometry_experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import FigureEntry
 
 
 class Finetune(Experiment):
@@ -48,19 +31,19 @@ class Finetune(Experiment):
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
 
     @cached_property
-    def examples(self) -> tuple[Examples, Examples]:
+    def examples(self) -> tuple[data.Examples, data.Examples]:
         """(trained, validation)."""
-        return train_and_validation(self.config)
+        return data.train_and_validation(self.config)
 
     @cached_property
-    def inputs(self) -> tuple[Inputs, Inputs]:
+    def inputs(self) -> tuple[data.Inputs, data.Inputs]:
         """The same as tokens, which any model of this config shares."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)
         if config.model.pooling == "cls" and self.examples[0].kind != "span":
-            require_cls(tokenizer, config.model.model, "set pooling: mean")
+            data.require_cls(tokenizer, config.model.model, "set pooling: mean")
         size = {"name": config.model.model, "max_length": config.max_length, "overlap": config.overlap}
-        train, validation = (encode(each, tokenizer, model, **size) for each in self.examples)
+        train, validation = (data.encode(each, tokenizer, model, **size) for each in self.examples)
         return train, validation
 
     # --- cells
@@ -91,17 +74,19 @@ class Finetune(Experiment):
         remove_finished(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
-        seen = evaluate(trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
+        seen = measuring.evaluate(
+            trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed
+        )
         rows = [
-            *performance_rows(metrics(validation, inputs, seen), validation),
-            *geometry_rows(
+            *measuring.performance_rows(measuring.metrics(validation, inputs, seen), validation),
+            *measuring.geometry_rows(
                 seen,
                 trainer.model.transformer.config.num_hidden_layers,
                 validation.targets if validation.kind == "class" else None,
             ),
-            loss_row(trainer.losses, trainer.epoch_steps),
+            measuring.loss_row(trainer.losses, trainer.epoch_steps),
         ]
-        origin, at = context(config, validation), {**method.at(), SEED: seed}
+        origin, at = measuring.context(config, validation), {**method.at(), measuring.SEED: seed}
         return [{**origin, **row, "at": {**at, **row["at"]}} for row in rows]
 
     def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
@@ -116,7 +101,7 @@ class Finetune(Experiment):
             seed=seed,
         )
         device = resolve_device(getattr(self.workspace, "device", "auto"))
-        return FineTuningTrainer(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
+        return FineTuningTrainer(model, self.inputs[0], config, method, seed=seed, device=device)
 
     def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> FineTuningTrainer:
         """After its last step, resumed from the checkpoint if there is one."""
@@ -126,14 +111,14 @@ class Finetune(Experiment):
 
     def _pooled_rows(self) -> list[Row]:
         """Computed from the trainings' records, which are written by now."""
-        rows = pooled_rows(row for row in self.finished_rows() if row["at"][SEED] != ALL)
-        return [{**context(self.config, self.examples[1]), **row} for row in rows]
+        rows = measuring.pooled_rows(row for row in self.finished_rows() if row["at"][measuring.SEED] != measuring.ALL)
+        return [{**measuring.context(self.config, self.examples[1]), **row} for row in rows]
 
     # --- the report
 
     def tabled(self, row: Row) -> bool:
         """Records over all seeds: the others are dots in the figures."""
-        return row["at"].get(SEED) == ALL
+        return row["at"].get(measuring.SEED) == measuring.ALL
 
     def facts(self) -> Mapping[str, Any]:
         config, (train_on, validation), (inputs, seen) = self.config, self.examples, self.inputs
@@ -159,13 +144,9 @@ class Finetune(Experiment):
 
     @property
     def _model(self) -> str:
-        from clip_geometry.display.origin import with_options
-
         return with_options(self.config.model.model, self.config.model.options())
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune
-
         remove_finished(self.workspace.folder)
         return draw_finetune(self.finished_rows())
 
@@ -178,16 +159,11 @@ class Finetune(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Finetune]") -> list[str]:
-        from clip_geometry_experiments.rudman2024.finetune.sentences import sentences
-
         return sentences({each.label(): each.finished_rows() for each in planned})
 
     @classmethod
-    def together(cls, planned: "Sequence[Finetune]", folder: Path) -> "list[FigureEntry]":
+    def together(cls, planned: "Sequence[Finetune]", folder: Path) -> list[FigureEntry]:
         """Figure 6: methods over all tasks; figure 5 of all tasks."""
-        from clip_geometry_experiments.report.gallery import save_drawings
-        from clip_geometry_experiments.rudman2024.finetune.figures import draw_tasks
-
         drawn = draw_tasks({each.label(): each.finished_rows() for each in planned})
         seeds = max(len(each.config.seeds) for each in planned)
         return save_drawings(drawn, folder, origin=f"Up to {seeds} seeds.", group="all runs together")

@@ -7,17 +7,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from clip_geometry.config import Config, validate
+from clip_geometry.config import Config
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import RunConfig, Seeds
 from clip_geometry_experiments.rudman2024.finetune.model import TransformerConfig
-from clip_geometry_experiments.tasks import TaskConfig
-from clip_geometry_experiments.tasks.targets import resolve_any_task
+from clip_geometry_experiments.tasks import TaskConfig, resolve_task
 
 NONE, I_STAR, COSREG, TOP = "none", "i_star", "cosreg", "all_but_the_top"
 FORMS = f"{I_STAR}(λ), {COSREG}(λ), {TOP}(k), {NONE}"
 VALIDATION = {"mnli": "validation_matched"}  # else: validation
-AnyTask = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_any_task)]
+AnyTask = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_task)]
 Transformer = Annotated[
     TransformerConfig, BeforeValidator(lambda value: {"model": value} if isinstance(value, str) else value)
 ]
@@ -145,11 +144,6 @@ class FinetuneConfig(RunConfig, OptimizerConfig):
         return self
 
     @property
-    def optimizer(self) -> OptimizerConfig:
-        values = self.model_dump(mode="json", include=set(OptimizerConfig.model_fields))
-        return validate(OptimizerConfig, values, "training")
-
-    @property
     def each_method(self) -> tuple[Method, ...]:
         return tuple(parse_method(text) for text in self.methods)
 
@@ -166,4 +160,4 @@ class FinetuneConfig(RunConfig, OptimizerConfig):
             )
         # a limit makes trainings short; of the validation split it would only make numbers less sure
         values: Mapping[str, Any] = self.task.model_dump(mode="json", serialize_as_any=True, exclude={"limit"})
-        return resolve_any_task({**values, "split": split})
+        return resolve_task({**values, "split": split})

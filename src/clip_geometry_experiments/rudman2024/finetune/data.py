@@ -12,9 +12,9 @@ from torch import Tensor
 from clip_geometry.encoders.hf import context_length
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.rudman2024.finetune.config import FinetuneConfig
-from clip_geometry_experiments.tasks import TaskConfig, load_task
+from clip_geometry_experiments.tasks import Task, TaskConfig, load_task
 from clip_geometry_experiments.tasks.items import held_out
-from clip_geometry_experiments.tasks.targets import ScoredPairs, target_tasks
+from clip_geometry_experiments.tasks.targets import ScoredPairs
 
 LENGTH, WINDOW = 128, 384  # tokens of an input by default
 PARTS = ("input_ids", "token_type_ids")  # what a transformer is given besides the mask
@@ -62,13 +62,12 @@ class Examples:
 def load_examples(config: TaskConfig) -> Examples:
     """Loads a task with classes, scores or spans. Raises InputError for a task with several labels."""
     name, split = config.name, config.split
-    if name not in target_tasks:
-        task = load_task(config)
-        if task.multi_label:
+    loaded = load_task(config)
+    if isinstance(loaded, Task):
+        if loaded.multi_label:
             raise InputError(f"{name} has several labels for an example; a transformer is fine-tuned for one here")
-        texts = tuple(tuple(task.items[item] for item in example) for example in task.examples)
-        return Examples(name, "class", texts, task.labels, task.class_names, task.revision, split)
-    loaded = target_tasks[name].load(config)
+        texts = tuple(tuple(loaded.items[item] for item in example) for example in loaded.examples)
+        return Examples(name, "class", texts, loaded.labels, loaded.class_names, loaded.revision, split)
     if isinstance(loaded, ScoredPairs):
         return Examples(name, "score", loaded.texts, loaded.scores, (), loaded.revision, split)
     texts = tuple((each.question, each.passage) for each in loaded.questions)

@@ -21,6 +21,7 @@ from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import training, trajectories
+from clip_geometry_experiments.report.figures import sampled_cosines
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, Inputs
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
@@ -223,8 +224,6 @@ def _row(name: str, rows: Any, at: dict[str, Any], *labels: Any, **size: int) ->
 
 def cosine_histogram(rows: Tensor) -> list[int]:
     """Counts in BINS of the cosines of pairs of different rows, all of them or a sample with a fixed seed."""
-    from clip_geometry_experiments.report.cosines import sampled_cosines
-
     kinds, _ = sampled_cosines({"text": rows.numpy()}, None, np.random.default_rng(0))
     counts, _ = np.histogram(np.clip(kinds["two different texts"], -1, 1), BINS, (-1, 1))
     return counts.tolist()

@@ -20,6 +20,7 @@ from clip_geometry_experiments.rudman2024.stability.estimates import (
     ratio_bias_row,
     together,
 )
+from clip_geometry_experiments.rudman2024.stability.figures import draw_stability, tell
 
 CHUNK = 2**22  # entries of the samples that are in memory at once: 32 MB
 PLAIN, UNBIASED, STAR = "isoscore", "isoscore[unbiased]", "isoscore_star"
@@ -142,14 +143,10 @@ class Stability(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Stability]") -> list[str]:
-        from clip_geometry_experiments.rudman2024.stability.figures import tell
-
         config = planned[0].config
         return tell(planned[0].finished_rows(), config.table_sizes[0], config.table_zetas) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.rudman2024.stability.figures import draw_stability
-
         return draw_stability(self.finished_rows(), n=self.config.table_sizes[0], zetas=self.config.table_zetas)
 
     def origin(self) -> str:

@@ -122,11 +122,6 @@ class Traces:
         a, b = self.parts()
         return self._score(torch.where(b > 0, a / b, torch.nan))
 
-    def ratio_of_means(self) -> Float[Tensor, ""]:
-        """The corrected score with a and b averaged over the draws before the division: without ratio bias."""
-        a, b = self.parts()
-        return self._score(a.mean() / b.mean())
-
     def _score(self, ratio: Tensor) -> Tensor:
         return (ratio - 1) / (self.d - 1)
 
@@ -185,5 +180,5 @@ def ratio_bias_row(traces: Traces, **fields: Any) -> Record:
     without = ((a.sum() - a) / (b.sum() - b) - 1) / (d - 1)
     left = (scores.sum() - scores) / (n - 1) - without
     error = math.sqrt((n - 1) / n * float((left - left.mean()).square().sum()))
-    value = float(scores.mean() - traces.ratio_of_means())
+    value = float(scores.mean() - (a.mean() / b.mean() - 1) / (d - 1))
     return Record("stability.ratio_bias", value, error, **fields, note=f"± by the jackknife over {n} draws")

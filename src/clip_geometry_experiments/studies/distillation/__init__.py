@@ -18,25 +18,10 @@ from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, re
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps, optimizer_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, parallel
 from clip_geometry_experiments.kit.training import Checkpoint, context, remove_finished
+from clip_geometry_experiments.studies.distillation import measuring, training
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 from clip_geometry_experiments.studies.distillation.data import Images, Sources, Texts
-from clip_geometry_experiments.studies.distillation.measuring import (
-    COSINE,
-    StateCallback,
-    accuracy_rows,
-    caption_rows,
-    class_rows,
-    loss_row,
-    share_row,
-    state_rows,
-)
-from clip_geometry_experiments.studies.distillation.training import (
-    DistillationTrainer,
-    Student,
-    fresh_student,
-    make_folder,
-    save_student,
-)
+from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
 
 
 class Distillation(Experiment):
@@ -77,26 +62,28 @@ class Distillation(Experiment):
         """Language → training texts."""
         return self.sources.texts(self.config.data)
 
-    def trainer(self) -> DistillationTrainer:
+    def trainer(self) -> training.DistillationTrainer:
         """Before its first step."""
         config, sources, captions = self.config, self.sources, self.captions
         numbers = next(iter(captions.values())).rows.shape[1]
-        folder = make_folder(self.model_folder, config.student, numbers, config.teacher.model)
+        folder = training.make_folder(self.model_folder, config.student, numbers, config.teacher.model)
         prompts = {}
         if config.class_captions:
             seen, class_texts = sources.seen(), sources.class_texts(config.data, config.training_prompts)
             prompts = {name: each.of(seen) for name, each in class_texts.items()}
         device = resolve_device(getattr(self.workspace, "device", "auto"))
-        student = fresh_student(folder, numbers, config.seed)
-        return DistillationTrainer(student, captions, prompts, config, seed=config.seed, device=device)
+        student = training.fresh_student(folder, numbers, config.seed)
+        return training.DistillationTrainer(student, captions, prompts, config, seed=config.seed, device=device)
 
-    def callback(self) -> StateCallback:
+    def callback(self) -> measuring.StateCallback:
         """Measures states on the captions in `measured`, and zero-shot on its images, if any."""
         sources, data = self.sources, self.config.measured
         images = sources.images(data) if sources.has_images(data) else None
-        return StateCallback(sources.texts(data), {} if images is None else sources.class_texts(data), images)
+        return measuring.StateCallback(sources.texts(data), {} if images is None else sources.class_texts(data), images)
 
-    def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> DistillationTrainer:
+    def trained(
+        self, callback: measuring.StateCallback, checkpoint: Checkpoint | None = None
+    ) -> training.DistillationTrainer:
         """After its last step, resumed from the checkpoint if there is one."""
         trainer = self.trainer()
         trainer.run(self.steps, callback, checkpoint=checkpoint, name="distillation")
@@ -115,15 +102,15 @@ class Distillation(Experiment):
         tested = None if config.tested is None else self.sources.images(config.tested)
         callback = self.callback()
         trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self._cell.key))
-        rows: list[Row] = [*state_rows(trainer.trajectory, self.steps, callback.captions, callback.images)]
-        rows.append(loss_row(trainer.losses, self.steps, self.captions))
-        weights = save_student(trainer.student, self.model_folder)
+        rows: list[Row] = [*measuring.state_rows(trainer.trajectory, self.steps, callback.captions, callback.images)]
+        rows.append(measuring.loss_row(trainer.losses, self.steps, self.captions))
+        weights = training.save_student(trainer.student, self.model_folder)
         load_state_dict(trainer.student, read_state_dict(weights), str(weights))  # in float16, as users load it
-        rows += caption_rows(trainer.student, callback.captions, config.languages[0], config.seed)
+        rows += measuring.caption_rows(trainer.student, callback.captions, config.languages[0], config.seed)
         rows = [{**self._context(config.measured), **row} for row in rows]
         return rows + ([] if tested is None else self._tested_rows(trainer.student, tested))
 
-    def _tested_rows(self, student: Student, images: Images) -> list[Row]:
+    def _tested_rows(self, student: training.Student, images: Images) -> list[Row]:
         """The teacher with its own prompts, and the student with those of each language."""
         config, sources, data = self.config, self.sources, self.config.tested
         assert data is not None
@@ -131,13 +118,15 @@ class Distillation(Experiment):
         at = {"tower": "teacher", "language": config.languages[0]}
         best = [
             {**origin, "model": config.teacher.model, "model_options": model_options(config.teacher), **row}
-            for row in accuracy_rows(images, sources.teacher_classes(data), at)
+            for row in measuring.accuracy_rows(images, sources.teacher_classes(data), at)
         ]
         rows = []
         for language, prompts in sources.class_texts(data).items():
             at = {"tower": "student", "step": config.steps, "language": language}
-            for row, teacher in zip(accuracy_rows(images, class_rows(student, prompts), at), best, strict=True):
-                rows += [{**origin, **row}, {**origin, **share_row(row, teacher)}]
+            for row, teacher in zip(
+                measuring.accuracy_rows(images, measuring.class_rows(student, prompts), at), best, strict=True
+            ):
+                rows += [{**origin, **row}, {**origin, **measuring.share_row(row, teacher)}]
         return [*best, *rows]
 
     def _context(self, data: DatasetConfig) -> Row:
@@ -151,7 +140,7 @@ class Distillation(Experiment):
 
     def tabled(self, row: Row) -> bool:
         """Numbers of the saved student, and those of the last state that are not measured on it again."""
-        again = [COSINE] if self.config.tested is None else [COSINE, ZERO_SHOT]
+        again = [measuring.COSINE] if self.config.tested is None else [measuring.COSINE, ZERO_SHOT]
         return "trajectory" not in row or row["measure"] not in again
 
     def facts(self) -> Mapping[str, Any]:
@@ -174,16 +163,12 @@ class Distillation(Experiment):
         }
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.studies.distillation.figures import draw_distillation
-
         remove_finished(self.workspace.folder)
         return draw_distillation(self.finished_rows())
 
     @classmethod
     def sentences(cls, planned: "Sequence[Distillation]") -> list[str]:
         """Sentences about one training; for several the report reads their tables."""
-        from clip_geometry_experiments.studies.distillation.figures import sentences
-
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def origin(self) -> str:

@@ -19,7 +19,7 @@ from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
-from clip_geometry_experiments.kit.languages import changed, parallel
+from clip_geometry_experiments.kit.languages import aligned, changed, parallel
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 
 CHUNK = 1000  # texts that are tokenized at a time
@@ -93,18 +93,6 @@ class Images:
 
     def count(self, classes: str) -> int:
         return int((np.isin(self.labels, self.seen) == (classes == "seen")).sum())
-
-
-def aligned(source: Sequence[str], target: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (i, j): the k-th caption of an item in the one language translates its k-th caption in the other."""
-    import pandas as pd
-
-    captions = [pd.DataFrame({"item": list(items), "row": range(len(items))}) for items in (source, target)]
-    theirs, ours = (each.assign(number=each.groupby("item").cumcount()) for each in captions)
-    found = ours.merge(theirs, on=["item", "number"])  # in the order of the target
-    if found.empty:
-        raise InputError("source and target have no captions in common, by their item ids; expected parallel captions")
-    return found["row_y"].to_numpy(), found["row_x"].to_numpy()
 
 
 class Sources:

@@ -8,26 +8,22 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.display.origin import with_options
+from clip_geometry.encoders import load_encoder
+from clip_geometry.measuring.provenance import context
+from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import (
-    Cell,
-    Data,
-    Experiment,
-    Model,
-    RunConfig,
-    Seeds,
-    experiments,
-    read_explanations,
-)
-from clip_geometry_experiments.studies.intra_modal.inversion import Inversion
+from clip_geometry_experiments.kit import base
+from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal, tell
+from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
+from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
 
 PREFIX = "intra_modal."
 INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}
 
 
-class IntraModalConfig(RunConfig):
+class IntraModalConfig(base.RunConfig):
     """Config of the experiment `intra_modal`.
 
     Args:
@@ -40,22 +36,22 @@ class IntraModalConfig(RunConfig):
         batch_size: Batch size of the encoder.
     """
 
-    model: Model
-    data: Data
+    model: base.Model
+    data: base.Data
     queries: int = Field(default=200, ge=2)
     to_text: Inversion = Inversion()
     to_image: Inversion | None = Inversion(steps=1000)
-    seeds: Seeds = (0, 1, 2)
+    seeds: base.Seeds = (0, 1, 2)
     batch_size: int = Field(default=64, ge=1)
 
 
-class IntraModal(Experiment):
+class IntraModal(base.Experiment):
     """A cell for the queries of each modality."""
 
     Config = IntraModalConfig
-    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    explanations = base.read_explanations(Path(__file__).with_name("numbers.yaml"))
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[base.Cell]:
         config = self.config
         shared = {"queries": config.queries, "seeds": config.seeds, "batch_size": config.batch_size}
         shared |= {key: getattr(config, key).model_dump(mode="json") for key in ("model", "data")}
@@ -63,20 +59,16 @@ class IntraModal(Experiment):
         for modality, how in (("image", config.to_text), ("text", config.to_image)):
             if how is not None:
                 define = {"measure": "intra_modal", "modality": modality, "how": how.model_dump(mode="json"), **shared}
-                yield Cell(define, partial(self._rows, modality, how), f"queries of {modality}s")
+                yield base.Cell(define, partial(self._rows, modality, how), f"queries of {modality}s")
 
     def _rows(self, modality: str, how: Inversion) -> list[Row]:
         import torch
 
-        from clip_geometry.encoders import load_encoder
-        from clip_geometry.measuring.provenance import context
-        from clip_geometry.progress import progress
-        from clip_geometry_experiments.studies.intra_modal.inversion import invert
-        from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
-
         config = self.config
         sets = self.workspace.embeddings(config.model, config.data, limit=None, batch_size=config.batch_size)
-        each = self._labeled(sets, modality)
+        if modality not in sets or sets[modality].labels is None:
+            raise InputError(f"{config.data.name} has no labeled {modality}s; relevance needs labels")
+        each = sets[modality]
         rows, labels = np.asarray(each.vectors), np.asarray(each.labels)
         relevant = labels[: config.queries, None] == labels
         asked = np.flatnonzero(relevant.sum(1) > 1)  # with another item of the label
@@ -101,16 +93,9 @@ class IntraModal(Experiment):
             {**shared, **_record("cosine", np.mean(cosines, axis=0), modality, starts=_spread(cosines))},
         ]
 
-    def _labeled(self, sets: Mapping[str, Embeddings], modality: str) -> Embeddings:
-        if modality not in sets or sets[modality].labels is None:
-            raise InputError(f"{self.config.data.name} has no labeled {modality}s; relevance needs labels")
-        return sets[modality]
-
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import with_options
-
         config = self.config
         options = config.data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
         ways = {"images into texts": config.to_text, "texts into images": config.to_image}
@@ -128,13 +113,9 @@ class IntraModal(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[IntraModal]") -> list[str]:
-        from clip_geometry_experiments.studies.intra_modal.figures import tell
-
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal
-
         return draw_intra_modal(self.finished_rows())
 
     def origin(self) -> str:
@@ -153,4 +134,4 @@ def _spread(values: Sequence[np.ndarray]) -> float | None:
     return float(np.std([each.mean() for each in values], ddof=1)) if len(values) > 1 else None
 
 
-experiments.add("intra_modal", IntraModal)
+base.experiments.add("intra_modal", IntraModal)

@@ -3,19 +3,25 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, field_validator
 
+from clip_geometry.measuring.provenance import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
+from clip_geometry_experiments.report.gallery import Grid
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.grid import Grid
-    from clip_geometry_experiments.studies.repair_table.measuring import Halves
-    from clip_geometry_experiments.studies.repair_table.table import RepairTable
+from clip_geometry_experiments.studies.repair_table.figures import draw_table, grids, tell
+from clip_geometry_experiments.studies.repair_table.measuring import Halves, Removed, repair_of
+from clip_geometry_experiments.studies.repair_table.table import (
+    RepairTable,
+    failed_rows,
+    missing_row,
+    rows_of,
+    table_of,
+)
 
 NOISE, TRUTH = "noise", "truth"  # references: Gaussian rows, and the planted gap taken away
 
@@ -37,8 +43,6 @@ class RepairTableConfig(RunConfig):
     @field_validator("repairs")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        from clip_geometry_experiments.studies.repair_table.measuring import repair_of
-
         for name in names:
             repair_of(name)
         return tuple(dict.fromkeys(("none", *names)))
@@ -76,20 +80,14 @@ class RepairTableExperiment(Experiment):
                 yield Cell({**shared, "repair": repair}, rows, f"{repair} on {each.name}")
 
     def _missing(self, each: SetConfig, why: str) -> list[Row]:
-        from clip_geometry_experiments.studies.repair_table.table import missing_row
-
         return [missing_row(each.name, why)]
 
     @cached_property
-    def _halves(self) -> "dict[str, tuple[Halves, dict[str, list[float]]]]":
+    def _halves(self) -> dict[str, tuple[Halves, dict[str, list[float]]]]:
         """Set → its halves, and what each measure is without a repair. Of the last set only, which bounds memory."""
         return {}
 
     def _rows(self, each: SetConfig, name: str) -> list[Row]:
-        from clip_geometry.measuring.provenance import context
-        from clip_geometry_experiments.studies.repair_table.measuring import Halves, Removed, repair_of
-        from clip_geometry_experiments.studies.repair_table.table import failed_rows, rows_of
-
         if each.name not in self._halves:
             halves = Halves(each.index(self.workspace), splits=self.config.splits, seed=self.config.seed)
             self._halves.clear()
@@ -116,9 +114,7 @@ class RepairTableExperiment(Experiment):
                        for each in models if each.is_fresh})  # fmt: skip
 
     @cached_property
-    def table(self) -> "RepairTable":
-        from clip_geometry_experiments.studies.repair_table.table import table_of
-
+    def table(self) -> RepairTable:
         return table_of(self.finished_rows(), controls=[each.name for each in self.config.sets if each.control])
 
     def tabled(self, row: Row) -> bool:
@@ -136,20 +132,14 @@ class RepairTableExperiment(Experiment):
             "seed": config.seed,
         }
 
-    def tables(self) -> "list[Grid]":
-        from clip_geometry_experiments.studies.repair_table.figures import grids
-
+    def tables(self) -> list[Grid]:
         return grids(self.table)
 
     @classmethod
     def sentences(cls, planned: "Sequence[RepairTableExperiment]") -> list[str]:
-        from clip_geometry_experiments.studies.repair_table.figures import tell
-
         return tell(planned[0].table) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.studies.repair_table.figures import draw_table
-
         return draw_table(self.table)
 
 

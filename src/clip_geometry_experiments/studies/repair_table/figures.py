@@ -13,11 +13,10 @@ from matplotlib.figure import Figure
 from clip_geometry.display.numbers import ROUNDING, number
 from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing
-from clip_geometry_experiments.report.grid import Grid
+from clip_geometry_experiments.report.gallery import Drawing, Grid
 from clip_geometry_experiments.studies.repair_table.measuring import GROUPS
-from clip_geometry_experiments.studies.repair_table.ranks import Ranking
-from clip_geometry_experiments.studies.repair_table.table import RepairTable
+from clip_geometry_experiments.studies.repair_table.summary import summary
+from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
 LINE, BAR = 0.122, 0.09  # inches of a repair, and of a bar of ties
@@ -147,8 +146,6 @@ def _cell(table: RepairTable, name: str, measure: str) -> str:
 
 def tell(table: RepairTable) -> list[str]:
     """What the table says: the registered test, what the rules before the table count, and what was examined later."""
-    from clip_geometry_experiments.studies.repair_table.summary import summary
-
     found = summary(table)
     macros = ("registered", "free", "missed", "related", "leader", "ranks", "known", "skipped")
     return [said for macro in macros if (said := WORDS(macro, found, short))]

@@ -6,23 +6,85 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata, t
+from numpy.typing import NDArray
+from scipy.stats import chi2, f, rankdata, studentized_range, t
 
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.studies.repair_table.measuring import (
-    MEASURED,
-    MEASURES,
-    NO_CLASSES,
-    NO_ROWS,
-    OF_ROWS,
-    RECORDED,
-    Halves,
-    Judged,
-    RowRepair,
-)
-from clip_geometry_experiments.studies.repair_table.ranks import LEVEL, Ranking, ranking, resampled_error
+from clip_geometry_experiments.studies.repair_table import measuring
+
+LEVEL = 0.05
+
+
+class Ranking(NamedTuple):
+    """Repairs ranked over data sets.
+
+    Attributes:
+        names: Of the repairs, the best first.
+        mean: The mean rank of each over the data sets, from 1 on.
+        sets: Number N of data sets.
+        p: Of Iman and Davenport's F, a less conservative form of Friedman's test that no repair differs.
+        difference: Nemenyi's critical difference at the level 0.05: mean ranks that are not further apart are a tie.
+    """
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    sets: int
+    p: float
+    difference: float
+
+    def ties(self) -> list[tuple[int, int]]:
+        """Return the places (first, last) of every largest run of repairs that are no further apart than that."""
+        found: list[tuple[int, int]] = []
+        for first, rank in enumerate(self.mean):
+            last = int(np.searchsorted(self.mean, rank + self.difference, side="right")) - 1
+            if last > first and (not found or last > found[-1][1]):
+                found.append((first, last))
+        return found
+
+    def best(self) -> tuple[str, ...]:
+        """Return the repairs that are no further from the first than the critical difference."""
+        return tuple(n for n, rank in zip(self.names, self.mean, strict=True) if rank <= self.mean[0] + self.difference)
+
+    def rank(self, name: str) -> float:
+        return self.mean[self.names.index(name)]
+
+
+def ranking(names: Sequence[str], scores: NDArray[np.floating]) -> Ranking:
+    """Rank repairs by scores, (data sets, repairs), higher is better; equal scores share their mean rank.
+
+    χ² = Σ_j (R_j − (k + 1)/2)² · (k − 1)N / Σ_j var, corrected for ties; F = (N − 1)χ²/(N(k − 1) − χ²); the critical
+    difference is q √(k(k + 1)/6N), q the quantile of the studentized range for k means, divided by √2.
+    """
+    n, k = scores.shape
+    ranks = rankdata(-scores, axis=1)
+    means = ranks.mean(0)
+    spread = float(((ranks - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))  # (k + 1)k/12 without ties
+    chi = n * float(((means - (k + 1) / 2) ** 2).sum()) / spread if spread else 0.0
+    rest = n * (k - 1) - chi
+    p = float(f.sf((n - 1) * chi / rest, k - 1, (k - 1) * (n - 1))) if rest > 1e-9 else float(chi2.sf(chi, k - 1))
+    order = np.argsort(means, kind="stable")
+    best_first = tuple(str(names[j]) for j in order)
+    return Ranking(best_first, tuple(means[order].tolist()), n, p, critical_difference(k, n))
+
+
+def critical_difference(k: int, n: int, level: float = LEVEL) -> float:
+    """Return Nemenyi's critical difference of the mean ranks of k repairs over n data sets."""
+    return float(studentized_range.ppf(1 - level, k, np.inf) / np.sqrt(2) * np.sqrt(k * (k + 1) / (6 * n)))
+
+
+def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
+    """Return the standard error of a mean over J random splits, √((1/J + ratio) s²), s² their variance.
+
+    Splits overlap, so that s²/J would be too small. Source: Nadeau and Bengio 2003, doi:10.1023/A:1024068626366.
+
+    Args:
+        values: Of the splits, (J,), J ≥ 2.
+        ratio: Number of judged rows in proportion to those that a repair is fitted on.
+    """
+    return float(np.sqrt((1 / len(values) + ratio) * values.var(ddof=1)))
+
 
 PREFIX = "repair_table."
 REFERENCES = ("noise", "truth")
@@ -35,7 +97,7 @@ def rows_of(
     repair: Repair,
     found: Mapping[str, Sequence[float]],
     none: Mapping[str, Sequence[float]],
-    halves: Halves,
+    halves: measuring.Halves,
 ) -> list[Row]:
     """A record for each measure.
 
@@ -44,11 +106,15 @@ def rows_of(
     overlapping splits. `by_split` are the values of the splits. Without a value, `note` says why.
     """
     rows: list[Row] = []
-    for measure, (_, better, _) in MEASURED.items():
+    for measure, (_, better, _) in measuring.MEASURED.items():
         at = {"set": of, "repair": name}
         values = np.array(found[measure], dtype=float)
         if np.isnan(values).any():
-            why = NO_ROWS if measure in OF_ROWS and not isinstance(repair, RowRepair) else NO_CLASSES
+            why = (
+                measuring.NO_ROWS
+                if measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
+                else measuring.NO_CLASSES
+            )
             rows.append(Record(PREFIX + measure, None, note=why, at=at))
             continue
         changes = values - np.array(none[measure])
@@ -78,7 +144,7 @@ def quantile(splits: int) -> float:
 def failed_rows(of: str, name: str, why: str) -> list[Row]:
     """The records of a repair that could not be fitted."""
     return [Record(PREFIX + measure, None, note=f"not fitted: {why}", at={"set": of, "repair": name})
-            for measure in MEASURED]  # fmt: skip
+            for measure in measuring.MEASURED]  # fmt: skip
 
 
 def missing_row(of: str, why: str) -> Row:
@@ -117,10 +183,12 @@ class RepairTable:
     splits: int
 
     @cached_property
-    def measures(self) -> dict[str, Judged]:
+    def measures(self) -> dict[str, measuring.Judged]:
         """The measures of the table; those that are only recorded, where it has values of them."""
         known = {measure for _, _, measure in self.values}
-        return {name: each for name, each in MEASURES.items() if name not in RECORDED or name in known}
+        return {
+            name: each for name, each in measuring.MEASURES.items() if name not in measuring.RECORDED or name in known
+        }
 
     @cached_property
     def repairs(self) -> tuple[str, ...]:
@@ -168,7 +236,9 @@ class RepairTable:
         ]
         rows = []
         for each, some in defined.items():
-            values = np.array([[self.values[each, name, m].value * MEASURES[m].better for name in names] for m in some])
+            values = np.array(
+                [[self.values[each, name, m].value * measuring.MEASURES[m].better for name in names] for m in some]
+            )
             rows.append(-rankdata(-values.round(12), axis=1).mean(0))
         return names, np.array(rows).reshape(-1, len(names))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,13 @@ from clip_geometry.progress import detail
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, read_rows
 from clip_geometry.versions import library_versions
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
+from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, numbered_labels, read_explanations
 from clip_geometry_experiments.kit.clip_training import data_words, measured_steps, optimizer_words
 from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
 from clip_geometry_experiments.kit.trajectories import curves_of
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.studies.train_clip import measuring, training
+from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig, architecture_words, arm_words
 from clip_geometry_experiments.studies.train_clip.data import (
     Pairs,
@@ -32,29 +35,7 @@ from clip_geometry_experiments.studies.train_clip.data import (
     prompt_tokens,
     require_apart,
 )
-from clip_geometry_experiments.studies.train_clip.measuring import (
-    NAMES,
-    PIPELINE,
-    StateCallback,
-    change_rows,
-    context,
-    encode,
-    loss_row,
-    state_rows,
-    task_values,
-    tested_rows,
-    zero_shot_values,
-)
-from clip_geometry_experiments.studies.train_clip.training import (
-    ClipTrainer,
-    Objective,
-    fresh_encoder,
-    make_folder,
-    save_weights,
-)
-
-if TYPE_CHECKING:
-    from clip_geometry_experiments.report.gallery import Drawing, FigureEntry
+from clip_geometry_experiments.studies.train_clip.figures import arms_sentences, draw_train_clip, training_sentences
 
 CELL = ("cell", "cell_row", "cell_rows")  # keys of the cell that a recorded row is of
 
@@ -122,8 +103,8 @@ class TrainClip(Experiment):
     def encoder(self) -> Encoder:
         """With its first weights, from the folder that the trained ones are saved to."""
         config, mean_and_std = self.config, channel_statistics(self._datasets["data"])
-        make_folder(self.model_folder, config.architecture, config.objective, *mean_and_std)
-        return fresh_encoder(self.model_folder, config.seed)
+        training.make_folder(self.model_folder, config.architecture, config, *mean_and_std)
+        return training.fresh_encoder(self.model_folder, config.seed)
 
     def pairs(self, name: str) -> Pairs:
         """data, measured or tested."""
@@ -147,17 +128,17 @@ class TrainClip(Experiment):
     def _trained(self) -> Pairs:
         return self.pairs("data")
 
-    def trainer(self) -> ClipTrainer:
+    def trainer(self) -> training.ClipTrainer:
         """Before its first step."""
         config, pairs = self.config, self._trained
-        model: Any = fresh_encoder(self.model_folder, config.seed).model  # pyright: ignore[reportAttributeAccessIssue]
+        model: Any = training.fresh_encoder(self.model_folder, config.seed).model  # pyright: ignore[reportAttributeAccessIssue]
         width, classes = config.architecture["embed_dim"], len(pairs.class_names)
         preprocess = model.visual.preprocess_cfg
-        return ClipTrainer(
+        return training.ClipTrainer(
             model,
-            Objective(config.objective, width=width, classes=classes, seed=config.seed),
+            training.Objective(config, width=width, classes=classes, seed=config.seed),
             pairs,
-            config.optimizer,
+            config,
             mean=torch.tensor(preprocess["mean"]),
             std=torch.tensor(preprocess["std"]),
             seed=config.seed,
@@ -166,7 +147,7 @@ class TrainClip(Experiment):
             caption_noise=config.caption_noise,
         )
 
-    def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> ClipTrainer:
+    def trained(self, callback: measuring.StateCallback, checkpoint: Checkpoint | None = None) -> training.ClipTrainer:
         """After its last step, resumed from the checkpoint if there is one."""
         trainer = self.trainer()
         trainer.run(self.steps, callback, checkpoint=checkpoint, name=f"training {self.config.arm}")
@@ -195,36 +176,43 @@ class TrainClip(Experiment):
     def _rows(self) -> list[Row]:
         config, measured = self.config, self.pairs("measured")
         checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
-        names = config.measures or NAMES
-        callback = StateCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
+        names = config.measures or measuring.NAMES
+        callback = measuring.StateCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
         trainer = self.trained(callback, checkpoint)
-        rows = list(state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
-        rows += [loss_row(config, trainer.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
+        rows = list(measuring.state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
+        rows += [
+            measuring.loss_row(config, trainer.losses, self.steps),
+            *measuring.change_rows(config, curves_of(rows)[0]),
+        ]
         rows = [{**self._context(config.measured, measured), **row} for row in rows]
-        weights = save_weights(trainer.model, self.model_folder)
+        weights = training.save_weights(trainer.model, self.model_folder)
         load_state_dict(trainer.model, read_state_dict(weights), str(weights))
         return rows + self._tested_rows(trainer)
 
     def _context(self, data: DatasetConfig, pairs: Pairs) -> Row:
         """What all records of these images have in common."""
         cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
-        return context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
+        return measuring.context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
 
-    def _tested_rows(self, trainer: ClipTrainer) -> list[Row]:
+    def _tested_rows(self, trainer: training.ClipTrainer) -> list[Row]:
         """Zero-shot accuracy of the model as it is saved, in float16."""
         config, data = self.config, self.config.tested
         if data is None:
             return []
         tested = self.pairs("tested")
-        image, text, classes = encode(trainer, tested, self.prompts)
+        image, text, classes = measuring.encode(trainer, tested, self.prompts)
         seen = self.prompts.seen
-        rows = list(tested_rows(config, tested, seen, zero_shot_values(image, classes, tested.labels, seen)))
+        rows = list(
+            measuring.tested_rows(config, tested, seen, measuring.zero_shot_values(image, classes, tested.labels, seen))
+        )
         if config.tasks:
             measured = self.pairs("measured")
-            fit = (*encode(trainer, measured, self.prompts)[:2], measured.labels)
-            for pipeline, place, value in task_values(fit, (image, text, tested.labels), classes, seen):
-                fitted = None if pipeline == PIPELINE and "probe" not in place.measure else "measured"
-                rows += tested_rows(config, tested, seen, {place: value}, pipeline=list(pipeline), fitted_on=fitted)
+            fit = (*measuring.encode(trainer, measured, self.prompts)[:2], measured.labels)
+            for pipeline, place, value in measuring.task_values(fit, (image, text, tested.labels), classes, seen):
+                fitted = None if pipeline == measuring.PIPELINE and "probe" not in place.measure else "measured"
+                rows += measuring.tested_rows(
+                    config, tested, seen, {place: value}, pipeline=list(pipeline), fitted_on=fitted
+                )
         origin = self._context(data, tested)
         origin["model_options"].pop("batch_norm", None)  # it is as users load it
         return [{**origin, **row} for row in rows]
@@ -258,9 +246,6 @@ class TrainClip(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
-        from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
-        from clip_geometry_experiments.studies.train_clip.figures import arms_sentences, training_sentences
-
         rows = [each.finished_rows() for each in planned]
         if all(each.config.tasks for each in planned):
             from clip_geometry_experiments.studies.train_clip.interventions import summary
@@ -276,28 +261,24 @@ class TrainClip(Experiment):
         undecided = len({each.config.seed for each in planned}) < SEEDS
         return [*told[:2], *claims, *told[2:]] if undecided else [*claims, *told]
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Figures of one training; those of a sweep are side by side in the figures of `together`."""
         remove_finished(self.workspace.folder)
         if group:
             return []
         return super().figures(folder, prefix=prefix)
 
-    def drawings(self) -> "dict[str, Drawing]":
+    def drawings(self) -> dict[str, Drawing]:
         drawn = _drawings({self.label(): self.finished_rows()})
         return drawn if self.config.recorded is None else dict([*drawn.items()][:1])  # the main one
 
     @classmethod
-    def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
+    def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> list[FigureEntry]:
         """All trainings side by side; those of a grid with tasks are compared by the claims about them."""
         if all(each.config.tasks for each in planned):
             return []
-        labels = [each.label() for each in planned]
-        if len(set(labels)) < len(labels):
-            labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
+        labels = numbered_labels([each.label() for each in planned])
         rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
-        from clip_geometry_experiments.report.gallery import save_drawings
-
         return save_drawings(_drawings(rows), folder, origin=planned[0].origin(), prefix="arms_")
 
     def origin(self) -> str:
@@ -317,10 +298,8 @@ class TrainClip(Experiment):
         return []
 
 
-def _drawings(rows: Mapping[str, Sequence[Row]]) -> "dict[str, Drawing]":
+def _drawings(rows: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
     """Figures of the records of one or several objectives, by label."""
-    from clip_geometry_experiments.studies.train_clip.figures import draw_train_clip
-
     return draw_train_clip({label: curves_of(each) for label, each in rows.items()})
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from clip_geometry.config import Config, validate
+from clip_geometry.config import Config
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.kit.base import Data, RunConfig
 from clip_geometry_experiments.kit.clip_training import LR, OptimizerConfig, with_a_place
@@ -156,17 +156,6 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         if self.tasks and self.tested is None:
             raise InputError("tasks are scored on `tested`, which this config lacks")
         return self
-
-    @property
-    def optimizer(self) -> OptimizerConfig:
-        return self._section(OptimizerConfig)
-
-    @property
-    def objective(self) -> ObjectiveConfig:
-        return self._section(ObjectiveConfig)
-
-    def _section(self, kind: Any) -> Any:
-        return validate(kind, self.model_dump(mode="json", include=set(kind.model_fields)), "training")
 
 
 # --- names in the report

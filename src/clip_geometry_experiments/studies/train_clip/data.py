@@ -10,19 +10,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from clip_geometry import files
 from clip_geometry.config import digest
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders.base import Tokens
-from clip_geometry.files import (
-    exclusive,
-    npy_bytes,
-    read_json,
-    remove_temporaries,
-    write_atomically,
-    write_json,
-    writing,
-)
 from clip_geometry.progress import note, progress
 from clip_geometry.reading import read_npy
 from clip_geometry.registry import InputError
@@ -94,18 +86,18 @@ def load_pairs(
     settings = dataset.config.model_dump(mode="json")
     place = folder / f"{dataset.config.name}-{digest({'data': settings, 'revision': dataset.revision, **key})}"
     place.mkdir(parents=True, exist_ok=True)
-    with exclusive(place, lambda: note(f"another process fills {place}; waiting for it")):
-        remove_temporaries(place)
-        counted = read_json(place / "tokens.json", dict[Literal["truncated"], int])
+    with files.exclusive(place, lambda: note(f"another process fills {place}; waiting for it")):
+        files.remove_temporaries(place)
+        counted = files.read_json(place / "tokens.json", dict[Literal["truncated"], int])
         if counted is None or not (place / "tokens.npy").exists():
             tokens, truncated = _tokens(text, tokenize)
-            write_atomically(place / "tokens.npy", npy_bytes(tokens))
-            write_json(place / "tokens.json", counted := {"truncated": truncated})
+            files.write_atomically(place / "tokens.npy", files.npy_bytes(tokens))
+            files.write_json(place / "tokens.json", counted := {"truncated": truncated})
         if not (place / "pixels.npy").exists():
             header = {"descr": "|u1", "fortran_order": False, "shape": (len(image), *_bytes(image, 0, transform).shape)}
             with (
                 progress("preparing images", total=len(image)) as advance,
-                writing(place / "pixels.npy") as file,
+                files.writing(place / "pixels.npy") as file,
             ):
                 np.lib.format.write_array_header_1_0(file, header)
                 for k in range(len(image)):

@@ -1,21 +1,18 @@
 """CLIP's loss on train and test pairs after maps fitted on the train pairs (Tyshchuk et al. 2023, Table 2)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from clip_geometry.data.base import DatasetConfig
 from clip_geometry.evaluators import contrastive_loss
 from clip_geometry.geometry import Measure
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Source, experiments
 from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets
-from clip_geometry_experiments.kit.stored import RandomSplit, part_of
-
-if TYPE_CHECKING:
-    from clip_geometry.data.base import DatasetConfig
-    from clip_geometry_experiments.kit.stored import StoredConfig
+from clip_geometry_experiments.kit.stored import RandomSplit, StoredConfig, part_of
 
 LOSSES = ("loss", "image_to_text", "text_to_image")
 
@@ -42,7 +39,7 @@ class ClipLossConfig(MapsConfig):
     pairs_per_batch: int | None = Field(default=None, ge=2)
 
     @property
-    def sources(self) -> "Mapping[str, DatasetConfig | StoredConfig]":
+    def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
         return {"train": self.train, "test": self.train if self.test is None else self.test}
 
     @classmethod

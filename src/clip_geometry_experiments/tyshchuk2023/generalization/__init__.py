@@ -1,20 +1,129 @@
 """Maps fitted on half of the classes, scored on both halves (Tyshchuk et al. 2023, Table 4)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from jaxtyping import Bool
+from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
 
+from clip_geometry.evaluators.base import share
+from clip_geometry.evaluators.zero_shot import zero_shot_ranks
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
+from clip_geometry.rows.matrix import class_indices
 from clip_geometry.transforms import Pipeline
+from clip_geometry.transforms.base import as_matrix
 from clip_geometry_experiments.kit.base import experiments, read_explanations
 from clip_geometry_experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig
-from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
+
+
+def class_generalization(
+    pipeline: Pipeline,
+    fit_x: NDArray,
+    fit_labels: Any,
+    image: NDArray,
+    labels: Any,
+    class_text: NDArray,
+    *,
+    known: float | Collection[int] = 0.5,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Measure zero-shot accuracy (cosine, top-1) on known and on new classes of a pipeline fitted on known ones only.
+
+    The candidates are always ALL classes. The images and texts of the known classes are the rows that the steps are
+    fitted on, and each image pairs with the text of its class.
+
+    Args:
+        pipeline: Its steps, as "normalize,procrustes[text-to-image]".
+        fit_x: (m, d) images to fit on.
+        fit_labels: (m,) whole numbers 0..K−1.
+        image: (n, d) images to classify.
+        labels: (n,) whole numbers 0..K−1.
+        class_text: (K, d), one row per class.
+        known: The share of the classes that are known, drawn at random, or their indices.
+        seed: Of the draw.
+
+    Returns:
+        known, new, all: accuracies in [0, 1], `all` over both halves; for the identity it is the zero-shot accuracy.
+        known_among_known, new_among_new: the same with only the classes of the image's own half as candidates.
+        known_classes, known_images: their numbers.
+
+    Raises:
+        InputError: If known or new classes have no test image or a known class no image to fit on, for labels and
+            shares out of range, and for a pipeline that does not keep the modalities comparable.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Pipeline
+        >>> from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
+        >>> rng = np.random.default_rng(0)
+        >>> classes = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+        >>> labels = np.arange(40) % 4
+        >>> image = classes[labels] + 0.1 * rng.normal(size=(40, 2))
+        >>> turned = classes @ np.array([[0.0, 1.0], [-1.0, 0.0]])  # texts a quarter turn away from their images
+        >>> sets = image[:20], labels[:20], image[20:], labels[20:], turned
+        >>> for steps in ("", "procrustes[text-to-image]"):
+        ...     found = class_generalization(Pipeline(steps), *sets, known=[0, 1])
+        ...     print(found["known"], found["new"])
+        0.0 0.0
+        1.0 1.0
+    """
+    fit_rows, rows, text = (as_matrix(each) for each in (fit_x, image, class_text))
+    codes = class_indices(labels, len(rows), len(text))
+    fit_codes = class_indices(fit_labels, len(fit_rows), len(text), name="fit_labels", rows="fit_x")
+    is_known = _known_classes(known, len(text), seed)
+    for name, classes in (("known", is_known), ("new", ~is_known)):
+        if not classes[codes].any():
+            raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; nothing to score there")
+    without_rows = is_known & (torch.bincount(fit_codes, minlength=len(text)) == 0)
+    if without_rows.any():
+        missing = int(without_rows.nonzero()[0, 0])
+        raise InputError(f"known class {missing} has no row in fit_x; what was not fitted on is not known")
+    chosen = is_known[fit_codes].numpy()
+    seen, of_row = np.unique(fit_codes.numpy()[chosen], return_inverse=True)
+    sets = {"image": fit_rows[chosen], "text": text[seen]}  # texts of new classes are not fitted on
+    fitted = pipeline.fit(sets, (np.arange(len(of_row)), of_row), origin="known classes")
+    if fitted.refusal:
+        raise InputError(fitted.refusal)
+    moved = fitted.transform({"image": rows, "text": text})
+    ranks, _, _ = zero_shot_ranks(moved["image"], codes, moved["text"])
+    right, old = ranks == 0, is_known[codes]
+    return {
+        "known": share(right[old]),
+        "new": share(right[~old]),
+        "all": share(right),
+        "known_among_known": _within(moved["image"], codes, moved["text"], is_known),
+        "new_among_new": _within(moved["image"], codes, moved["text"], ~is_known),
+        "known_classes": float(is_known.sum()),
+        "known_images": float(old.sum()),
+    }
+
+
+def _within(image: NDArray, codes: Tensor, text: NDArray, classes: Bool[Tensor, " k"]) -> float:
+    """Return the accuracy on the images of some classes, with these classes as the only candidates."""
+    if int(classes.sum()) == 1:
+        return 1.0
+    chosen, renumbered = classes[codes], (classes.cumsum(0) - 1)[codes]
+    ranks, _, _ = zero_shot_ranks(image[chosen.numpy()], renumbered[chosen], text[classes.numpy()])
+    return share(ranks == 0)
+
+
+def _known_classes(known: float | Collection[int], k: int, seed: int) -> Bool[Tensor, " k"]:
+    """Return which classes are known: a random share of all, or those given."""
+    if isinstance(known, Collection):
+        chosen = torch.tensor(sorted(known))
+    else:
+        chosen = torch.randperm(k, generator=torch.Generator().manual_seed(seed))[: round(known * k)]
+    if not 0 < len(chosen) < k:
+        raise InputError(f"known = {known} of {k} classes is {len(chosen)}; expected some of them, not all")
+    return torch.zeros(k, dtype=torch.bool).index_fill(0, chosen, True)
 
 
 class GeneralizationConfig(PromptedConfig):

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from clip_geometry.config import digest, validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.display.origin import with_options
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.files import npy_bytes, write_atomically
@@ -18,17 +19,8 @@ from clip_geometry.reading import read_npy
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
-from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
-    UNCHANGED,
-    Architecture,
-    FreshTower,
-    architecture,
-    architectures_up_to,
-    has_biases,
-    modalities,
-    side_of,
-    with_note,
-)
+from clip_geometry_experiments.tyshchuk2023.initialization import fresh_tower
+from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization, tell
 
 MILLION = 1e6
 DATA = {"image": "images", "text": "captions"}  # modality → its key in the config
@@ -83,11 +75,11 @@ class Initialization(Experiment):
     Config = InitializationConfig
 
     @cached_property
-    def models(self) -> dict[str, tuple[EncoderConfig, Architecture | None]]:
-        """Name → the model and its architecture: the named models, then those up to a size."""
+    def models(self) -> dict[str, tuple[EncoderConfig, fresh_tower.Architecture | None]]:
+        """Name → the model and its fresh_tower.architecture: the named models, then those up to a size."""
         bound = self.config.architectures_up_to
-        found = {model.model: (model, architecture(model)) for model in self.config.models}
-        for model, known in [] if bound is None else architectures_up_to(bound * MILLION):
+        found = {model.model: (model, fresh_tower.architecture(model)) for model in self.config.models}
+        for model, known in [] if bound is None else fresh_tower.architectures_up_to(bound * MILLION):
             found.setdefault(model.model, (model, known))
         return found
 
@@ -98,7 +90,7 @@ class Initialization(Experiment):
             for seed in config.seeds:
                 for bias in config.biases:
                     built = {"seed": seed, "zero_bias": bias == "zero"}
-                    for modality in modalities(model):
+                    for modality in fresh_tower.modalities(model):
                         for mode in modes if modality == "image" else [{}]:
                             yield self._cell(model, built | mode, modality)
 
@@ -124,11 +116,11 @@ class Initialization(Experiment):
     ) -> list[Row]:
         config = self.config
         dataset = self._dataset(data)
-        tower = FreshTower(
+        tower = fresh_tower.FreshTower(
             self._encoder(model),
             options,
             dataset,
-            side_of(dataset, modality),
+            fresh_tower.side_of(dataset, modality),
             limit=config.limit,
             batch_size=config.batch_size,
             layers=config.layers,
@@ -139,8 +131,8 @@ class Initialization(Experiment):
         write_atomically(self._rows_file(key), npy_bytes(embeddings.vectors))
         if model.model not in self._with_biases:  # which does not depend on the seed
             plain = validate(type(model), model.model_dump(mode="json") | {"zero_bias": False}, model.model)
-            self._with_biases[model.model] = has_biases(self._encoder(plain).model)  # pyright: ignore[reportAttributeAccessIssue]
-        return rows if self._with_biases[model.model] else with_note(rows, UNCHANGED)
+            self._with_biases[model.model] = fresh_tower.has_biases(self._encoder(plain).model)  # pyright: ignore[reportAttributeAccessIssue]
+        return rows if self._with_biases[model.model] else fresh_tower.with_note(rows, fresh_tower.UNCHANGED)
 
     def _rows_file(self, key: str) -> Path:
         return self.workspace.folder / "embeddings" / f"{key}.npy"
@@ -169,8 +161,6 @@ class Initialization(Experiment):
         return "layer" not in row["at"]  # there are thousands, which the figures show
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import with_options
-
         config = self.config
         rows = self.finished_rows()
         modes = any("batch_norm" in row["model_options"] for row in rows)
@@ -189,8 +179,6 @@ class Initialization(Experiment):
         }
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization
-
         def embeddings(row: Mapping[str, Any]) -> np.ndarray | None:
             file = self._rows_file(row["cell"])
             return read_npy(file, mmap=False) if file.exists() else None
@@ -199,8 +187,6 @@ class Initialization(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Initialization]") -> list[str]:
-        from clip_geometry_experiments.tyshchuk2023.initialization.figures import tell
-
         return tell([row for each in planned for row in each.finished_rows()])
 
     def label(self) -> str:

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, Tokens
-from clip_geometry.encoders.hf.clip import HFClipEncoder
 from clip_geometry.encoders.hf.text import TextEncoder, cls_pooling
 from clip_geometry.encoders.open_clip import OpenClipEncoder
 from clip_geometry.registry import InputError
 
 __all__ = ["Affine", "Norm", "Operation", "Trace", "tower_parameters", "trace"]
 
-KNOWN = "open_clip's vision and text transformers and ModifiedResNet, transformers' CLIP and BERT"
+KNOWN = "open_clip's vision and text transformers and ModifiedResNet, transformers' BERT"
 
 
 # --- operations and what they do to rows
@@ -165,8 +164,6 @@ def tower_of(encoder: Any, modality: str) -> Tower:
     found = None
     if isinstance(encoder, OpenClipEncoder):
         found = _open_clip_image(encoder.model.visual) if modality == "image" else _open_clip_text(encoder.model)
-    elif isinstance(encoder, HFClipEncoder):
-        found = _hf_clip(encoder.model, modality)
     elif isinstance(encoder, TextEncoder) and hasattr(encoder.parts.transformer, "encoder"):
         found = _bert(encoder)
     if found is None:
@@ -195,10 +192,6 @@ def _pre_norm(start: list[Operation], blocks: list[Block], final: Any) -> list[O
 def _normalization(layer: int, norm: Any, source: int, prefix: str = "") -> Operation:
     steps = (Norm(norm.eps), Affine.of(norm.weight, norm.bias, fan_in=1))
     return Operation(layer, f"{prefix}normalisation", norm, "output", (source,), steps)
-
-
-def _normalized_embedding(norm: Any) -> list[Operation]:
-    return [Operation(0, "embedding", norm, "input"), _normalization(0, norm, 0)]
 
 
 def _projection(found: list[Operation], projection: Any) -> Operation | None:
@@ -291,35 +284,6 @@ def _open_clip_blocks(transformer: Any) -> list[Block]:
 # --- transformers
 
 
-def _hf_clip(model: Any, modality: str) -> Tower:
-    if modality == "image":
-        vision = model.vision_model
-        found = _pre_norm(_normalized_embedding(vision.pre_layrnorm), _hf_blocks(vision), vision.post_layernorm)
-
-        def take(hidden: Tensor) -> Tensor:
-            return hidden[:, 0] if hidden.ndim == 3 else hidden
-
-        return Tower(tuple(found), lambda pixels: take, _projection(found, model.visual_projection))
-    text = model.text_model
-    found = _pre_norm([Operation(0, "embedding", text.embeddings)], _hf_blocks(text), text.final_layer_norm)
-    end = text.config.eos_token_id
-
-    def pooling(tokens: Tokens) -> Callable[[Tensor], Tensor]:
-        ids = tokens.inputs["input_ids"]
-        place = ids.argmax(dim=1) if end == 2 else (ids == end).int().argmax(dim=1)  # as CLIPTextModel chooses
-        return lambda hidden: hidden[torch.arange(len(hidden)), place.to(hidden.device)]
-
-    return Tower(tuple(found), pooling, _projection(found, model.text_projection))
-
-
-def _hf_blocks(tower: Any) -> list[Block]:
-    blocks = []
-    for layer in tower.encoder.layers:
-        steps = (Affine.linear(layer.mlp.fc1), layer.mlp.activation_fn, Affine.linear(layer.mlp.fc2))
-        blocks.append(Block((layer.layer_norm1, layer.layer_norm2), layer.self_attn, layer.mlp, steps, layer))
-    return blocks
-
-
 def _bert(encoder: TextEncoder) -> Tower | None:
     """BERT, RoBERTa and their relatives, whose layers have the same names."""
     bert, parts = encoder.parts.transformer, encoder.parts
@@ -331,7 +295,8 @@ def _bert(encoder: TextEncoder) -> Tower | None:
         inner, out, attention = layer.intermediate, layer.output, layer.attention.output
         steps = (Affine.linear(inner.dense), inner.intermediate_act_fn, Affine.linear(out.dense))
         blocks.append(Block((attention.LayerNorm, out.LayerNorm), attention.dropout, out.dropout, steps, layer))
-    found, last = _normalized_embedding(bert.embeddings.LayerNorm), None
+    norm, last = bert.embeddings.LayerNorm, None
+    found = [Operation(0, "embedding", norm, "input"), _normalization(0, norm, 0)]
     for layer, block in enumerate(blocks, start=1):  # norm(x + f(x)), twice
         n = len(found)
         found += [

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from clip_geometry.display.numbers import fixed, plus_minus
+from clip_geometry.display.origin import pipeline_words
+from clip_geometry.display.words import Words
 from clip_geometry.geometry.partition import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
@@ -45,8 +48,6 @@ class Isotropy(GeometryExperiment):
         return MeasuredSets(self.sets.embeddings, steps[:-1], seed=self.config.seed, blocks=0)
 
     def facts(self) -> Mapping[str, Any]:
-        from clip_geometry.display.origin import pipeline_words
-
         facts = dict(super().facts())
         if self.drawn is not self.sets:
             facts["pipeline of the figures"] = pipeline_words([str(step) for step in self.drawn.steps])
@@ -55,9 +56,6 @@ class Isotropy(GeometryExperiment):
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """I1 of the first pipeline as defined and as published, beside random bases; then of the other pipelines."""
-        from clip_geometry.display.numbers import fixed, plus_minus
-        from clip_geometry.display.words import Words
-
         words = Words(Path(__file__).with_name("words.j2"))
         found = []
         for each in planned:

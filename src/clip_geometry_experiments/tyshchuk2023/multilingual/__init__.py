@@ -17,20 +17,11 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
-from clip_geometry_experiments.kit.base import (
-    Cell,
-    Data,
-    Experiment,
-    Model,
-    RunConfig,
-    Steps,
-    distinct_labels,
-    experiments,
-    origin_words,
-)
+from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, changed, parallel
 from clip_geometry_experiments.kit.maps import seen_and_held_out
+from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_languages, tell
 
 
 class PromptsConfig(Config):
@@ -43,9 +34,9 @@ class PromptsConfig(Config):
         prompts: Language → prompt.
     """
 
-    model: Model
-    probe: Data
-    trained: Data
+    model: base.Model
+    probe: base.Data
+    trained: base.Data
     prompts: dict[str, str] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -58,7 +49,7 @@ class PromptsConfig(Config):
         return changed(self.probe, language=language, prompt=self.prompts[language])
 
 
-class MultilingualConfig(RunConfig):
+class MultilingualConfig(base.RunConfig):
     """Config of the experiment `multilingual`.
 
     Args:
@@ -73,10 +64,10 @@ class MultilingualConfig(RunConfig):
         figures: Maps of every pair of languages by UMAP, and the ratios of distances.
     """
 
-    model: Model
-    captions: Data
+    model: base.Model
+    captions: base.Data
     languages: tuple[str, ...] = Field(min_length=2)
-    pipeline: Steps = ()
+    pipeline: base.Steps = ()
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
@@ -101,7 +92,7 @@ class MultilingualConfig(RunConfig):
         return {target: parallel(self.captions, self.languages, target) for target in self.languages[1:]}
 
 
-class Multilingual(Experiment):
+class Multilingual(base.Experiment):
     Config = MultilingualConfig
     explanations = EXPLANATIONS
 
@@ -130,7 +121,7 @@ class Multilingual(Experiment):
             )
         return found["text"]
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[base.Cell]:
         config = self.config
         left_out = {"name", "title", "description", "zero_shot", "figures"}
         settings = config.model_dump(mode="json", exclude=left_out)
@@ -139,18 +130,18 @@ class Multilingual(Experiment):
         together = [None] if len(config.pairs) > 1 else []
         for language in config.pairs:
             define = {"measure": "distance", "of": language, **shared}
-            yield Cell(define, partial(self._distances, language), f"distances of {language}")
+            yield base.Cell(define, partial(self._distances, language), f"distances of {language}")
         for language in (*config.pairs, *together):
             define = {"measure": "silhouette", "of": language, **shared}
             rows = lambda language=language: self._rows(self.sets.silhouette_rows(language))  # noqa: E731
-            yield Cell(define, rows, f"silhouette of {language or 'all together'}")
+            yield base.Cell(define, rows, f"silhouette of {language or 'all together'}")
 
         if config.zero_shot is not None:
             define = {"measure": "zero_shot", "of": config.zero_shot.model_dump(mode="json"), **shared}
             define["images"] = self.workspace.revisions(config.zero_shot.model, config.zero_shot.probe)
             for language in config.zero_shot.prompts:
                 rows = partial(self._accuracies, config.zero_shot, language)
-                yield Cell({"language": language, **define}, rows, f"zero-shot accuracy in {language}")
+                yield base.Cell({"language": language, **define}, rows, f"zero-shot accuracy in {language}")
 
     def _accuracies(self, asked: PromptsConfig, language: str) -> list[Row]:
         """Accuracy among all classes by the prompts of a language, on images of seen classes and of others."""
@@ -201,15 +192,11 @@ class Multilingual(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
-        from clip_geometry_experiments.tyshchuk2023.multilingual.figures import tell
-
-        labels = distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
+        labels = base.distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
         said = [tell(each.finished_rows(), label) for each, label in zip(planned, labels, strict=True)]
         return [sentence for of_kind in zip(*said, strict=False) for sentence in of_kind]
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_languages
-
         sets, ratio = self.sets, "language_distance.ratio"
         return draw_languages(
             {name: sets.aligned(name) for name in self.config.pairs},
@@ -226,7 +213,7 @@ class Multilingual(Experiment):
         return ", ".join(self._words())
 
     def _words(self) -> tuple[str, str, str]:
-        return origin_words(self.sets.context())
+        return base.origin_words(self.sets.context())
 
 
-experiments.add("multilingual", Multilingual)
+base.experiments.add("multilingual", Multilingual)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -18,18 +18,9 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
-from clip_geometry_experiments.kit.base import (
-    Cell,
-    Experiment,
-    Model,
-    RunConfig,
-    Source,
-    Steps,
-    experiments,
-    origin_words,
-    read_explanations,
-)
+from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map, tell
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
@@ -39,13 +30,10 @@ from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     tsne_plane,
 )
 
-if TYPE_CHECKING:
-    from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items
-
 SHUFFLES = 20  # of the pairs, for the disparity that unrelated maps have
 
 
-class SemanticMapConfig(RunConfig):
+class SemanticMapConfig(base.RunConfig):
     """Config of the experiment `semantic_map`.
 
     Args:
@@ -61,9 +49,9 @@ class SemanticMapConfig(RunConfig):
         all_images: Draw every image, even one on another.
     """
 
-    model: Model | None = None
-    pairs: Source
-    pipeline: Steps = ("normalize",)
+    model: base.Model | None = None
+    pairs: base.Source
+    pipeline: base.Steps = ("normalize",)
     perplexity_image: float = Field(default=5, gt=0)
     perplexity_text: float = Field(default=50, gt=0)
     k: int = Field(default=10, ge=1)
@@ -78,7 +66,7 @@ class SemanticMapConfig(RunConfig):
         return self
 
 
-class SemanticMap(Experiment):
+class SemanticMap(base.Experiment):
     """Figures 1, A1 and A2 of Tyshchuk et al. 2023.
 
     The paper says "aligned … via Procrustes" and no more. Here the two planes are aligned: a Procrustes map of the
@@ -88,7 +76,7 @@ class SemanticMap(Experiment):
     """
 
     Config = SemanticMapConfig
-    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
+    explanations = base.read_explanations(Path(__file__).with_name("numbers.yaml"))
 
     @cached_property
     def sets(self) -> MeasuredSets:
@@ -119,13 +107,13 @@ class SemanticMap(Experiment):
     def _perplexity(self, modality: str) -> float:
         return getattr(self.config, f"perplexity_{modality}")
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[base.Cell]:
         config = self.config
         settings = config.model_dump(mode="json", exclude={"name", "title", "description", "all_images"})
         shared = settings | self.workspace.revisions(config.model, config.pairs)
         kinds = {"image": partial(self._map_rows, "image"), "text": partial(self._map_rows, "text")}
         for place, compute in {**kinds, "both": self._agreement_rows}.items():
-            yield Cell(
+            yield base.Cell(
                 {"measure": "semantic_map", "of": place, **shared},
                 lambda compute=compute: [{**self.sets.context(), **row} for row in compute()],
                 "agreement of the maps" if place == "both" else f"maps of the {place} rows",
@@ -191,13 +179,9 @@ class SemanticMap(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[SemanticMap]") -> list[str]:
-        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import tell
-
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, draw_semantic_map
-
         together = None
         with suppress(InputError):  # nothing pairs
             if len(self.sets.rows) == 2:
@@ -212,25 +196,19 @@ class SemanticMap(Experiment):
     def origin(self) -> str:
         return f"{'; '.join(self._words())}; seed {self.config.seed}."
 
-    def _items(self, modality: str) -> "Items":
-        from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items
-
+    def _items(self, modality: str) -> Items:
         each = self.sets.embeddings[modality]
         dataset = None if isinstance(self.config.pairs, StoredConfig) else load_dataset(self.config.pairs)
-        names = dataset.class_names if dataset is not None else None
-        labels = each.labels
-        if labels is not None and names is not None:
-            labels = np.array(names)[np.asarray(labels)]
         # unreadable images have no row, so that a row has its own index in the data
         side: Any = dataset.image if modality == "image" and dataset is not None else None
         picture = None if side is None else lambda row: side.load(int(each.metadata["index"][row]))
-        return Items(self.plane(modality)[0], self._perplexity(modality), labels, picture, each.metadata.get("text"))
+        return Items(self.plane(modality)[0], self._perplexity(modality), picture, each.metadata.get("text"))
 
     def label(self) -> str:
         return ", ".join(self._words())
 
     def _words(self) -> tuple[str, str, str]:
-        return origin_words(self.sets.context())
+        return base.origin_words(self.sets.context())
 
 
 def _row(name: str, values: Sequence[float], over: str = "starts of t-SNE", **rest: Any) -> Row:
@@ -247,4 +225,4 @@ def _note(name: str, place: str, words: str) -> Row:
     return {"measure": f"semantic_map.{name}", "value": None, "note": words, "at": {"modality": place}}
 
 
-experiments.add("semantic_map", SemanticMap)
+base.experiments.add("semantic_map", SemanticMap)

@@ -18,11 +18,9 @@ from clip_geometry.display.words import Words
 from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.tyshchuk2023.semantic_map.marks import (
-    NAMED,
     Picture,
     Window,
     caption_map,
-    label_map,
     picture_grid,
     picture_map,
     point_map,
@@ -40,14 +38,12 @@ class Items:
     Args:
         points: (n, 2).
         perplexity: Of the t-SNE that found them.
-        labels: (n,) or None.
         picture: Row → RGB image, of a text that of its pair, raising OSError where there is none; or None.
         texts: (n,) or None.
     """
 
     points: Points
     perplexity: float
-    labels: NDArray | None = None
     picture: Picture | None = None
     texts: Sequence[str] | NDArray | None = None
 
@@ -161,7 +157,7 @@ def _map(
     shades: Sequence[str] | None,
     all_images: bool,
 ) -> tuple[Figure, str]:
-    """The map with images or captions, else points by label; and the sentence that says how many of them."""
+    """The map with images or captions, else points; and the sentence that says how many of them."""
     n = len(points)
     if items.picture is not None:
         if window is None and not all_images:
@@ -176,8 +172,5 @@ def _map(
     if modality == "text" and items.texts is not None:
         figure, count = caption_map(points, items.texts, window=window, shades=shades)
         return figure, WORDS("marks", "captions", count, n)
-    if shades is not None or items.labels is None:
-        figure = point_map(points, modality, window=window, shades=shades)
-        return figure, WORDS("marks", "points", missing="images" if modality == "image" else "captions")
-    few = len(np.unique(items.labels)) <= NAMED
-    return label_map(points, items.labels), WORDS("marks", "labels", classes=None if few else NAMED)
+    figure = point_map(points, modality, window=window, shades=shades)
+    return figure, WORDS("marks", "points", missing="images" if modality == "image" else "captions")

@@ -1,8 +1,7 @@
-"""Points on a plane with their images, captions or classes, thinned so that none covers another."""
+"""Points on a plane with their images or captions, thinned so that none covers another."""
 
 import math
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,13 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
-from clip_geometry.display.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, styled
-from clip_geometry_experiments.kit.figures import MARKERS
+from clip_geometry.display.style import COLOR, INK, MARKER, WIDTH, styled
 from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
 
 ACROSS = 15  # images across a map
@@ -24,11 +21,9 @@ MOST = 900  # images of a grid
 PIXELS = 100  # of an image with its border: twice the resolution of a printed column
 CELLS = (4, 12)  # captions across and down, at most
 LETTERS, LINE_LETTERS = 48, 18  # of a caption, and of one of its lines
-NAMED = 10  # classes with a color of their own
 EDGE = "#D0D7DE"
 FLATTEST = 0.5  # height over width of a map, at least
 MARGIN = 0.03  # inches around a map
-KEYS = 1.05  # inches beside a map for the names of classes
 
 Points = NDArray[np.floating]
 Window = tuple[Points, Points]  # centre (2,), half width and height (2,)
@@ -228,13 +223,13 @@ def _written(axes: Axes, at: Points, text: str, color: str) -> Text:
     )
 
 
-def shortened(text: str, letters: int = LETTERS) -> str:
-    """At most `letters` letters, cut between words if possible, with … for the rest."""
+def shortened(text: str) -> str:
+    """At most LETTERS letters, cut between words if possible, with … for the rest."""
     text = " ".join(text.split())
-    if len(text) <= letters:
+    if len(text) <= LETTERS:
         return text
-    head = text[:letters].rpartition(" ")[0]
-    return (head if len(head) > letters / 2 else text[: letters - 1]).rstrip(" ,.;") + "…"
+    head = text[:LETTERS].rpartition(" ")[0]
+    return (head if len(head) > LETTERS / 2 else text[: LETTERS - 1]).rstrip(" ,.;") + "…"
 
 
 @styled
@@ -248,33 +243,10 @@ def point_map(
     return _figure_of(axes)
 
 
-@styled
-def label_map(points: ArrayLike, labels: ArrayLike) -> Figure:
-    """Points (n, 2) in the color and marker of their class; all but the largest classes are grey."""
-    points, names = np.asarray(points), np.asarray(labels).astype(str)
-    largest = [name for name, _ in Counter(names.tolist()).most_common(NAMED)]
-    axes = _panel(window_of(points), beside=KEYS)
-    keys = []
-    others = ~np.isin(names, largest)
-    if others.any():
-        _scatter(axes, points[others], NEUTRAL, ".", "points:others", size=6)
-        label = f"{len(set(names[others].tolist()))} others"
-        keys.append(Line2D([], [], marker=".", color=NEUTRAL, ls="none", label=label))
-    for k, name in reversed(list(enumerate(largest))):  # the largest on top and first in the legend
-        color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
-        _scatter(axes, points[names == name], color, marker, f"points:{name}", size=9)
-        keys.append(Line2D([], [], marker=marker, color=color, markersize=4, ls="none", label=shortened(name, 14)))
-    figure = _figure_of(axes)
-    figure.legend(
-        handles=keys[::-1], loc="upper left", bbox_to_anchor=(1 - KEYS / WIDTH, 1), handlelength=1, fontsize=7
-    )
-    return figure
-
-
-def _panel(window: Window, *, beside: float = 0.0, room: float | None = None, width: float = WIDTH) -> Axes:
-    """An empty panel without ticks. beside: inches kept free for the legend. room: about the window; half an image."""
+def _panel(window: Window, *, room: float | None = None, width: float = WIDTH) -> Axes:
+    """An empty panel without ticks. room: about the window; half an image."""
     (x, y), (across, up) = window[0], window[1] + (_room(window) if room is None else room)
-    own = width - beside - 2 * MARGIN
+    own = width - 2 * MARGIN
     height = own * up / across
     whole = height + 2 * MARGIN
     figure = Figure(figsize=(width, whole))
@@ -292,12 +264,9 @@ def _room(window: Window) -> float:
 
 
 def _dots(axes: Axes, points: Points, modality: str, shades: Sequence[str] | None, *, size: float = 4) -> None:
-    _scatter(axes, points, COLOR[modality] if shades is None else list(shades), MARKER[modality], "points", size=size)
-
-
-def _scatter(axes: Axes, points: Points, color: str | list[str], marker: str, gid: str, *, size: float) -> None:
-    many = len(points) > MAX_VECTOR_POINTS
-    axes.scatter(*points.T, s=size, c=color, marker=marker, linewidths=0, alpha=0.7, gid=gid, rasterized=many)
+    color, many = COLOR[modality] if shades is None else list(shades), len(points) > MAX_VECTOR_POINTS
+    style = {"marker": MARKER[modality], "linewidths": 0, "alpha": 0.7, "rasterized": many}
+    axes.scatter(*points.T, s=size, c=color, gid="points", **style)
 
 
 def _figure_of(axes: Axes) -> Figure:

@@ -1,6 +1,6 @@
 """The layers of least and largest values are named, unless they tie."""
 
-from clip_geometry_experiments.cai2021.contextual.sentences import sentences
+from clip_geometry_experiments.cai2021.contextual.figures import sentences
 
 
 def rows(measure, values, error=None, **more):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clip_geometry_experiments.mickus2024.classify.sentences import sentences
+from clip_geometry_experiments.mickus2024.classify.figures import sentences
 
 RISES = np.array([[0.0, 0.1, 0.3], [0.0, 0.2, 0.4]])
 FALLS = np.array([[0.3, 0.2, 0.05], [0.3, 0.1, 0.04]])

@@ -10,7 +10,6 @@ from clip_geometry.registry import InputError
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode, hold_out, load_examples, require_cls
 from clip_geometry_experiments.rudman2024.finetune.model import tiny_bert, word_tokenizer
 from clip_geometry_experiments.tasks import resolve_task
-from clip_geometry_experiments.tasks.targets import resolve_any_task
 
 CPU = torch.device("cpu")
 
@@ -41,11 +40,11 @@ def test_a_task_with_classes_is_its_sentences_and_labels(tmp_path):
 
 def test_scores_and_spans_are_examples_too(tmp_path):
     (tmp_path / "s.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\t2.5\nc\td\t5.0\n")
-    found = load_examples(resolve_any_task({"name": "stsb", "path": str(tmp_path / "s.tsv")}))
+    found = load_examples(resolve_task({"name": "stsb", "path": str(tmp_path / "s.tsv")}))
     assert (found.kind, found.outputs, found.targets.tolist()) == ("score", 1, [2.5, 5.0])
     row = {"question": "Who?", "context": "It was Ada.", "answers": {"text": ["Ada"], "answer_start": [7]}}
     (tmp_path / "q.jsonl").write_text(json.dumps(row))
-    found = load_examples(resolve_any_task({"name": "squad", "path": str(tmp_path / "q.jsonl")}))
+    found = load_examples(resolve_task({"name": "squad", "path": str(tmp_path / "q.jsonl")}))
     assert (found.kind, found.outputs, found.targets.tolist(), found.answers) == ("span", 2, [7], (("Ada",),))
     assert found.texts == (("Who?", "It was Ada."),)
 

@@ -10,7 +10,7 @@ from clip_geometry.config import validate
 from clip_geometry.geometry import average_cosine, isoscore, measures, two_nn
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
-from clip_geometry_experiments.report.cosines import MAX_COSINES
+from clip_geometry_experiments.report.figures import MAX_COSINES
 from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig
 from clip_geometry_experiments.rudman2024.finetune.data import Examples
 from clip_geometry_experiments.rudman2024.finetune.measuring import (

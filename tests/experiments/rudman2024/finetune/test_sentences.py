@@ -1,6 +1,6 @@
 """The best method is named with its ties, and a correlation only where there are enough trainings."""
 
-from clip_geometry_experiments.rudman2024.finetune.sentences import sentences
+from clip_geometry_experiments.rudman2024.finetune.figures import sentences
 
 
 def rows(performance, seeds=3, spread=0.0, error=0.01):

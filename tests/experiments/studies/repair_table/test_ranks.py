@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import f, friedmanchisquare
 
-from clip_geometry_experiments.studies.repair_table.ranks import Ranking, critical_difference, ranking, resampled_error
+from clip_geometry_experiments.studies.repair_table.table import Ranking, critical_difference, ranking, resampled_error
 
 SCORES = np.random.default_rng(7).normal(size=(9, 5)) + 0.7 * np.arange(5)
 SCORES = SCORES.round(1)

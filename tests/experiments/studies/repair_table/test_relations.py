@@ -9,7 +9,7 @@ from scipy.stats import rankdata, spearmanr
 
 from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
-from clip_geometry_experiments.studies.repair_table.relations import examined, registered
+from clip_geometry_experiments.studies.repair_table.summary import examined, registered
 from clip_geometry_experiments.studies.repair_table.table import RepairTable, Value, from_compact
 from support.generated import generated
 

@@ -350,7 +350,7 @@ def test_siglip_has_a_rate_of_its_own_unless_told():
     unsaid = {name: value for name, value in TINY.items() if name != "lr"}
     rates = {arm: validate(TrainClipConfig, unsaid | {"arm": arm}, "test").lr for arm in ("clip", "siglip", "classes")}
     assert rates == {"clip": 8e-3, "siglip": 2e-3, "classes": 8e-3}
-    assert configured(arm="siglip").optimizer.lr == TINY["lr"]
+    assert configured(arm="siglip").lr == TINY["lr"]
 
 
 def test_arms_have_names_to_read():

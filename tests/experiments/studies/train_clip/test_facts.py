@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.published import read_recorded
+from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.studies.train_clip.claims import train_clip_findings
 
 FOLDER = Path(__file__).parents[4] / "docs" / "training"

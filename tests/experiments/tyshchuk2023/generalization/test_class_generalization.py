@@ -1,24 +1,14 @@
 import numpy as np
 import pytest
-import torch
 
 from clip_geometry.evaluators.zero_shot import zero_shot
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import (
-    Center,
-    Compose,
-    IsoCLIP,
-    LeastSquares,
-    Normalize,
-    Pipeline,
-    Procrustes,
-    ReAlign,
-    Whiten,
-)
-from clip_geometry_experiments.tyshchuk2023.generalization.class_generalization import class_generalization
+from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, ReAlign
+from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
 from support import oracles_evaluators as oracles
 
 K, D = 8, 6
+IDENTITY = Pipeline("")
 
 
 def task(seed=0):
@@ -35,11 +25,11 @@ def share_right(image, labels, text):
     return (oracles.logits(image, text, "cosine").argmax(1) == labels).mean()
 
 
-@pytest.mark.parametrize("known", [0.5, 0.25, [0, 5], (7,), range(5), np.array([1, 2])])
+@pytest.mark.parametrize("known", [0.5, 0.25, [0, 5], (7,), range(5)])
 @pytest.mark.parametrize("seed", range(3))
 def test_both_halves_of_the_identity_make_the_zero_shot_accuracy(known, seed):
     data = task(seed)
-    found = class_generalization(None, *data, known=known, seed=seed)
+    found = class_generalization(IDENTITY, *data, known=known, seed=seed)
     assert found["all"] == zero_shot(*data[2:])["top_1"]
     count = found["known_classes"]
     assert count == (known * K if isinstance(known, float) else len(known))
@@ -52,81 +42,32 @@ def test_both_halves_of_the_identity_make_the_zero_shot_accuracy(known, seed):
 
 def test_a_share_is_drawn_with_the_seed():
     data = task()
-    plain = class_generalization(None, *data, known=0.5)
-    assert plain == class_generalization(None, *data, known=np.float32(0.5))
-    drawn = {tuple(class_generalization(None, *data, known=0.5, seed=seed).values()) for seed in range(6)}
-    again = {tuple(class_generalization(None, *data, known=0.5, seed=seed).values()) for seed in range(6)}
+    drawn = {tuple(class_generalization(IDENTITY, *data, known=0.5, seed=seed).values()) for seed in range(6)}
+    again = {tuple(class_generalization(IDENTITY, *data, known=0.5, seed=seed).values()) for seed in range(6)}
     assert drawn == again and len(drawn) > 3
 
 
-@pytest.mark.parametrize("make", [Procrustes, LeastSquares])
+@pytest.mark.parametrize(("name", "make"), [("procrustes", Procrustes), ("least_squares", LeastSquares)])
 @pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")
-def test_a_map_between_sets_moves_texts_and_sees_known_classes_only(make):
+def test_a_map_between_sets_moves_texts_and_sees_known_classes_only(name, make):
     fit_x, fit_labels, image, labels, text = task()
-    known = [0, 2, 3, 6, 7]
+    known, pipeline = [0, 2, 3, 6, 7], Pipeline(f"{name}[text-to-image]")
     chosen = np.isin(fit_labels, known)
     moved = make().fit(text[fit_labels[chosen]], fit_x[chosen]).transform(text)
     old = np.isin(labels, known)
-    found = class_generalization(make(), fit_x, fit_labels, image, labels, text, known=known)
+    found = class_generalization(pipeline, fit_x, fit_labels, image, labels, text, known=known)
     assert found["known"] == share_right(image[old], labels[old], moved)
     assert found["new"] == share_right(image[~old], labels[~old], moved)
     spoilt = np.where(chosen[:, None], fit_x, 100 * fit_x[::-1])
-    assert found == class_generalization(make(), spoilt, fit_labels, image, labels, text, known=known)
-
-
-def test_a_compose_that_holds_such_a_map_is_one():
-    data = task()
-    steps = Compose([Compose([Normalize(), Procrustes()])])
-    with pytest.warns(match="rank"):
-        found = class_generalization(steps, *data, known=range(4))
-    fit_x, fit_labels, image, labels, text = data
-    chosen = fit_labels < 4
-    with pytest.warns(match="rank"):
-        moved = Procrustes().fit(oracles.unit(text)[fit_labels[chosen]], fit_x[chosen]).transform(oracles.unit(text))
-    assert found["all"] == share_right(image, labels, moved)
-
-
-@pytest.mark.parametrize("transform", [Center(), Whiten(3), Compose([Normalize(), Center()])])
-def test_a_map_of_one_set_moves_both(transform):
-    fit_x, fit_labels, image, labels, text = task()
-    found = class_generalization(transform, fit_x, fit_labels, image, labels, text, known=range(4))
-    fitted = transform.__class__(**transform.get_params(deep=False)).fit(fit_x[fit_labels < 4])
-    old = labels < 4
-    x, t = fitted.transform(image), fitted.transform(text)
-    assert (found["known"], found["new"]) == (
-        share_right(x[old], labels[old], t),
-        share_right(x[~old], labels[~old], t),
-    )
-    assert not hasattr(transform, "fitted_on_")  # a copy was fitted
-
-
-def test_torch_is_numpy():
-    data = task()
-    tensors = [torch.from_numpy(part) for part in data]
-    with pytest.warns(match="rank"):
-        assert class_generalization(Procrustes(), *tensors) == class_generalization(Procrustes(), *data)
+    assert found == class_generalization(pipeline, spoilt, fit_labels, image, labels, text, known=known)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"known": 0.01}, "known = 0.01 of 4 classes is 0; expected a share that leaves known and new classes"),
-        ({"known": 1.0}, "known = 1.0 of 4 classes is 4; expected a share"),
-        ({"known": [0, 1, 2, 3]}, "known has 4 of 4 classes; expected some of them, not all"),
-        ({"known": []}, "known has 0 of 4 classes; expected some of them, not all"),
-        (
-            {"known": float("nan")},
-            "known = nan; expected a positive, finite number: the share of the classes, or their",
-        ),
-        ({"known": float("inf")}, "known = inf; expected a positive, finite number: the share"),
-        ({"known": None}, "known = None; expected a positive, finite number: the share"),
-        ({"known": "half"}, "known = 'half'; expected a positive, finite number: the share"),
-        ({"known": 0.5, "seed": "a"}, "seed = 'a'; expected a whole number from 0"),
-        ({"transform": Center}, r"transform is the class Center; expected a transform such as Center\(\), a Pipeline"),
-        ({"transform": 3}, "transform is a int; expected a transform such as"),
-        ({"transform": "centre[each]"}, "unknown pipeline step 'centre'"),
-        ({"known": [0, 4]}, r"known\[1\] is 4; expected an index 0 to 3"),
-        ({"known": ["cat"]}, "expected a whole number, the index 0 to 3 of the rows of class_text"),
+        ({"known": 0.01}, "known = 0.01 of 4 classes is 0; expected some of them, not all"),
+        ({"known": 1.0}, "known = 1.0 of 4 classes is 4; expected some of them, not all"),
+        ({"known": [0, 1, 2, 3]}, r"known = \[0, 1, 2, 3\] of 4 classes is 4; expected some of them"),
         ({"known": [3]}, "no image has a label of the 1 known classes; nothing to score there"),
         ({"known": [0, 1, 2]}, "no image has a label of the 1 new classes; nothing to score there"),
         ({"known": [0, 3]}, "known class 3 has no row in fit_x; what was not fitted on is not known"),
@@ -139,32 +80,14 @@ def test_errors(change, sentence):
     x, labels = np.arange(24.0).reshape(6, 4) + 1, [0, 1, 2, 0, 1, 2]
     given = {"fit_x": x, "fit_labels": labels, "image": x, "labels": labels, "class_text": np.eye(4), "known": [0]}
     with pytest.raises(InputError, match=sentence):
-        class_generalization(**({"transform": None} | given | change))
-
-
-def test_a_pipeline_of_one_paired_step_is_that_map():
-    data = task()
-    pipeline = Pipeline("least_squares[text-to-image]")
-    with pytest.warns(match="rank"):
-        by_pipeline = class_generalization(pipeline, *data, known=range(4))
-    with pytest.warns(match="rank"):
-        assert by_pipeline == class_generalization(LeastSquares(), *data, known=range(4))
+        class_generalization(IDENTITY, **(given | change))
 
 
 def test_a_map_without_pairs_is_fitted_on_one_text_of_each_known_class():
-    data = task()
-    fit_x, fit_labels, image, labels, text = data
-    found = class_generalization(ReAlign(), *data, known=range(4))
+    fit_x, fit_labels, image, labels, text = task()
     moved = ReAlign().fit(text[:4], fit_x[fit_labels < 4]).transform(text)
+    found = class_generalization(Pipeline("realign[text-to-image]"), *task(), known=range(4))
     assert found["all"] == share_right(image, labels, moved)
-    assert found == class_generalization(Pipeline("realign[text-to-image]"), *data, known=range(4))
-
-
-@pytest.mark.parametrize("transform", [IsoCLIP(1, 1), Compose([Normalize(), IsoCLIP(1, 1)])])
-def test_a_map_of_several_sets_is_a_pipeline(transform):
-    with pytest.raises(InputError, match="maps images and texts: give a Pipeline that has it"):
-        class_generalization(transform, *task(), known=range(4))
-    assert 0 < class_generalization(Pipeline("isoclip(1, 1)"), *task(), known=range(4))["all"] <= 1
 
 
 def test_a_pipeline_is_fitted_on_images_and_texts_of_known_classes_and_moves_both():
@@ -176,13 +99,6 @@ def test_a_pipeline_is_fitted_on_images_and_texts_of_known_classes_and_moves_bot
     assert found["all"] != share_right(centered[0], labels, text - text.mean(0))
 
 
-def test_a_string_is_a_pipeline():
-    data = task()
-    found = class_generalization("normalize,center[each]", *data, known=range(5))
-    assert found == class_generalization(Pipeline("normalize,center[each]"), *data, known=range(5))
-    assert found != class_generalization(None, *data, known=range(5))
-
-
 def test_a_pipeline_that_moves_the_modalities_apart_is_refused():
     with pytest.raises(InputError, match=r"center was fitted on each modality by itself"):
         class_generalization(Pipeline("center"), *task())
@@ -190,9 +106,9 @@ def test_a_pipeline_that_moves_the_modalities_apart_is_refused():
 
 def test_within_their_half_classes_compete_with_their_half_only():
     fit_x, fit_labels, image, labels, text = task()
-    found = class_generalization(None, fit_x, fit_labels, image, labels, text, known=[1, 4, 6])
+    found = class_generalization(IDENTITY, fit_x, fit_labels, image, labels, text, known=[1, 4, 6])
     old = np.isin(labels, [1, 4, 6])
     number = np.searchsorted([1, 4, 6], labels[old])
     assert found["known_among_known"] == share_right(image[old], number, text[[1, 4, 6]])
     assert found["known_among_known"] > found["known"] and found["new_among_new"] > found["new"]
-    assert class_generalization(None, fit_x, fit_labels, image, labels, text, known=[3])["known_among_known"] == 1
+    assert class_generalization(IDENTITY, fit_x, fit_labels, image, labels, text, known=[3])["known_among_known"] == 1

@@ -177,9 +177,10 @@ def test_batch_norm_is_a_column_of_the_images_of_models_that_have_it(resnet, tmp
 def test_where_zero_biases_change_nothing_every_row_says_so(tmp_path, monkeypatch):
     """Asked of the model as initialised, also where only zero biases are run."""
     seen = []
-    monkeypatch.setattr(initialization, "has_biases", lambda model: seen.append(model) or False)
+    monkeypatch.setattr(initialization.fresh_tower, "has_biases", lambda model: seen.append(model) or False)
     rows = rows_of(experiment(tmp_path, biases=["zero"]))
     assert all(row["note"].endswith("zero_bias changes nothing") for row in rows) and len(seen) == 1
+    monkeypatch.undo()
     assert fresh_tower.has_biases(seen[0])
     arbitrary = final(rows, "isotropy_i1[rows]", "text")["note"]
     assert arbitrary.startswith("12 rows in 512 dimensions leave the basis arbitrary") and "; all biases" in arbitrary

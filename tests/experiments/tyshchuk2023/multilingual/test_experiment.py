@@ -16,8 +16,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit import languages as module
-from clip_geometry_experiments.kit.language_distance import language_distance
-from clip_geometry_experiments.kit.languages import LanguageSets
+from clip_geometry_experiments.kit.languages import LanguageSets, language_distance
 from clip_geometry_experiments.run.runner import RunFolder, plan, resolve, run
 from clip_geometry_experiments.tyshchuk2023.multilingual import Multilingual, MultilingualConfig, figures
 

@@ -1,22 +1,111 @@
-"""The ledger of a paper: for every published number our results beside it, or why there are none."""
+"""Every published number with its printed digits, and the rules of each paper: which of our rows stand beside a number,
+or why there are none. Experiments know nothing of papers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BeforeValidator, Field
 
 from clip_geometry.config import Config, read_yaml, validate
 from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry_experiments.published.published import Published, papers, published
 
 FACTORS = {"": 1.0, "share": 1.0, "percent": 100.0}
 FOLDER = Path(__file__).parent
+FILE = FOLDER / "published.yaml"
+ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are not tables
 
 Scalar = bool | int | float | str | None
 Where = dict[str, Scalar | tuple[Scalar, ...]]
+
+
+# --- the numbers
+
+
+@dataclass(frozen=True)
+class Paper:
+    name: str
+    title: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number, or statement.
+
+    Args:
+        paper: Name of the paper.
+        section: Its table.
+        keys: The labels of the number, row first.
+        text: The number as printed.
+        value: Its value, None for words.
+        reach: What is needed to check it ("real", "proxy", "online"), "" where the file does not say.
+    """
+
+    paper: str
+    section: str
+    keys: tuple[str, ...] = ()
+    text: str = ""
+    value: float | None = None
+    reach: str = ""
+
+    @property
+    def path(self) -> str:
+        return ".".join((self.section, *self.keys))
+
+    @property
+    def shown(self) -> str:
+        """As printed, a number with a typographic minus."""
+        return self.text if self.value is None else self.text.replace("-", "−")
+
+    @property
+    def decimals(self) -> int:
+        """Printed decimals: 2 of 66.40."""
+        return len(self.text.partition(".")[2])
+
+
+@cache
+def papers() -> dict[str, Paper]:
+    """The papers with numbers, in the order of the file."""
+    found = read_yaml(FILE).items()
+    return {name: Paper(name, part["title"], part["reference"]) for name, part in found if "title" in part}
+
+
+@cache
+def published(paper: str) -> tuple[Published, ...]:
+    """Every leaf of a paper's tables; positions in a list are "0", "1", …"""
+    if paper not in papers():
+        hint = did_you_mean(paper, papers()) or f"; known are {', '.join(papers())}"
+        raise InputError(f"unknown paper {paper!r}{hint}")
+    root = yaml.compose(FILE.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # nodes keep 0.00 as it is printed
+    tables = {name: node for name, node in _items(dict(_items(root))[paper]) if name not in ABOUT_PAPER}
+    return tuple(leaf for name, node in tables.items() for leaf in _leaves(Published(paper, name), node))
+
+
+def _leaves(table: Published, node: yaml.Node) -> Iterator[Published]:
+    if isinstance(node, yaml.ScalarNode):
+        is_number = node.tag.endswith((":float", ":int"))
+        yield replace(table, text=node.value, value=float(node.value) if is_number else None)
+        return
+    children = dict(_items(node))
+    reach = children.pop("reach", None)
+    if isinstance(reach, yaml.ScalarNode):
+        table = replace(table, reach=reach.value)
+    for key, child in children.items():
+        yield from _leaves(replace(table, keys=(*table.keys, key)), child)
+
+
+def _items(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
+    if isinstance(node, yaml.MappingNode):
+        yield from ((key.value, child) for key, child in node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        yield from ((str(place), child) for place, child in enumerate(node.value))
+
+
+# --- the rules
 
 
 class Variant(Config):
@@ -143,14 +232,10 @@ class Ledger(Config):
     sections: dict[str, Section]
 
 
-def ledger_file(paper: str) -> Path:
-    return FOLDER / f"{paper}.yaml"
-
-
 @cache
-def read_ledger(path: Path) -> Ledger:
-    """Read a ledger strictly: an unknown key is an error that names the nearest known one."""
-    return validate(Ledger, read_yaml(path), f"ledger {path.name}")
+def ledger(paper: str) -> Ledger:
+    """The ledger of a paper. It is read strictly: an unknown key is an error that names the nearest known one."""
+    return validate(Ledger, read_yaml(FOLDER / f"{paper}.yaml"), f"ledger of {paper}")
 
 
 def combined(rules: Sequence[Rule]) -> Rule:
@@ -213,26 +298,19 @@ class Entry:
 
 
 @cache
-def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
-    """One entry for every number of a paper, in the order of published.yaml.
+def entries(paper: str) -> tuple[Entry, ...]:
+    """One entry for every number of a paper, in the order of published.yaml."""
+    return entries_of(paper, ledger(paper).sections)
 
-    Args:
-        paper: Name of the paper.
-        file: Its ledger, if not the package's own. A number that it does not name has neither config nor reason.
 
-    Raises:
-        InputError: If the ledger names what was not published, or selects nothing.
-    """
-    file = file or ledger_file(paper)
-    leaves = published(paper)
-    ledger = read_ledger(file) if file.exists() else Ledger(sections={})
-    _require_known(file, "section", ledger.sections, dict.fromkeys(leaf.section for leaf in leaves))
+def entries_of(paper: str, sections: Mapping[str, Section]) -> tuple[Entry, ...]:
+    """One entry for every number in these sections of a paper. Raises InputError if they name what was not published,
+    or select nothing."""
+    leaves, name = published(paper), f"ledger of {paper}"
+    _require_known(name, "section", sections, dict.fromkeys(leaf.section for leaf in leaves))
     found = []
-    for leaf in leaves:
-        section = ledger.sections.get(leaf.section)
-        if section is None:
-            found.append(Entry(leaf, leaf.section, ", ".join(leaf.keys) or leaf.section, Rule()))
-            continue
+    for leaf in (leaf for leaf in leaves if leaf.section in sections):
+        section = sections[leaf.section]
         if section.positions and leaf.keys:
             names = dict(zip(map(str, range(len(section.positions))), section.positions, strict=True))
             leaf = replace(leaf, keys=(*leaf.keys[:-1], names.get(leaf.keys[-1], leaf.keys[-1])))
@@ -244,39 +322,23 @@ def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
         causes, notes = (tuple(filter(None, (getattr(each, name) for each in rules))) for name in ("cause", "note"))
         entry = Entry(leaf, section.title, label, rule, causes, notes)
         if bool(rule.config) == bool(rule.reason):
-            raise InputError(f"ledger {file.name}: {leaf.path} needs either a config or a reason")
+            raise InputError(f"{name}: {leaf.path} needs either a config or a reason")
         if rule.config and not all("measure" in variant.where for variant in entry.variants):
-            raise InputError(f"ledger {file.name}: {leaf.path} selects no 'measure' in its where")
+            raise InputError(f"{name}: {leaf.path} selects no 'measure' in its where")
         found.append(entry)
-    for name, section in ledger.sections.items():
-        labels = {key for entry in found if entry.published.section == name for key in entry.published.keys}
-        _require_known(file, f"label of {name}", (*section.labels, *section.names), labels)
+    for title, section in sections.items():
+        labels = {key for entry in found if entry.published.section == title for key in entry.published.keys}
+        _require_known(name, f"label of {title}", (*section.labels, *section.names), labels)
     return tuple(found)
 
 
-def findings(paper: str) -> tuple[Finding, ...]:
-    return read_ledger(ledger_file(paper)).findings if has_ledger(paper) else ()
-
-
-def claims(paper: str) -> tuple[Claim, ...]:
-    return read_ledger(ledger_file(paper)).claims if has_ledger(paper) else ()
-
-
-def asks(paper: str) -> str:
-    return read_ledger(ledger_file(paper)).asks if has_ledger(paper) else ""
-
-
-def has_ledger(paper: str) -> bool:
-    return ledger_file(paper).exists()
-
-
 def all_entries() -> list[Entry]:
-    return [entry for paper in papers() if has_ledger(paper) for entry in entries(paper)]
+    return [entry for paper in papers() for entry in entries(paper)]
 
 
-def _require_known(file: Path, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+def _require_known(context: str, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
-            raise InputError(f"ledger {file.name}: unknown {kind} {name!r}{hint}")
+            raise InputError(f"{context}: unknown {kind} {name!r}{hint}")

@@ -5,32 +5,32 @@ from pathlib import Path
 
 import pytest
 
+from clip_geometry.config import read_yaml, validate
 from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import experiments
-from clip_geometry_experiments.published import entries, findings, papers, published
 from clip_geometry_experiments.published.comparing import matches
-from clip_geometry_experiments.published.entries import all_entries, has_ledger, ledger_file
+from clip_geometry_experiments.published.ledger import (
+    Ledger,
+    all_entries,
+    entries,
+    entries_of,
+    papers,
+    published,
+)
 
 ROOT = Path(__file__).parents[3]
-WITH_LEDGER = [paper for paper in papers() if has_ledger(paper)]
 
 
-@pytest.mark.parametrize("paper", WITH_LEDGER)
+@pytest.mark.parametrize("paper", papers())
 def test_every_published_number_has_a_config_or_a_reason(paper):
     found = entries(paper)
     assert len(found) == len(published(paper))
     assert [entry.published.path for entry in found if not (entry.rule.config or entry.rule.reason)] == []
 
 
-def test_these_papers_are_among_them():
-    assert {"tyshchuk2023", "mickus2024"} <= set(WITH_LEDGER)
-
-
-@pytest.mark.parametrize("paper", WITH_LEDGER)
+@pytest.mark.parametrize("paper", papers())
 def test_every_config_exists_and_its_run_has_the_name(paper):
-    from clip_geometry.config import read_yaml
-
     for config in sorted({config for entry in entries(paper) for config in entry.rule.config}):
         file = ROOT / "configs" / f"{config}.yaml"
         assert file.exists(), config
@@ -92,6 +92,14 @@ def test_special_labels_say_more_than_the_table():
     assert found["text.tsne_perplexity.text"].runs == ()
 
 
+def made(folder, paper, text):
+    """Path → entry, by the rules in a text."""
+    file = folder / "l.yaml"
+    file.write_text(text)
+    rules = validate(Ledger, read_yaml(file), "ledger l.yaml")
+    return {entry.published.path: entry for entry in entries_of(paper, rules.sections)}
+
+
 LEDGER = """
 sections:
   table4_generalization:
@@ -121,36 +129,24 @@ sections:
 )
 def test_a_mistake_in_a_ledger_is_a_clear_error(tmp_path, old, new, sentence):
     assert old in LEDGER
-    file = tmp_path / "l.yaml"
-    file.write_text(LEDGER.replace(old, new))
     with pytest.raises(InputError, match=sentence):
-        entries("tyshchuk2023", file)
+        made(tmp_path, "tyshchuk2023", LEDGER.replace(old, new))
 
 
-def test_numbers_that_a_ledger_does_not_name_have_nothing(tmp_path):
-    file = tmp_path / "l.yaml"
-    file.write_text(LEDGER)
-    found = {entry.published.path: entry for entry in entries("tyshchuk2023", file)}
+def test_the_labels_of_a_number_select_its_rows(tmp_path):
+    found = made(tmp_path, "tyshchuk2023", LEDGER)
     assert found["table4_generalization.LSTSQ.new"].variants[0].where == {"at.row": "LSTSQ", "measure": "m"}
-    assert not found["table5_linear_probe.CLIP"].rule.config and not found["table5_linear_probe.CLIP"].rule.reason
-
-
-def test_papers_without_a_ledger_have_numbers_without_rules():
-    for paper in set(papers()) - set(WITH_LEDGER):
-        assert not ledger_file(paper).exists()
-        assert len(entries(paper)) == len(published(paper))
-        assert findings(paper) == ()
+    assert {entry.published.section for entry in found.values()} == {"table4_generalization"}
 
 
 def test_tables_of_tables_of_lists(tmp_path):
     """As the other papers have them: model, task, and a list of two correlations."""
-    file = tmp_path / "l.yaml"
-    file.write_text(
+    text = (
         "sections: {table3_glue_correlations: {title: T, config: [a/b, c], match: [at.model, at.task],"
         " positions: [r, rho], labels: {r: {where: {measure: pearson}}, rho: {where: {measure: spearman}},"
         " cola: {cause: Cleaned.}, mpnet: {reason: Too large.}}}}"
     )
-    found = {entry.published.path: entry for entry in entries("mickus2024", file)}
+    found = made(tmp_path, "mickus2024", text)
     entry = found["table3_glue_correlations.minilm.cola.rho"]
     assert entry.published.value == -0.9999637615057959
     assert entry.variants[0].where == {"at.model": "minilm", "at.task": "cola", "measure": "spearman"}
