@@ -17,6 +17,7 @@ STANDARD = {
     "copy",
     "dataclasses",
     "functools",
+    "hashlib",
     "importlib",
     "itertools",
     "math",
