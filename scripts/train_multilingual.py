@@ -8,7 +8,8 @@ from pathlib import Path
 
 from clip_geometry.config import validate
 from clip_geometry_experiments.run.runner import RunFolder
-from clip_geometry_experiments.studies.distillation import Distillation, DistillationConfig, save_student
+from clip_geometry_experiments.studies.distillation import Distillation, DistillationConfig
+from clip_geometry_experiments.studies.distillation.training import save_student
 
 PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}."], "ru": ["Изображение: {}."]}
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from clip_geometry.config import validate
 from clip_geometry.geometry import isoscore
-from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate, metrics
+from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method
+from clip_geometry_experiments.rudman2024.finetune.measuring import evaluate, metrics
 from clip_geometry_experiments.run.runner import RunFolder
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from clip_geometry.config import validate
 from clip_geometry.geometry import average_cosine, isoscore
-from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate
+from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method
+from clip_geometry_experiments.rudman2024.finetune.measuring import evaluate
 from clip_geometry_experiments.run.runner import RunFolder
 from support.minilm import minilm
 

@@ -8,7 +8,7 @@ from clip_geometry.cli.lists import configured
 from clip_geometry.data import datasets
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run import lists
-from clip_geometry_experiments.tasks import target_tasks, tasks
+from clip_geometry_experiments.tasks import tasks
 
 
 def fields(config):
@@ -18,7 +18,7 @@ def fields(config):
 def test_the_catalogs_are_those_of_the_registries():
     sets = {name: each for name, each in datasets.items() if not each.config.__module__.startswith("clip_geometry.")}
     del sets["task"]  # which is a list of its own
-    for folder, members in (("kit", sets), ("tasks", {**tasks, **target_tasks})):
+    for folder, members in (("kit", sets), ("tasks", tasks)):
         found = {entry.name: entry.below for entry in configured(lists.PACKAGE / folder, "options")}
         assert found == {name: (f"options: {fields(each.config)}",) for name, each in members.items()}
     found = {entry.name: entry.below for entry in configured(lists.PACKAGE, "keys")}
