@@ -127,7 +127,6 @@ from clip_geometry.transforms import Conceptor as Conceptor
 from clip_geometry.transforms import FittedPipeline as FittedPipeline
 from clip_geometry.transforms import IsoCLIP as IsoCLIP
 from clip_geometry.transforms import LeastSquares as LeastSquares
-from clip_geometry.transforms import MiniVec2Vec as MiniVec2Vec
 from clip_geometry.transforms import Normalize as Normalize
 from clip_geometry.transforms import PCA as PCA
 from clip_geometry.transforms import Pipeline as Pipeline

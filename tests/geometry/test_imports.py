@@ -17,6 +17,7 @@ STANDARD = {
     "copy",
     "dataclasses",
     "functools",
+    "contextlib",
     "hashlib",
     "importlib",
     "itertools",

@@ -285,7 +285,6 @@ CALLS = {
     "realign": fitted(cg.ReAlign),
     "isoclip": fitted(cg.IsoCLIP),
     "conceptor": fitted(cg.Conceptor),
-    "mini_vec2vec": fitted(cg.MiniVec2Vec),
     "IStar": (cg.IStar, ()),
     "CosReg": (cg.CosReg, ()),
     "SIGReg": (cg.SIGReg, ()),

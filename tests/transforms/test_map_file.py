@@ -26,7 +26,6 @@ PIPELINES = [
     "least_squares(rcond=1e-06)[text-to-image],whiten(2)[pooled],normalize",
     "center[pooled],normalize,pca(2)[pooled]",
     "conceptor(alpha=0.5)[each]",
-    "mini_vec2vec(anchors=3, runs=2, tries=2, neighbors=5, steps=2, clusters=4)[text-to-image]",
     "normalize,ridge(0.01, rank=2)[text-to-image],normalize",
     "normalize,realign[text-to-image]",
     "normalize,realign(centroid=false)[text-to-image],normalize",

@@ -10,17 +10,14 @@ from clip_geometry.transforms import (
     Compose,
     FittedPipeline,
     IsoCLIP,
-    MiniVec2Vec,
     Pipeline,
     ReAlign,
     parse_pipeline,
 )
 from support.clouds import cone
 
-SMALL = {"anchors": 3, "runs": 2, "tries": 2, "neighbors": 5, "steps": 2, "clusters": 4}
 ONTO = {
     "realign": ReAlign(),
-    f"mini_vec2vec({', '.join(f'{name}={number}' for name, number in SMALL.items())})": MiniVec2Vec(**SMALL),
 }
 
 
@@ -96,22 +93,13 @@ def test_what_is_refused(sets):
 
 @pytest.mark.parametrize(
     "step",
-    ["realign[text-to-image]", "ridge[text-to-image]", "mini_vec2vec(anchors=2)[text-to-image]"],
+    ["realign[text-to-image]", "ridge[text-to-image]"],
 )
 @pytest.mark.parametrize("few", ["image", "text", "both"])
 def test_one_row_is_too_few(sets, step, few):
     few = {name: x[:1] for name, x in sets.items() if few in (name, "both") or step.startswith("ridge")}
     with pytest.raises(InputError, match=r"\w+ needs at least 2 rows of each modality, but one has 1 sample"):
         Pipeline(step).fit(sets | few)
-
-
-def test_streamed_rows_are_refused_where_all_are_needed_and_cannot_be_held(sets, monkeypatch):
-    transform = MiniVec2Vec(**SMALL)
-    streamed = StreamedRows.of(sets["text"], name="text")
-    transform.fit(streamed, sets["image"])
-    monkeypatch.setattr("clip_geometry.memory.MOST_HELD", 0)
-    with pytest.raises(InputError, match=f"{transform.name} needs its 20 rows in memory, and they are streamed"):
-        transform.fit(streamed, sets["image"])
 
 
 @pytest.mark.parametrize("steps", ["realign[text-to-image]", "realign(centroid=false)[text-to-image]", "isoclip(1, 1)"])

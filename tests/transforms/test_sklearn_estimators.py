@@ -28,7 +28,6 @@ from clip_geometry.transforms import (
     Conceptor,
     IsoCLIP,
     LeastSquares,
-    MiniVec2Vec,
     Normalize,
     Procrustes,
     ReAlign,
@@ -69,9 +68,6 @@ class ReAlignOntoRows(OntoRows, ReAlign): ...
 class IsoCLIPOntoRows(OntoRows, IsoCLIP): ...
 
 
-class MiniVec2VecOntoRows(OntoRows, MiniVec2Vec): ...
-
-
 class RidgeOntoRows(OntoRows, Ridge): ...
 
 
@@ -97,7 +93,6 @@ ONTO_ROWS = [
     ReAlignOntoRows(),
     ReAlignOntoRows(centroid=False),
     IsoCLIPOntoRows(0, 0),
-    MiniVec2VecOntoRows(anchors=2, runs=1, tries=1, neighbors=2, steps=1, clusters=2),
     RidgeOntoRows(),
 ]
 PAIRED = [Procrustes(), LeastSquares()]

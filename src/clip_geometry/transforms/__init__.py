@@ -7,7 +7,6 @@ from clip_geometry.transforms.cluster_center import ClusterCenter
 from clip_geometry.transforms.conceptor import Conceptor
 from clip_geometry.transforms.elementary import Center, Normalize, Scale
 from clip_geometry.transforms.isoclip import IsoCLIP
-from clip_geometry.transforms.mini_vec2vec import MiniVec2Vec
 from clip_geometry.transforms.paired import LeastSquares, Procrustes
 from clip_geometry.transforms.pipeline import ANY, FittedPipeline, Pipeline
 from clip_geometry.transforms.principal import PCA, AllButTheTop, Whiten
@@ -30,7 +29,6 @@ __all__ = [
     "FittedPipeline",
     "IsoCLIP",
     "LeastSquares",
-    "MiniVec2Vec",
     "Normalize",
     "OntoTransform",
     "PairedTransform",
