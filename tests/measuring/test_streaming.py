@@ -255,6 +255,13 @@ def test_standard_errors_where_blocks_have_none_of_the_rows(sets, rows_of, place
     assert (found["isoscore", "text"]["standard_error"] is None) == (place == "one item")
 
 
+def test_moments_that_are_too_large_without_each_block_are_noted(rows_of, monkeypatch):
+    assert "note" not in rows_of("", large=True, names=["isoscore"])["isoscore", "image"]
+    monkeypatch.setattr("clip_geometry.geometry.statistics.moments.MOST_BYTES", 0)
+    row = rows_of("", large=True, names=["isoscore"])["isoscore", "image"]
+    assert row["standard_error"] is None and row["note"].startswith("no standard error: moments of")
+
+
 def test_no_standard_error_where_rows_without_a_block_are_all_equal(sets, rows_of):
     vectors = np.ones((20, D), np.float32)
     vectors[7] += np.arange(D)

@@ -33,6 +33,9 @@ def null_value(
 ) -> float:
     """Value of a measure on isotropic Gaussian rows of the same n and d, against which a value is read.
 
+    `cg.measure` prints another draw of it, `MeasuredSets.null`: rows of the same lengths, labels and pairs, through the
+    same pipeline.
+
     Args:
         measure: Name of a measure or of an evaluator's number, or a `Measure`.
         n: Number of rows, as in the data.

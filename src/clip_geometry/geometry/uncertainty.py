@@ -34,6 +34,7 @@ def standard_error(
     independent of each other: of several captions of one image, give one, or use `MeasuredSets`, which deals items.
     Shares of queries, such as recall, have half of the width of their 95% interval over 1.96 instead: Wilson's, over
     queries and items, never 0. On isotropic noise the jackknife is 1.3 to 1.9 times too large for most measures.
+    `cg.measure` deals items instead of rows, and fits its pipeline again without each block (`MeasuredSets.errors`).
     At least 0, in the units of the measure. Source: Efron & Tibshirani 1993.
 
     Args:

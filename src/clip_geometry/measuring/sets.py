@@ -16,7 +16,7 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import Measure, measures
-from clip_geometry.geometry.statistics import Dealt, Statistic
+from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, jackknife
 from clip_geometry.measuring.items import Items, is_prompts
 from clip_geometry.measuring.provenance import context, origin_of
@@ -101,7 +101,7 @@ class MeasuredSets:
             release(each.vectors)
         self.learns = any(transforms[step.name].fits for step in self.steps)
         self._many = not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
-        self._sums = self.streamed or self._many  # whether they replace the rows without each block
+        self._from_sums = self.streamed or self._many  # whether they replace the rows without each block
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._of_shares: dict[tuple[str, str], dict[str, Any]] = {}  # errors
         self._views: dict[int, View] = {}
@@ -193,7 +193,7 @@ class MeasuredSets:
     def small(self) -> bool:
         """Whether measures of these rows can be taken side by side, in threads."""
         # fitting without each block has warnings to hide
-        return not self._sums and not (self.learns and self.blocks > 1)
+        return not self._from_sums and not (self.learns and self.blocks > 1)
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -242,6 +242,8 @@ class MeasuredSets:
                 for name, count in zip(couple, counts, strict=True)
                 if count < len(self.rows[name])
             ]
+        if self.streamed and measure.statistic is Moments and Moments.too_large(self.blocks + 1, row["d"]):
+            remarks.append(f"no standard error: moments of {row['d']} columns without each block take too much memory")
         note = "; ".join(filter(None, remarks))
         return {**row, "note": note} if note else row
 
@@ -295,10 +297,10 @@ class MeasuredSets:
 
     def without_each(self, measure: Measure, place: str) -> list[float] | None:
         """The values behind the standard error, without each block of items; None where there is none."""
-        if not measure.smooth or (measure.quadratic and self._sums) or not self.items.can_be_dealt:
+        if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.can_be_dealt:
             return None
         try:
-            self._share(measure, place)
+            self._keep_without_each(measure, place)
             if self.streamed and (measure.name, place, 0) not in self._values:
                 return None
             return [self.value(measure, place, block) for block in range(self.blocks)]
@@ -308,10 +310,10 @@ class MeasuredSets:
     def value(self, measure: Measure, place: str, block: int | None = None) -> float:
         """The measure of all rows, or of those outside of a block of the jackknife."""
         key = measure.name, place, block
-        merges = measure.statistic is not None and measure.statistic.merges and not measure.quadratic
-        if key not in self._values and block is None and self._sums and merges:
+        included = measure.statistic is not None and measure.statistic.includes_all and not measure.quadratic
+        if key not in self._values and block is None and self._from_sums and included:
             with suppress(InputError):  # without a block there may be too few rows
-                self._share(measure, place)  # the statistic of many rows comes with those without each block
+                self._keep_without_each(measure, place)
         if key not in self._values:
             self._keep(measure, place, block, self._result(measure, place, block))
         if key not in self._values:
@@ -330,7 +332,7 @@ class MeasuredSets:
                 return measure.function(self._statistics[key], **measure.options)
         return measure.function(*arguments, **measure.options)
 
-    def _share(self, measure: Measure, place: str) -> None:
+    def _keep_without_each(self, measure: Measure, place: str) -> None:
         """Keeps the values without each block that the measure finds with less work than one by one; of many rows the
         value of all of them, too, which are those without a block that is empty."""
         if self.learns or measure.statistic is None or (measure.name, place, 0) in self._values:
@@ -347,11 +349,11 @@ class MeasuredSets:
         else:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
-            self._keep(measure, place, None if self._sums and block == parts[0].blocks - 1 else block, result)
+            self._keep(measure, place, None if self._from_sums and block == parts[0].blocks - 1 else block, result)
 
     def _dealt(self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None) -> Dealt:
         """The rows of a modality, or those paired in a couple; kept, with the work that measures share."""
-        if self._sums and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
+        if self._from_sums and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
             couple = paired = None  # all couples share it
         if (modality, couple) in self._parts:
             return self._parts[modality, couple]
@@ -359,7 +361,7 @@ class MeasuredSets:
         block_of = self.items.block_of[modality] if dealt else np.full(len(rows), -1)
         if paired is not None:
             rows, block_of = taken(rows, paired), block_of[paired]
-        blocks = (self.blocks if dealt else 0) + self._sums
+        blocks = (self.blocks if dealt else 0) + self._from_sums
         part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks)
         if self._many and couple:  # of all couples together they would take the memory of all sets once for each
             return part

@@ -11,7 +11,7 @@ SHARING = [
     m for m in measures.values()
     if m.statistic and m.smooth and m.statistic.without_each.__func__ is not Statistic.without_each.__func__
 ]  # fmt: skip
-MERGING = [m for m in SHARING if m.statistic.merges and not m.quadratic]
+MERGING = [m for m in SHARING if m.statistic.includes_all and not m.quadratic]
 EXACT = {"rtol": 1e-8, "atol": 1e-10}  # half the digits of a singular value are lost in its square
 
 

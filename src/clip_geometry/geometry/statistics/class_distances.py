@@ -51,7 +51,7 @@ class ClassDistances(Statistic):
     each pair of rows once, never an n × n matrix.
     """
 
-    merges = True  # but for Euclidean distances, whose measures are quadratic
+    includes_all = True  # but for Euclidean distances, whose measures are quadratic
 
     def __init__(self, x: Rows, labels: Labels):
         self.rows = as_matrix(x)
@@ -153,7 +153,7 @@ class _DistancesWithoutBlock(ClassDistances):
         self.shared.require_classes(self.block)
         if metric == "euclidean":
             return of(self.shared.euclidean(self.block)).mean()
-        return self.shared.means_of_squares(of, unit=metric == "cosine")[self.block]
+        return self.shared.means_without_each(of, unit=metric == "cosine")[self.block]
 
 
 class _SharedDistances:
@@ -226,7 +226,7 @@ class _SharedDistances:
     # --- squared Euclidean and cosine: from the means of the classes, as in `mean_squared_distances`
 
     @torch.no_grad()
-    def means_of_squares(self, of: Of, *, unit: bool) -> Float[Tensor, " b"]:
+    def means_without_each(self, of: Of, *, unit: bool) -> Float[Tensor, " b"]:
         """Without each block, in two passes over the rows."""
         if (of, unit) not in self._means:
             rows = unit_rows(self.rows.in_blocks) if unit else self.rows.in_blocks

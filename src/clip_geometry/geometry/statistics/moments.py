@@ -70,9 +70,12 @@ class Moments(Statistic):
     @classmethod
     def without_each(cls, rows: Dealt) -> "Iterator[Moments] | None":
         """The moments of the rows without each block, from those of the blocks; None where these take MOST_BYTES."""
-        if 8 * (2 * rows.blocks + 2) * rows.rows.shape[1] ** 2 > MOST_BYTES:
-            return None
-        return iter(rows.shared(_without_each))
+        return None if cls.too_large(rows.blocks, rows.rows.shape[1]) else iter(rows.shared(_without_each))
+
+    @staticmethod
+    def too_large(blocks: int, d: int) -> bool:
+        """Whether the moments of the rows without each block take more than MOST_BYTES."""
+        return 8 * (2 * blocks + 2) * d**2 > MOST_BYTES
 
     @property
     def d(self) -> int:

@@ -107,7 +107,7 @@ class Statistic:
     """
 
     same_as: ClassVar[type | None] = None  # the class whose attributes it has, of other sets
-    merges: ClassVar[bool] = False  # whether that of all rows comes with those without each block, in the same passes
+    includes_all: ClassVar[bool] = False  # whether the passes for those without each block give that of all rows, too
 
     @classmethod
     def of(cls: type[S], *sets: Any, **_: Any) -> S:

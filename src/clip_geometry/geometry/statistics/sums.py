@@ -36,7 +36,7 @@ class UnitSums(Statistic):
         spread: Σ‖u_i − ū‖², from differences, which keep their digits where all rows nearly coincide.
     """
 
-    merges = True
+    includes_all = True
 
     def __init__(self, x: Rows, *, name: str = "x"):
         self.rows, self.name = as_matrix(x, name=name), name
@@ -82,7 +82,7 @@ class UnitPairs(Statistic):
         apart: Σ‖u_i − v_i‖² over the pairs.
     """
 
-    merges = True
+    includes_all = True
 
     def __init__(self, image: Rows, text: Rows):
         self._rows = as_aligned_matrices(image, text, PAIR, least=1)
@@ -116,7 +116,7 @@ class PairDistance(Statistic):
         apart: The sum.
     """
 
-    merges = True
+    includes_all = True
 
     def __init__(self, x: Rows, y: Rows):
         x, y = as_aligned_matrices(x, y, PAIR, least=1)
@@ -145,7 +145,7 @@ class Means(Statistic):
         squares: Mean squared length of the rows of each.
     """
 
-    merges = True
+    includes_all = True
 
     def __init__(self, image: Rows, text: Rows):
         self._rows = as_two_matrices(image, text, PAIR)
