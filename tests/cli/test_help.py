@@ -178,3 +178,9 @@ def test_the_shell_gets_a_script(shell, monkeypatch):
         text=True,
     )
     assert outcome.returncode == 0 and "_CLIP_GEOMETRY_COMPLETE" in outcome.stdout
+
+
+def test_it_runs_as_a_module_too():
+    command = [sys.executable, "-m", "clip_geometry", "list", "measures", "isoscore"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.strip().startswith("isoscore: IsoScore") and not found.stderr

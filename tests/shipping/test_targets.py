@@ -280,6 +280,15 @@ def test_a_shipped_script_names_what_it_knows_and_rows_without_a_direction(tmp_p
             rows("items", "image", wrong)
 
 
+@pytest.mark.parametrize("name", ["posterior[isotonic]", "qb_norm", "rrf"])
+def test_a_shipped_reranker_names_rows_without_a_direction(tmp_path, name):
+    ship(fitted(name), "numpy", tmp_path)
+    wrong = SETS["image"].copy()
+    wrong[2] = 0
+    with pytest.raises(ValueError, match=r"row 2 has the length 0.0 and no direction"):
+        runpy.run_path(str(tmp_path / "rerank.py"))["scores"]("image", wrong, SETS)
+
+
 def test_columns_of_different_types_become_text(tmp_path):
     sets = {
         "image": Embeddings(SETS["image"], "image", labels=np.arange(60)),
