@@ -332,7 +332,11 @@ def test_a_penalty_for_each_tower_makes_rows_more_isotropic(clip, monkeypatch):
     for strength in ("1.0", "0.0"):
         monkeypatch.setitem(BLOCKS, (section, 0), block.replace("IStar(1.0", f"IStar({strength}"))
         model = copy.deepcopy(clip["model"])
-        run(section, 0, **clip | {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=3e-3)})
+        run(
+            "Change the geometry while training",
+            0,
+            **clip | {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=3e-3)},
+        )
         with torch.no_grad():
             scores[strength] = isoscore(model.encode_image(images, normalize=True)).item()
     assert scores["1.0"] > 1.5 * scores["0.0"]
