@@ -12,9 +12,8 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.evaluators.shares import Effects, Share
-from clip_geometry.geometry.distances.distinct import entries_at_a_time
 from clip_geometry.geometry.distances.nearest import nearest, nearest_both_ways
-from clip_geometry.geometry.distances.pairwise import single_is_exact
+from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.statistics import Statistic

@@ -1,9 +1,10 @@
 """Which rows are copies of others: n log n instead of all pairs."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from clip_geometry.geometry.distances.pairwise import squared_distances_of_pairs
 from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece
 
 SAME_DIRECTION = 1e-13  # unit rows of equal direction differ by their last digits
@@ -41,21 +42,3 @@ def _projections(x: Float[Matrix, "n d"], tolerance: float) -> tuple[Float[Tenso
     lengths = in_one_piece((block.norm(dim=1) for block in blocks(x)), len(x))
     rounding = 2 * (d + 4) * torch.finfo(torch.float64).eps * lengths
     return keys, (tolerance + rounding) * line.norm()
-
-
-def squared_distances_of_pairs(
-    x: Float[Matrix, "n d"], y: Float[Matrix, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
-) -> Float[Tensor, " p"]:
-    """‖x_i − y_j‖² of the pairs (i, j), from differences in float64: near rows keep all digits."""
-    step = max(1, entries_at_a_time(x.device) // x.shape[1])
-    # one piece: thousands of small ones would scatter the heap
-    squares = torch.empty(len(i), dtype=torch.float64, device=x.device)
-    for start in range(0, len(i), step):
-        part = slice(start, start + step)
-        squares[part] = (x[i[part]].double() - y[j[part]].double()).square().sum(1)
-    return squares
-
-
-def entries_at_a_time(device: torch.device) -> int:
-    """Of a block of differences: 2 MB of float64, which stay in the caches of a CPU; 128 MB on a GPU."""
-    return 2**24 if device.type == "cuda" else 2**18

@@ -17,8 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.distances.distinct import entries_at_a_time, squared_distances_of_pairs
-from clip_geometry.geometry.distances.pairwise import single_is_exact
+from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, whole_number
 from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, in_one_piece, mean_row

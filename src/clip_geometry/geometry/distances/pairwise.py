@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.distances.distinct import squared_distances_of_pairs
+from clip_geometry.rows.matrix import Matrix
 
 # Below this share of ‖x‖² + ‖y‖² a squared distance taken from a product has lost too many of its digits: in float64
 # four of sixteen; in float32, whose sums lose most where rows are nearly equal, one of seven.
@@ -80,6 +80,24 @@ def squared_distances(
     else:
         i, j = (surplus < least).nonzero(as_tuple=True)
     return squares.index_put((i, j), squared_distances_of_pairs(x.double(), y.double(), i, j))
+
+
+def squared_distances_of_pairs(
+    x: Float[Matrix, "n d"], y: Float[Matrix, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
+) -> Float[Tensor, " p"]:
+    """‖x_i − y_j‖² of the pairs (i, j), from differences in float64: near rows keep all digits."""
+    step = max(1, entries_at_a_time(x.device) // x.shape[1])
+    # one piece: thousands of small ones would scatter the heap
+    squares = torch.empty(len(i), dtype=torch.float64, device=x.device)
+    for start in range(0, len(i), step):
+        part = slice(start, start + step)
+        squares[part] = (x[i[part]].double() - y[j[part]].double()).square().sum(1)
+    return squares
+
+
+def entries_at_a_time(device: torch.device) -> int:
+    """Of a block of differences: 2 MB of float64, which stay in the caches of a CPU; 128 MB on a GPU."""
+    return 2**24 if device.type == "cuda" else 2**18
 
 
 def count_cancelled(
