@@ -45,7 +45,7 @@ def imported(path):
 
 
 def test_every_module_has_its_layer():
-    unlayered = {"__init__", "__pycache__", "assets", "py"}  # py.typed
+    unlayered = {"__init__", "__main__", "__pycache__", "assets", "py"}  # py.typed
     assert {path.stem for path in PACKAGE.iterdir()} - unlayered <= set(LEVEL)
 
 

@@ -29,6 +29,7 @@ else:  # so that anything else is an InputError, not one of a type checker
     Pairs = Any
 
 PAIR = ("image", "text")
+Lists: TypeAlias = dict[tuple[str, str], tuple[Tensor, Tensor]]  # by modality of the queries and "own" or "other"
 EPS = torch.finfo(torch.float64).eps
 SINGLE_EPS = torch.finfo(torch.float32).eps
 DENSE = 64  # from one open comparison in 64 on, products of all digits are faster than differences of these
@@ -141,9 +142,8 @@ class Search(Statistic):
         i, j = self.check_pairs()
         unit: Any = [as_unit_rows(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True)]
         u, v = unit
-        ways = Way("image", "image_to_text", u, v, i, j), Way("text", "text_to_image", v, u, j, i)
-        ways[0].back, ways[1].back = reversed(ways)
-        return ways
+        lists: Lists = {}
+        return Way("image", "image_to_text", u, v, i, j, lists), Way("text", "text_to_image", v, u, j, i, lists)
 
 
 class Way:
@@ -155,16 +155,12 @@ class Way:
         queries: Their unit rows.
         found: The unit rows that are searched, those of the other modality.
         i, j: The pairs: query i_k belongs to row j_k.
-
-    Attributes:
-        back: The search in the other direction.
+        lists: Filled with the nearest rows of both directions, which come from the same products.
     """
 
-    back: "Way"
-
-    def __init__(self, of: str, name: str, queries: Tensor, found: Tensor, i: Tensor, j: Tensor):
+    def __init__(self, of: str, name: str, queries: Tensor, found: Tensor, i: Tensor, j: Tensor, lists: Lists):
         self.of, self.name, self.queries, self.found, self.i, self.j = of, name, queries, found, i, j
-        self._near: dict[str, tuple[Tensor, Tensor]] = {}
+        self._lists = lists
         self._all_ahead: dict[str, Tensor] = {}
 
     @cached_property
@@ -182,13 +178,14 @@ class Way:
     def near(self, where: str, most: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
         """Distances and numbers of the nearest rows, nearest first, of the "own" modality or of the "other"."""
         most = min(most, len(self.queries) - 1 if where == "own" else len(self.found))
-        if where not in self._near or self._near[where][1].shape[1] < most:
+        key = self.of, where
+        if key not in self._lists or self._lists[key][1].shape[1] < most:
             if where == "own":
-                self._near[where] = nearest(self.queries, most)
+                self._lists[key] = nearest(self.queries, most)
             else:  # the other direction is asked for next
-                both = nearest_both_ways(self.queries, self.found, most)
-                self._near[where], self.back._near[where] = both
-        distances, numbers = self._near[where]
+                (back,) = {*PAIR} - {self.of}
+                self._lists[key], self._lists[back, where] = nearest_both_ways(self.queries, self.found, most)
+        distances, numbers = self._lists[key]
         return distances[:, :most], numbers[:, :most]
 
     def ahead(self, index: Index, most: int) -> Int[Tensor, " n"]:

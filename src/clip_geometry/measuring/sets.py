@@ -242,7 +242,8 @@ class MeasuredSets:
                 for name, count in zip(couple, counts, strict=True)
                 if count < len(self.rows[name])
             ]
-        if self.streamed and measure.statistic is Moments and Moments.too_large(self.blocks + 1, row["d"]):
+        could = self.streamed and measure.statistic is Moments and self.items.can_be_dealt and not self.learns
+        if could and Moments.too_large(self.blocks + 1, row["d"]):
             remarks.append(f"no standard error: moments of {row['d']} columns without each block take too much memory")
         note = "; ".join(filter(None, remarks))
         return {**row, "note": note} if note else row

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import measures
-from clip_geometry.geometry.statistics import Dealt, Statistic
+from clip_geometry.geometry.statistics import ClassDistances, Dealt, Statistic
 from clip_geometry.registry import InputError
 
 SHARING = [
@@ -94,3 +94,12 @@ def test_equal_rows_without_a_block():
     rows[0, 0] = 2
     with pytest.raises(InputError, match="equal"):
         values(measures["effective_rank"], Dealt(rows, torch.tensor([0, 1, 1] + 9 * [-1]), 2))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
+def test_distances_of_each_row_without_a_block_are_those_of_the_rest(metric):
+    x, labels, block_of = rows_of(40, 3, 0), torch.arange(40) * 3 // 40, blocks_of(40, 4, 0)
+    for block, found in enumerate(ClassDistances.without_each(Dealt(x, block_of, 4), labels)):
+        kept = block_of != block
+        expected = ClassDistances(x[kept], labels[kept]).each(metric)
+        assert all(map(torch.equal, found.each(metric), expected))

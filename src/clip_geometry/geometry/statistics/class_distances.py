@@ -147,7 +147,8 @@ class _DistancesWithoutBlock(ClassDistances):
 
     def each(self, metric: str, *, products: Products | None = None) -> MeanDistances:
         kept = self.shared.rows.kept(self.block)
-        return ClassDistances(self.shared.rows.without(self.block), self.shared.codes[kept]).each(metric)
+        rest = ClassDistances(self.shared.rows.without(self.block), self.shared.codes[kept])
+        return rest.each(metric, products=products)
 
     def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
         self.shared.require_classes(self.block)
