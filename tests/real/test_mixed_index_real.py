@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.search import Search, Sums
+from clip_geometry.search.held_out import Search, Sums
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -11,13 +11,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clip_geometry import geometry
-from clip_geometry.diagnosis.index import MixedIndex, Split
-from clip_geometry.diagnosis.search import Search
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
-from clip_geometry.repairs import Known, Repair, repairs
-from clip_geometry.repairs.base import Sets
-from clip_geometry.repairs.maps import Mapped
+from clip_geometry.search.held_out import Search
+from clip_geometry.search.mixed_index import MixedIndex, Split
+from clip_geometry.search.repairs import Known, Repair, repairs
+from clip_geometry.search.repairs.base import Sets
+from clip_geometry.search.repairs.maps import Mapped
 from clip_geometry.transforms import Affine, Normalize, Pipeline, parse_pipeline
 
 C = 100.0  # of the linear probes: unit rows need a weak penalty
