@@ -232,7 +232,7 @@ def unit(x):
 
 def test_more_items_than_are_searched_are_extrapolated(monkeypatch):
     """With an index of 200 of 400 items, the line through 100 and 200 comes near the index of all."""
-    from clip_geometry.search.diagnosis import comparison
+    from clip_geometry.search import comparison
 
     index = index_of(clip_like(400, d=32))
     direct = cg.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"].numbers["mrr"]

@@ -6,10 +6,10 @@ import torch
 
 import clip_geometry as cg
 from clip_geometry.search.checks import Context, checks, run_checks
+from clip_geometry.search.checks import context as module
 from clip_geometry.search.checks.context import NotRun
 from clip_geometry.search.checks.copies import too_near
 from clip_geometry.search.checks.spaces import Gaussian, overlap
-from clip_geometry.search.diagnosis import context as module
 from support.clip_like import clip_like
 
 

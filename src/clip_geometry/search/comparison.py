@@ -1,18 +1,20 @@
 """Repairs of a mixed index compared by repeated cross-validation, with paired errors and a recommendation."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import whole_number
-from clip_geometry.search.held_out import Estimate, Search, Sums
-from clip_geometry.search.mixed_index import MixedIndex
+from clip_geometry.rows.threads import side_by_side
+from clip_geometry.search.held_out import Estimate, HeldOutSearch, SearchNumbers
+from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import InnerProduct, Known, Repair, make_repair, repairs
 from clip_geometry.search.repairs.fusion import OtherOnly, ReciprocalRank
 from clip_geometry.transforms import RankWarning
@@ -223,29 +225,21 @@ def compare_repairs(
         )
     splits = whole_number(splits, "splits", most=1000)
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
-    sums = {name: Sums(index) for name in names if repairs[name]}  # raises for an unknown name
+    sums = {name: SearchNumbers(index) for name in names if repairs[name]}  # raises for an unknown name
     failed: dict[str, str] = {}
     serving: dict[str, Serving] = {}
     chances: list[float] = []
-    halves = list(
-        index.splits(splits, seed=seed, most_fit=most_fit, most_searched=most_searched, most_queries=most_queries)
-    )
+    limits = {"most_fit": most_fit, "most_searched": most_searched, "most_queries": most_queries}
+    halves = list(index.splits(splits, seed=seed, **limits))
     with progress("fits of repairs", splits * len(names)) as advance:
-        for split in halves:
-            known, search = index.known(split.fit), Search(index, split)
-            chances += search.chances()
+        for trial in _tried(index, halves, names):
+            chances += trial.chances
+            failed = trial.failed | failed
+            serving = trial.serving | serving
             for name in names:
                 advance(1)
-                if name in failed:
-                    continue
-                try:
-                    repair = _fitted(name, known)
-                except InputError as error:
-                    failed[name] = str(error)
-                    continue
-                serving[name] = serving.get(name) or serving_of(repair, known)
-                search.add_to(sums[name], repair)
-            give_back()
+                if name in trial.found:
+                    sums[name] += trial.found[name]
     candidates = {
         name: _candidate(name, sums[name], sums["none"], index, want, serving[name])
         for name in names
@@ -274,14 +268,43 @@ def compare_repairs(
     return replace(found, full=_full(found, index, sums, searched=index.items_of(halves[0].searched).size))
 
 
-def _fitted(name: str, known: Known) -> Repair:
-    with warnings.catch_warnings():
+class _Trial(NamedTuple):
+    """What repairs do in one split: repair → what its queries find, what an index needs (of the first
+    split), why it failed; and the recall at 1 of items in random order."""
+
+    found: Mapping[str, SearchNumbers]
+    serving: Mapping[str, Serving]
+    failed: Mapping[str, str]
+    chances: Sequence[float]
+
+
+def _tried(index: MixedIndex, splits: Sequence[Split], names: Sequence[str]) -> Iterator[_Trial]:
+    """Fit repairs in each split and search with them, "none" first; two splits at a time, with a thread each: threads
+    that share products of a few hundred rows wait for each other."""
+
+    def tried(split: Split) -> _Trial:
+        known, search = index.known(split.fit, kept={}), HeldOutSearch(index, split)
+        found, serving, failed = {}, {}, {}
+        for name in names:
+            try:
+                repair = make_repair(name).fit(known)
+            except InputError as error:
+                failed[name] = str(error)
+                continue
+            found[name] = search.run(repair)
+            if split is splits[0]:
+                serving[name] = serving_of(repair, known)
+        return _Trial(found, serving, failed, search.chances())
+
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
         warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
-        return make_repair(name).fit(known)
+        for trial in side_by_side(tried, splits):
+            give_back()
+            yield trial
 
 
 def _full(
-    compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, Sums], *, searched: int
+    compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, SearchNumbers], *, searched: int
 ) -> dict[str, Candidate]:
     """The numbers of no repair and of what is recommended in an index of all items.
 
@@ -292,15 +315,12 @@ def _full(
     """
     served, facts = compared.served(), compared.facts
     names = ["none", compared.recommended, *([served.name] if served else [])]
-    sums = {name: Sums(index) for name in names if not make_repair(name).memorizes}  # each once
+    sums = {name: SearchNumbers(index) for name in names if not make_repair(name).memorizes}  # each once
     folds = max(2, min(facts["splits"], FOLDS))
-    for split in index.folds(
-        folds, seed=facts["seed"], most_fit=MOST_FIT, most_searched=MOST_FULL, most_queries=MOST_ASKED
-    ):
-        known, search = index.known(split.fit), Search(index, split)
-        for name, each in sums.items():
-            search.add_to(each, _fitted(name, known))
-        give_back()
+    limits = {"most_fit": MOST_FIT, "most_searched": MOST_FULL, "most_queries": MOST_ASKED}
+    for trial in _tried(index, list(index.folds(folds, seed=facts["seed"], **limits)), list(sums)):
+        for name in sums:
+            sums[name] += trial.found[name]
     if len(index.items) > MOST_FULL:
         beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
         sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
@@ -338,7 +358,9 @@ def serving_of(repair: Repair, known: Known) -> Serving:
     return Serving(False, len(indexes), indexes[0].shape[1], float(lengths.mean()))
 
 
-def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex, want: Want, serving: Serving) -> Candidate:
+def _candidate(
+    name: str, sums: SearchNumbers, none: SearchNumbers, index: MixedIndex, want: Want, serving: Serving
+) -> Candidate:
     numbers, changes = sums.estimates(), sums.estimates(less=none)
     costs = []
     before = {key: each.value - changes[key].value for key, each in numbers.items()}

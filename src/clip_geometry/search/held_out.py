@@ -60,23 +60,17 @@ class Estimate(NamedTuple):
         return self.value - reach, self.value + reach
 
 
-Numbers: TypeAlias = Mapping[str, np.ndarray]
+Values: TypeAlias = dict[str, np.ndarray]  # number → a value for each query, or for each query without each block
 
 
-class Found(NamedTuple):
-    """What the queries of a modality find.
+class _Wanted(NamedTuple):
+    """The items that count for the queries of a modality: of each modality a mask, and how many there are by block."""
 
-    Attributes:
-        values: Number → a value for each query.
-        effects: Number of a rank → (G, G), what the values of the queries of block a sum up to more if the items of
-            block b are not in the index.
-    """
-
-    values: Mapping[str, np.ndarray]
-    effects: Mapping[str, np.ndarray]
+    items: dict[str, np.ndarray]
+    by_block: dict[str, np.ndarray]
 
 
-class Search:
+class HeldOutSearch:
     """The held-out index of a split, searched with the scores of any repair.
 
     Beside what `NUMBERS` names, `run` returns cross_r_at_5, whether a relevant item is among the first five of other
@@ -86,97 +80,86 @@ class Search:
     def __init__(self, index: MixedIndex, split: Split):
         relevance = index.relevance(split.searched)
         assert relevance is not None
-        self.items, self.relevance, self.complete = index.rows(split.searched), relevance, index.complete
+        self.index, self.rows, self.relevance = index, split.queries, relevance
+        self.items = index.rows(split.searched)
         # places of the queries within the index
-        self.rows = split.queries
-        self.queries = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
+        self.places = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
+        self.queries = {name: self.items[name][places] for name, places in self.places.items()}
         self.blocks = {name: index.blocks[name][rows] for name, rows in split.searched.items()}
-        self.block_count = index.block_count
-        self.relevant: dict[tuple[str, str], np.ndarray] = {}
-        self.before: dict[str, np.ndarray] = {}  # own neighbors without a repair, which is run first, nearest first
+        numbers = np.arange(index.block_count)
+        self._one_hot = {name: (each[:, None] == numbers).astype(np.float32) for name, each in self.blocks.items()}
+        self._relevant: dict[tuple[str, str], np.ndarray] = {}
+        self._before: dict[str, np.ndarray] = {}  # own neighbors without a repair, which is run first, nearest first
+        self._wanted: dict[str, _Wanted] = {}
 
-    def run(self, repair: Repair) -> dict[str, Found]:
+    def run(self, repair: Repair) -> "SearchNumbers":
         """Return what the queries of each modality find."""
-        return {query: self._run(repair, query, places) for query, places in self.queries.items() if len(places)}
-
-    def add_to(self, sums: "Sums", repair: Repair) -> None:
-        """Search with a repair and add what each query finds."""
-        for query, found in self.run(repair).items():
-            sums.add(query, self.rows[query], found)
+        numbers = SearchNumbers(self.index)
+        for query, places in self.places.items():
+            if len(places):
+                numbers.add(query, self.rows[query], *self._run(repair, query, places))
+        return numbers
 
     def chances(self) -> list[float]:
         """For each modality of queries, the recall at 1 across modalities of items in random order."""
         found = []
-        for query in (name for name, places in self.queries.items() if len(places)):
-            relevant = np.concatenate([self._relevant(query, item) for item in self.items if item != query], axis=1)
+        for query in (name for name, places in self.places.items() if len(places)):
+            relevant = np.concatenate([self.relevant(query, item) for item in self.items if item != query], axis=1)
             found += [float(relevant[relevant.any(1)].mean())] if relevant.any() else []
         return found
 
-    def _relevant(self, query: str, item: str) -> np.ndarray:
-        if (query, item) not in self.relevant:
-            places, items = torch.from_numpy(self.queries[query]), torch.arange(len(self.items[item]))
+    def relevant(self, query: str, item: str) -> np.ndarray:
+        """Return which items of a modality are relevant to the queries of one."""
+        if (query, item) not in self._relevant:
+            places, items = torch.from_numpy(self.places[query]), torch.arange(len(self.items[item]))
             grades = self.relevance.tables[query, item].grades(places, items.expand(len(places), -1))
-            self.relevant[query, item] = grades.numpy() > 0
-        return self.relevant[query, item]
+            self._relevant[query, item] = grades.numpy() > 0
+        return self._relevant[query, item]
 
-    def _run(self, repair: Repair, query: str, places: np.ndarray) -> Found:
-        scores = repair.mixed(query, self.items[query][places], self.items, places)
+    def _run(self, repair: Repair, query: str, places: np.ndarray) -> tuple[Values, Values]:
+        """The values of each query, and of a rank or a list what the queries of block a sum up to more if the items of
+        block b are not in the index, (G, G)."""
+        scores = repair.mixed(query, self.queries[query], self.items, places)
         k = min(K, scores[query].shape[1] - 1)
         if k < 1:
             raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
         near = np.argpartition(-scores[query], k - 1, axis=1)[:, :k]
-        if query not in self.before:
+        if query not in self._before:
             order = np.argsort(-np.take_along_axis(scores[query], near, axis=1), axis=1, kind="stable")
-            self.before[query] = np.take_along_axis(near, order, axis=1)
-        stay = (self.before[query][:, :, None] == near[:, None, :]).any(2)
+            self._before[query] = np.take_along_axis(near, order, axis=1)
+        stay = (self._before[query][:, :, None] == near[:, None, :]).any(2)
         two_sided = two_sided_scores(
             scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
         )
         ranked, ranked_without = self._ranked(scores, query)
         listed, listed_without = self._listed(scores, query, places)
         values, without = {**ranked, **listed}, {**ranked_without, **listed_without}
-        asked = self._one_hot(query)[places].T
+        asked = self._one_hot[query][places].T
         effects = {
             number: asked @ np.nan_to_num(without[number] - values[number][:, None]).astype(np.float32)
             for number in without
         }
-        values |= {
-            "own_share": two_sided[f"share.{query}"],
-            "neighbors": stay.mean(1),
-            "precision": two_sided["precision"],
-            "own_precision": two_sided["own_precision"],
-            "ndcg": two_sided["ndcg"],
-        }
-        return Found(values, effects)
+        values |= {number: two_sided[number] for number in ("precision", "own_precision", "ndcg")}
+        return values | {"own_share": two_sided[f"share.{query}"], "neighbors": stay.mean(1)}, effects
 
-    def _one_hot(self, item: str) -> np.ndarray:
-        return (self.blocks[item][:, None] == np.arange(self.block_count)).astype(np.float32)
-
-    def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[Numbers, Numbers]:
+    def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[Values, Values]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""
-        others = [item for item in scores if item != query]
-        relevant = {item: self._relevant(query, item) for item in others}
-        best = np.max([np.where(relevant[item], scores[item], -np.inf).max(1) for item in others], axis=0)
-        before = np.zeros((2, len(best), self.block_count))  # how many own and other items of each block are before it
+        relevant = {item: self.relevant(query, item) for item in scores if item != query}
+        best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
+        # how many own and other items of each block are before it
+        before = np.zeros((2, len(best), self.index.block_count))
         for item, each in scores.items():
-            better = (each >= best[:, None]) & ~relevant.get(item, np.zeros((), bool))
-            before[int(item != query)] += better.astype(np.float32) @ self._one_hot(item)
+            better = each >= best[:, None]
+            if item != query:
+                better &= ~relevant[item]
+            before[int(item != query)] += better.astype(np.float32) @ self._one_hot[item]
         before[:, np.isneginf(best)] = np.nan  # without such an item, no number is defined
         return _of_ranks(*before.sum(2)), _of_ranks(*(before.sum(2, keepdims=True) - before))
 
-    def _listed(self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray) -> tuple[Numbers, Numbers]:
-        """The relevant items in the top ten, up to four of each modality, and those without each block.
-
-        Pairs do not say which items of the own modality are relevant: the first four without a repair count.
-        """
-        relevant = {item: self._relevant(query, item) for item in scores if item != query or self.complete}
-        if self.complete:
-            relevant[query] = relevant[query].copy()
-            relevant[query][np.arange(len(places)), places] = False
-        else:
-            relevant[query] = np.zeros(scores[query].shape, dtype=bool)
-            np.put_along_axis(relevant[query], self.before[query][:, :QUOTA], True, axis=1)
-        every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, relevant))
+    def _listed(self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray) -> tuple[Values, Values]:
+        """The relevant items in the top ten, up to four of each modality, and those without each block."""
+        wanted_items, by_block = self._wanted_by(query, places)
+        every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
         block = np.concatenate([self.blocks[item] for item in scores])
         modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
         some = min(2 * K, every.shape[1])  # enough to fill the top ten without a block
@@ -184,17 +167,30 @@ class Search:
         order = np.lexsort((np.take_along_axis(wanted, top, axis=1), -np.take_along_axis(every, top, axis=1)))
         top = np.take_along_axis(top, order, axis=1)
         wanted = np.take_along_axis(wanted, top, axis=1)
-        stays = block[top][:, :, None] != np.arange(self.block_count)
+        stays = block[top][:, :, None] != np.arange(self.index.block_count)
         stays &= np.cumsum(stays, axis=1, dtype=np.int16) <= K
-        parts: list[dict[str, np.ndarray]] = [{}, {}]
+        shares, without = {}, {}
         for number, item in enumerate(scores):
-            hits = wanted & (modality[top] == number)
-            relevant_in = relevant[item].astype(np.float32) @ self._one_hot(item)
-            total = relevant_in.sum(1)
-            parts[0][item] = _share(hits[:, :K].sum(1), total)
-            without = np.einsum("qt,qtb->qb", hits.astype(np.float32), stays.astype(np.float32))
-            parts[1][item] = _share(without, total[:, None] - relevant_in)
-        return _both(parts[0], query), _both(parts[1], query)
+            hits, total = wanted & (modality[top] == number), by_block[item].sum(1)
+            shares[item] = _share(hits[:, :K].sum(1), total)
+            staying = np.einsum("qt,qtb->qb", hits.astype(np.float32), stays.astype(np.float32))
+            without[item] = _share(staying, total[:, None] - by_block[item])
+        return _both(shares, query), _both(without, query)
+
+    def _wanted_by(self, query: str, places: np.ndarray) -> _Wanted:
+        """The relevant items. Pairs do not say which items of the own modality are: the first four without a repair
+        count."""
+        if query not in self._wanted:
+            items = {item: self.relevant(query, item) for item in self.items if item != query or self.index.complete}
+            if self.index.complete:
+                items[query] = items[query].copy()
+                items[query][np.arange(len(places)), places] = False
+            else:
+                items[query] = np.zeros((len(places), len(self.items[query])), dtype=bool)
+                np.put_along_axis(items[query], self._before[query][:, :QUOTA], True, axis=1)
+            by_block = {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
+            self._wanted[query] = _Wanted(items, by_block)
+        return self._wanted[query]
 
 
 def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -224,31 +220,39 @@ def _of_ranks(own: np.ndarray, across: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-class Sums:
-    """The values of every row as a query, summed over the splits that it was a query in.
+class SearchNumbers:
+    """What searches of an index found: a value of each number for every row as a query, by split.
 
     Attributes:
         asked: (query, number) → the rows that were queries and their values, split by split. An array for all rows of
             a large index would be a hundred times longer.
-        effects: (query, number) → the sum of `Found.effects`, divided by the number of queries.
+        effects: (query, number) → (G, G), what the values of the queries of block a sum up to more if the items of
+            block b are not in the index, of all splits.
     """
 
     def __init__(self, index: MixedIndex):
         self.index = index
         self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
-        self.by_split: dict[tuple[str, str], list[float]] = {}  # (query, number) → the mean of each split
         self.effects: dict[tuple[str, str], np.ndarray] = {}
 
-    def add(self, query: str, rows: np.ndarray, found: Found) -> None:
-        """Add what some rows of a modality found as queries."""
-        for number in (each for each in NUMBERS if each in found.values):
-            values = found.values[number]
-            known = ~np.isnan(values)
-            mean = float(values[known].mean()) if known.any() else float("nan")
-            self.by_split.setdefault((query, number), []).append(mean)
-            self.asked.setdefault((query, number), []).append((rows[known], values[known]))
-            if number in found.effects:
-                self.effects[query, number] = self.effects.get((query, number), 0.0) + found.effects[number]
+    def add(self, query: str, rows: np.ndarray, values: Values, effects: Mapping[str, np.ndarray]) -> None:
+        """Add what some rows of a modality found as queries in one split; NaN where a number is not defined."""
+        for number, each in values.items():
+            known = ~np.isnan(each)
+            self.asked.setdefault((query, number), []).append((rows[known], each[known]))
+        for number, effect in effects.items():
+            self.effects[query, number] = self.effects.get((query, number), 0.0) + effect
+
+    def __iadd__(self, other: "SearchNumbers") -> "SearchNumbers":
+        for key, each in other.asked.items():
+            self.asked.setdefault(key, []).extend(each)
+        for key, effect in other.effects.items():
+            self.effects[key] = self.effects.get(key, 0.0) + effect
+        return self
+
+    def by_split(self, query: str, number: str) -> np.ndarray:
+        """The mean of each split, NaN where no query has a value."""
+        return np.array([values.mean() if len(values) else np.nan for _, values in self.asked[query, number]])
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""
@@ -266,7 +270,7 @@ class Sums:
         effects = self.effects.get((query, number), np.zeros((blocks, blocks)))
         return effects / max(1, sum(len(rows) for rows, _ in self.asked.get((query, number), ())))
 
-    def estimates(self, less: "Sums | None" = None) -> dict[str, Estimate]:
+    def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, Estimate]:
         """The mean of each number, or of the paired differences from others, over all queries and by modality."""
         found = {}
         for number in NUMBERS:
@@ -280,24 +284,24 @@ class Sums:
                 rate = less is None and number in RATES
                 if (estimate := _estimate(part, {query: effects[query] for query in part}, self.index, rate)) is None:
                     continue
-                some = [query for query in part if (query, number) in self.by_split]
-                means = np.array([self.by_split[query, number] for query in some])
+                some = [query for query in part if (query, number) in self.asked]
+                means = np.array([self.by_split(query, number) for query in some])
                 if less is not None:
-                    means = means - np.array([less.by_split[query, number] for query in some])
+                    means = means - np.array([less.by_split(query, number) for query in some])
                 means = means[~np.isnan(means).all(1)].mean(0)
                 error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else float("nan")
                 found[name] = estimate._replace(split_error=error, splits=len(means))
         return found
 
-    def extrapolated(self, small: "Sums", beyond: float) -> "Sums":
+    def extrapolated(self, small: "SearchNumbers", beyond: float) -> "SearchNumbers":
         """Return the sums in a larger index, on the line through these and those of a smaller index.
 
         The line is that of the log odds of each mean over the logarithm of the size, followed for `beyond` times the
         distance of the two sizes. Errors follow by the delta method: a value of the result is the extrapolated mean and
         the derivatives times the deviations of the query.
         """
-        found = Sums(self.index)
-        for (query, number), means in self.by_split.items():
+        found = SearchNumbers(self.index)
+        for query, number in (key for key in self.asked if key[1] in NUMBERS):
             ours, theirs = self.means(query, number), small.means(query, number)
             known = ~np.isnan(ours)
             at, before = float(ours[known].mean()), float(np.nanmean(theirs))
@@ -308,7 +312,6 @@ class Sums:
             values = mean + here * (ours - at) - there * (theirs - before)
             some = ~np.isnan(values)
             found.asked[query, number] = [(np.flatnonzero(some), values[some])]
-            found.by_split[query, number] = [mean] * len(means)
             if (query, number) in self.effects:
                 change = here * self.left_out(query, number) - there * small.left_out(query, number)
                 found.effects[query, number] = change * some.sum()
@@ -325,30 +328,28 @@ def _estimate(
     of different queries. A rate has the variance of two hits and two misses more, as the interval of Agresti and Coull:
     without any miss it still has an error.
     """
-    influences: dict[int, float] = {}
-    blocks = np.zeros(index.block_count)
-    means, total, alone = [], np.zeros((index.block_count, index.block_count)), 0
+    blocks, total = np.zeros(index.block_count), np.zeros((index.block_count, index.block_count))
+    keys, influences, means = [], [], []
     for name, each in values.items():
         rows = np.flatnonzero(~np.isnan(each))
         if len(rows):
             means.append(each[rows].mean())
-            group = index.groups[name]
-            keys = group[rows] if group is not None else -1 - alone - np.arange(len(rows))
-            alone += len(rows) * (group is None)
-            parts = (each[rows] - means[-1]) / len(rows)
-            for key, part in zip(keys.tolist(), parts, strict=True):
-                influences[key] = influences.get(key, 0.0) + part
+            group, parts = index.groups[name], (each[rows] - means[-1]) / len(rows)
+            alone = -1 - sum(map(len, keys))  # numbers of no item, for rows that belong to none
+            keys.append(group[rows] if group is not None else alone - np.arange(len(rows)))
+            influences.append(parts)
             np.add.at(blocks, index.blocks[name][rows], parts)
             total += effects[name]
     if not means:
         return None
-    n = len(influences)
-    variance = n / max(1, n - 1) * sum(v * v for v in influences.values())
+    items, item = np.unique(np.concatenate(keys), return_inverse=True)
+    n, of_items = len(items), np.bincount(item, np.concatenate(influences))
+    variance = n / max(1, n - 1) * (of_items @ of_items)
     count = len(blocks)
-    items = total.mean(0) * count  # by block of items, of all queries
+    found = total.mean(0) * count  # by block of items, of all queries
     both = total - total.mean(0) - total.mean(1, keepdims=True) + total.mean()
     # less the part that queries and items share, which is in the first sum already
-    shared = ((items - items.mean()) ** 2).sum() - (both**2).sum() - 2 * (blocks * (items - items.mean())).sum()
+    shared = ((found - found.mean()) ** 2).sum() - (both**2).sum() - 2 * (blocks * (found - found.mean())).sum()
     variance += count / max(1, count - 1) * max(0.0, shared)
     value = float(np.mean(means))
     variance /= len(means) ** 2
@@ -384,8 +385,7 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, E
         raise InputError(
             "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
         )
-    search, sums = Search(index, Split({}, index.all_rows, index.all_rows)), Sums(index)
+    search = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows))
     none = make_repair("none").fit(index.known())
-    search.run(none)  # first, as neighbors are compared with those of no repair
-    search.add_to(sums, repair or none)
-    return sums.estimates()
+    found = search.run(none)  # first, as neighbors are compared with those of no repair
+    return (search.run(repair) if repair else found).estimates()

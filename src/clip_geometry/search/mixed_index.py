@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -213,10 +213,11 @@ class MixedIndex:
             tables[couple] = (*(both[name].to_numpy() for name in couple), np.ones(len(both)))
         return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
 
-    def known(self, numbers: Rows | None = None) -> Known:
-        """The chosen rows, by default all, and their relevance, for a repair to learn from."""
+    def known(self, numbers: Rows | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
+        """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""
         numbers = self.all_rows if numbers is None else numbers
-        return Known(self.rows(numbers), self.relevance(numbers), self.complete, logit_scale=self.logit_scale)
+        rows, relevance = self.rows(numbers), self.relevance(numbers)
+        return Known(rows, relevance, self.complete, logit_scale=self.logit_scale, kept=kept)
 
 
 def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:

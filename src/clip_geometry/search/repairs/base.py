@@ -1,21 +1,23 @@
 """Repairs of a mixed index: what they learn from, their interface, and those that are one inner product."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from clip_geometry.registry import InputError, Registry, shown
 from clip_geometry.search.relevance import Relevance
-from clip_geometry.transforms import Affine
+from clip_geometry.transforms import Affine, Pipeline
 
 Kind: TypeAlias = tuple[str, str]  # (modality of the query, modality of the item)
 Sets: TypeAlias = Mapping[str, np.ndarray]
+T = TypeVar("T")
 
 ITEMS_AT_ONCE = 8192
+SHARED = ("", "center[each]")  # pipelines of several repairs
 LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
 
 
@@ -31,6 +33,7 @@ class Known:
         queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
             themselves.
         logit_scale: Of the model; posteriors without pairs need it.
+        kept: Where several repairs learn from these rows and score the same ones: what they have in common, once.
 
     Raises:
         InputError: Rows are no matrices of one dimension, `relevance` is of other rows, or the scale is not positive.
@@ -50,6 +53,7 @@ class Known:
     complete: bool = False
     queries: Sets = field(default_factory=dict)
     logit_scale: float = LOGIT_SCALE
+    kept: dict[Any, Any] | None = None
 
     def __post_init__(self):
         matrices = {**self.rows, **{f"{name} queries": each for name, each in self.queries.items()}}
@@ -83,6 +87,20 @@ class Known:
     def asked(self, modality: str) -> np.ndarray:
         """The queries of a modality: those given, or its rows."""
         return self.queries.get(modality, self.rows[modality])
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` returns, computed once if several repairs learn from these rows."""
+        return make() if self.kept is None else kept_in(self.kept, key, make)
+
+    def view(self, pipeline: str) -> "View":
+        """Return the map of rows `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
+        return self.once(("view", pipeline), lambda: self._fitted(pipeline))
+
+    def _fitted(self, pipeline: str) -> "View":
+        steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
+        fitted = Pipeline(steps).fit(self.rows, self.pairs)
+        maps = {name: fitted.affine(name) for name in self.rows}
+        return View(maps, maps, {} if self.kept is not None and pipeline in SHARED else None)
 
     def grades(self, kind: Kind) -> np.ndarray | None:
         """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
@@ -189,11 +207,36 @@ class Listwise(Repair):
         return self.mixed(query, q, {item: x})[item]
 
 
-class View(NamedTuple):
-    """Maps of the rows before an inner product: of queries and of items, by modality."""
+def kept_in(kept: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
+    """Return kept[key], which `make` returns where it is not there yet."""
+    if key not in kept:
+        kept[key] = make()
+    return kept[key]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Maps of the rows before an inner product.
+
+    Args:
+        queries, items: Modality → the map of its queries and of its items.
+        kept: Where several repairs score the same rows: these rows after the maps, and their products.
+    """
 
     queries: Mapping[str, Affine]
     items: Mapping[str, Affine]
+    kept: dict[Any, Any] | None = None
+
+    def rows(self, affine: Affine, x: np.ndarray) -> np.ndarray:
+        """Return rows after one of the maps."""
+        if self.kept is None:
+            return affine(x)
+        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # x is kept so that its id is its own
+
+    def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the inner products of queries and items after the maps, (n, m), which are not to be changed."""
+        q, x = self.rows(self.queries[query], q), self.rows(self.items[item], x)
+        return q @ x.T if self.kept is None else kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
 
 
 class Term(NamedTuple):
@@ -234,17 +277,18 @@ class InnerProduct(Repair):
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         term = self._term(query, item)
         view = self.views_[term.view]
-        q = view.queries[query](q)
-        scores = np.empty((len(q), len(x)), q.dtype)
-        for start in range(0, len(x), ITEMS_AT_ONCE):  # items after the view are float64: not all at once
-            block = scores[:, start : start + ITEMS_AT_ONCE]
-            items = view.items[item](x[start : start + ITEMS_AT_ONCE])
-            np.multiply(q @ items.T, term.slope, out=block)
+        at_once = ITEMS_AT_ONCE if view.kept is None else len(x)  # items after the view are float64
+        blocks = [x] if len(x) <= at_once else [x[start : start + at_once] for start in range(0, len(x), at_once)]
+        scores, start = np.empty((len(q), len(x))), 0
+        for items in blocks:
+            block = scores[:, start : start + len(items)]
+            np.multiply(view.products(query, q, item, items), term.slope, out=block)
             block += term.offset
-            if (b := self.item_bias(query, item, items)) is not None:
-                block += b
-        if (c := self.query_bias(query, item, q)) is not None:
-            scores += c[:, None]
+            if type(self).item_bias is not InnerProduct.item_bias:
+                block += self.item_bias(query, item, view.rows(view.items[item], items))
+            start += len(items)
+        if self._has_query_biases():
+            scores += self.query_bias(query, item, view.rows(view.queries[query], q))[:, None]
         return scores
 
     @property

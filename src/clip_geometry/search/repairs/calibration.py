@@ -43,10 +43,16 @@ class Calibrated(TwoViews):
         cosines, spreads = {}, {}
         for query, item in known.kinds:
             q, x = known.asked(query), known.rows[item]
-            products = [view.queries[query](q) @ view.items[item](x).T for view in self.views_]
+            products = [view.products(query, q, item, x) for view in self.views_]
             cosines[query, item] = products[self.number_of(query, item)]
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
         return known, cosines, spreads
+
+    def _targets(self, known: Known) -> tuple[Known, Tables, Tables]:
+        """Fit the views; return what is used of `known`, the cosines, and how relevant each item is to each query."""
+        known, cosines, spreads = self._cosines(known)
+        wanted = known.once(("targets", self.centered), lambda: targets(known, cosines, spreads))
+        return known, cosines, wanted
 
 
 class Curved(Calibrated):
@@ -59,8 +65,7 @@ class Curved(Calibrated):
     knots_: dict[Kind, tuple[np.ndarray, np.ndarray]]
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        view = self.view(query, item)
-        cosines = view.queries[query](q) @ view.items[item](x).T
+        cosines = self.view(query, item).products(query, q, item, x)
         return np.interp(cosines, *self.knots_[query, item]) + ORDER * cosines
 
 
@@ -102,9 +107,9 @@ class Posterior(Calibrated, InnerProduct):
     relevance = True
 
     def _learn(self, known: Known) -> None:
-        known, cosines, spreads = self._cosines(known)
+        known, cosines, wanted = self._targets(known)
         self.terms_ = {}
-        for kind, target in targets(known, cosines, spreads).items():
+        for kind, target in wanted.items():
             chosen = others(kind, known, target, QUERIES)
             self.terms_[kind] = Term(self.number_of(*kind), *logistic(cosines[kind][chosen], target[chosen]))
 
@@ -118,9 +123,9 @@ class IsotonicPosterior(Curved):
     def _learn(self, known: Known) -> None:
         from sklearn.isotonic import IsotonicRegression
 
-        known, cosines, spreads = self._cosines(known)
+        known, cosines, wanted = self._targets(known)
         self.knots_ = {}
-        for kind, target in targets(known, cosines, spreads).items():
+        for kind, target in wanted.items():
             chosen = others(kind, known, target, QUERIES)
             curve = IsotonicRegression(out_of_bounds="clip").fit(cosines[kind][chosen], target[chosen])
             self.knots_[kind] = curve.X_thresholds_, curve.y_thresholds_

@@ -50,9 +50,9 @@ class ReciprocalRank(TwoViews, Listwise):
         found = {}
         order = sorted(items, key=lambda item: ((item == query) != self.own_first, item))
         for item, x in items.items():
-            view = self.view(query, item)
-            cosines = view.queries[query](q) @ view.items[item](x).T
+            cosines = self.view(query, item).products(query, q, item, x)
             if item == query and itself is not None:
+                cosines = cosines.copy()
                 cosines[np.arange(len(q)), itself] = -np.inf
             ranks = np.empty(cosines.shape)
             best = np.argsort(-cosines, axis=1, kind="stable")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clip_geometry.search.repairs.base import InnerProduct, Known, Repair, Term, View
-from clip_geometry.transforms import Affine, Normalize, Pipeline
+from clip_geometry.transforms import Affine, Normalize
 
 DETERMINED = ("whiten", "procrustes", "least_squares")  # by as many rows as dimensions, which they fit exactly
 
@@ -25,7 +25,7 @@ class Mapped(InnerProduct):
         self.memorizes = pipeline.startswith(DETERMINED)
 
     def _learn(self, known: Known) -> None:
-        self.views_ = [view_of(self.pipeline, known)]
+        self.views_ = [known.view(self.pipeline)]
         self.terms_ = dict.fromkeys(known.kinds, Term(0))
 
 
@@ -38,14 +38,6 @@ class SeparateMeans(InnerProduct):
         asked = {name: known.asked(name) for name in known.modalities}
         self.views_ = [View(*({name: _centered(x) for name, x in side.items()} for side in (asked, known.rows)))]
         self.terms_ = dict.fromkeys(known.kinds, Term(0))
-
-
-def view_of(pipeline: str, known: Known) -> View:
-    """Fit `normalize, pipeline, normalize` on the known rows; queries and items take the same map."""
-    steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
-    fitted = Pipeline(steps).fit(known.rows, known.pairs)
-    maps = {name: fitted.affine(name) for name in known.rows}
-    return View(maps, maps)
 
 
 class TwoViews(Repair):
@@ -65,7 +57,7 @@ class TwoViews(Repair):
 
     def learn_views(self, known: Known) -> None:
         """Fit the views."""
-        self.views_ = [view_of("", known), *([view_of("center[each]", known)] if self.centered else [])]
+        self.views_ = [known.view(pipeline) for pipeline in ("", "center[each]")[: 1 + self.centered]]
 
     def number_of(self, query: str, item: str) -> int:
         """Return the number of the view of a kind."""

@@ -10,7 +10,6 @@ from scipy.special import logsumexp
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import positive_number, whole_number
 from clip_geometry.search.repairs.base import InnerProduct, Known, Listwise, Sets, Term
-from clip_geometry.search.repairs.maps import view_of
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
@@ -63,7 +62,7 @@ class Neighborhood(InnerProduct):
     queries_: dict[str, np.ndarray]
 
     def _learn(self, known: Known) -> None:
-        self.views_ = [view_of("", known)]
+        self.views_ = [known.view("")]
         self.terms_ = dict.fromkeys(known.kinds, Term(0, self._slope(known)))
         self.queries_ = bank_of({each: known.asked(each) for each in known.modalities}, self.name)
 

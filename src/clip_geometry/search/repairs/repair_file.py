@@ -78,13 +78,14 @@ def write_repair(repair: Repair, path: Path) -> None:
             raise InputError(f"{repair.name} is not fitted yet; call fit first")
         value = getattr(repair, attribute)
         if attribute == "views_":
-            unique = list({id(each): each for view in value for side in view for each in side.values()}.values())
+            sides = [{"queries": view.queries, "items": view.items} for view in value]
+            unique = list({id(x): x for view in sides for side in view.values() for x in side.values()}.values())
             number = {id(each): k for k, each in enumerate(unique)}
             facts["maps"] = [{field: getattr(each, field) for field in _Map.model_fields} for each in unique]
             for k, each in enumerate(unique):
                 tensors |= {f"map.{k}.b": each.b} if each.identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
             facts["views"] = [
-                {name: {m: number[id(x)] for m, x in side.items()} for name, side in v._asdict().items()} for v in value
+                {name: {m: number[id(x)] for m, x in side.items()} for name, side in view.items()} for view in sides
             ]
         elif attribute == "terms_":
             facts["terms"] = [{"query": q, "item": x, **term._asdict()} for (q, x), term in value.items()]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.search.held_out import Estimate, Found, Sums, search_index
+from clip_geometry.search.held_out import Estimate, SearchNumbers, search_index
 from support.clip_like import clip_like
 
 
@@ -61,9 +61,9 @@ def test_numbers_are_those_of_loops(labelled):
 
 def test_error_of_one_modality_is_that_of_a_mean(labelled):
     index, _ = labelled
-    sums = Sums(index)
+    sums = SearchNumbers(index)
     values = np.random.default_rng(0).random(30)
-    sums.add("image", np.arange(30), Found({"mrr": values}, {}))
+    sums.add("image", np.arange(30), {"mrr": values}, {})
     found = sums.estimates()["mrr.image"]
     assert found.error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
 
@@ -71,18 +71,18 @@ def test_error_of_one_modality_is_that_of_a_mean(labelled):
 def test_rows_of_one_item_are_one_observation():
     index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
     values = np.random.default_rng(0).random(40)
-    sums = Sums(index)
+    sums = SearchNumbers(index)
     for name in index.modalities:
-        sums.add(name, np.arange(40), Found({"mrr": values}, {}))
+        sums.add(name, np.arange(40), {"mrr": values}, {})
     found = sums.estimates()
     assert found["mrr"].error == pytest.approx(found["mrr.image"].error)  # not smaller by √2
 
 
 def test_the_interval_is_of_items_and_splits():
     index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
-    means, sums = np.array([0.2, 0.5, 0.4]), Sums(index)
+    means, sums = np.array([0.2, 0.5, 0.4]), SearchNumbers(index)
     for mean in means:
-        sums.add("image", np.arange(20), Found({"mrr": np.full(20, mean)}, {}))
+        sums.add("image", np.arange(20), {"mrr": np.full(20, mean)}, {})
     found = sums.estimates()["mrr.image"]
     assert found.split_error == pytest.approx(means.std(ddof=1) / np.sqrt(3))
     assert found.error == pytest.approx(0, abs=1e-12)  # each item has the same mean
@@ -97,9 +97,9 @@ def test_paired_changes_have_the_error_of_differences():
     rng = np.random.default_rng(1)
     before = rng.random(40)
     after = before + 0.1 + 0.01 * rng.normal(size=40)
-    one, other = Sums(index), Sums(index)
+    one, other = SearchNumbers(index), SearchNumbers(index)
     for sums, values in ((one, before), (other, after)):
-        sums.add("text", np.arange(40), Found({"ndcg": values}, {}))
+        sums.add("text", np.arange(40), {"ndcg": values}, {})
     found = other.estimates(less=one)["ndcg.text"]
     assert found.value == pytest.approx((after - before).mean())
     assert found.error == pytest.approx((after - before).std(ddof=1) / np.sqrt(40))
