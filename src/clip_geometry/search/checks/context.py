@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
+from hashlib import blake2b
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +15,6 @@ from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows, release
 from clip_geometry.search.checks.matching import LEAST, Matching, chosen, match
-from clip_geometry.search.checks.remarks import first_equal
 from clip_geometry.search.checks.spaces import Foreign, Gaussian, Overlap, foreign_rows, overlap
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -24,6 +24,7 @@ WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 row
 NEIGHBORS = 10
 MOMENT_ROWS = 20_000  # of a modality in its covariance, at most
 BLOCK = 4096
+SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, as an equal item_id does
 
 
 class NotRun(NamedTuple):
@@ -310,3 +311,31 @@ def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.nd
     distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=StreamedRows.of(x)))
     others = indices != queries[:, None]  # each is its own nearest row
     return distances[others].reshape(-1, k), indices[others].reshape(-1, k)
+
+
+def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:
+    """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path.
+
+    first: what `first_equal` returns of the rows.
+    """
+    rows = np.flatnonzero(first != np.arange(len(first)))
+    for column in explaining(embeddings):
+        rows = rows[column[rows] != column[first[rows]]]
+    return rows
+
+
+def explaining(embeddings: Embeddings) -> list[np.ndarray]:
+    columns = [embeddings.item_id, *(embeddings.metadata.get(name) for name in SAME)]
+    return [column for column in columns if column is not None]
+
+
+def first_equal(vectors: Any) -> np.ndarray:
+    """For each row, the number of the first row that equals it to the last bit: its own where it is no copy."""
+    seen: dict[bytes, int] = {}
+    first = np.arange(len(vectors))
+    for start in range(0, len(vectors), BLOCK):
+        block = np.ascontiguousarray(vectors[start : start + BLOCK])
+        for k, row in enumerate(block, start):
+            first[k] = seen.setdefault(blake2b(row, digest_size=16).digest(), k)
+        release(vectors)
+    return first

@@ -10,8 +10,7 @@ from scipy.special import pdtrc
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.checks import Finding, Findings, add_check, finding
-from clip_geometry.search.checks.context import BLOCK, Context, Neighbors, nearest_others
-from clip_geometry.search.checks.remarks import unexplained_copies
+from clip_geometry.search.checks.context import BLOCK, Context, Neighbors, nearest_others, unexplained_copies
 
 COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 # of near copies: distances that are too small for the distribution of the others, which are neighbors

@@ -2,33 +2,29 @@
 rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.views import Pairs
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
-from clip_geometry.rows.streamed import release
+from clip_geometry.search.checks.context import explaining, first_equal, unexplained_copies
+from clip_geometry.search.checks.matching import match
 
-PAIRS = 2000  # looked at, at most
-QUERIES = 300
-LEAST = 20  # fewer pairs prove nothing
-ROUNDING = 1e-6  # of unit rows in float32: those that differ by less are all the same
+RUNS, RUN = 8, 500  # pairs in a row, of more of them than these are
+ROWS, LEAST = 2000, 20  # that are looked at to tell a transposed set
+ROUNDING = 1e-5  # of unit rows in float32: those that differ by less are all the same
 # A transposed set, measured on 10 sets of real embeddings: lengths of their items vary by 0 to 0.07 (standard deviation
 # over mean), those of their dimensions by 0.4 to 1.4, and 18 times as much as those of the items
 VARIED, EQUAL = 0.3, 0.2  # variation of lengths: of dimensions at least, and of items at most, relative to that
 CONE = 0.1  # least average cosine of items; of whitened or standardized columns, whose lengths are equal, it is 0
-LEAST_SCORE = 2.0  # standard deviations; pairs of a trained model reach tens
-SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, as an equal item_id does
 
 
 def remarks_on(
     sets: Mapping[str, Embeddings],
     couples: Iterable[tuple[str, str]],
-    pairs: Callable[[str, str], Pairs],
+    pairs: Callable[[str, str], tuple[np.ndarray, np.ndarray]],
     *,
     all_rows: bool,
 ) -> Iterator[str]:
@@ -73,7 +69,7 @@ def looks_transposed(embeddings: Embeddings) -> bool:
     n, d = embeddings.vectors.shape
     if min(n, d) < LEAST:
         return False
-    x = np.asarray(embeddings.vectors[np.linspace(0, n - 1, min(n, PAIRS)).astype(int)], dtype=np.float64)
+    x = np.asarray(embeddings.vectors[np.linspace(0, n - 1, min(n, ROWS)).astype(int)], dtype=np.float64)
     with np.errstate(all="ignore"):  # zero columns and NaN: whoever measures them says so
         rows, columns = (np.linalg.norm(x, axis=axis) for axis in (1, 0))
         varied, equal = (lengths.std() / lengths.mean() for lengths in (rows, columns))
@@ -81,85 +77,45 @@ def looks_transposed(embeddings: Embeddings) -> bool:
     return bool(varied > VARIED and equal < EQUAL * varied and cosine > CONE)
 
 
-def out_of_order(first: Embeddings, second: Embeddings, pairs: Pairs, which: str = "") -> str | None:
-    """Whether the pairs match no better than random ones, or worse than row i with row i + k.
+def out_of_order(
+    first: Embeddings, second: Embeddings, pairs: tuple[np.ndarray, np.ndarray], which: str = ""
+) -> str | None:
+    """Whether pairs match no better than random ones, or worse than with the partner some rows away, see `match`.
 
-    first, second: sets of one space, whose rows may lie in files. which: of several couples, in words. The score is
-    that of Σ⟨a_i, b_i⟩, a and b the centered unit rows, among all ways to pair them, whose variance is
-    Σ_ij ⟨a_i, b_j⟩²/(n − 1).
+    first, second: sets of one space, whose rows may lie in files. which: of several couples, in words.
     """
-    i, j = pairs
-    if len(i) < LEAST:
+    numbers = np.arange(len(pairs[0]))
+    if len(numbers) > RUNS * RUN:
+        numbers = np.add.outer(np.linspace(0, len(numbers) - RUN, RUNS).astype(int), np.arange(RUN)).ravel()
+    a, b = (_unit(each.vectors, rows[numbers]) for each, rows in zip((first, second), pairs, strict=True))
+    numbers = np.arange(len(numbers))
+    distinct = (first_equal(a) == numbers) & (first_equal(b) == numbers)
+    found = match(a, b, np.isfinite(a).all(1) & np.isfinite(b).all(1), distinct, seed=0)  # centers both
+    if found is None or min(np.abs(a).max(), np.abs(b).max()) < ROUNDING:
         return None
-    shift = _shift(_centered(first.vectors, i[:PAIRS]), _centered(second.vectors, j[:PAIRS]))
-    if shift:
+    if found.segments:
+        shift, *_, better, _ = max(found.segments, key=lambda each: each.better)
         where = f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'further on' if shift > 0 else 'before'}"
-        nearest = f"more {plural(first.modality)} are nearest to the {second.modality} {where} than to their own"
-        return f"the pairs{which} look shifted: {nearest}"
-    spread = np.linspace(0, len(i) - 1, min(len(i), PAIRS)).astype(int)
-    a, b = _centered(first.vectors, i[spread]), _centered(second.vectors, j[spread])
-    variance = ((a.T @ a) * (b.T @ b)).sum() / (len(a) - 1)
-    if (a * b).sum() < LEAST_SCORE * np.sqrt(variance) and min(np.abs(a).max(), np.abs(b).max()) > ROUNDING:
-        score = (a * b).sum() / np.sqrt(variance)
+        nearer = (
+            f"{better} of {len(found.queries)} {plural(first.modality)} are nearer to the {second.modality} {where}"
+        )
+        return f"the pairs{which} look shifted: {nearer} than to their own"
+    if found.at_chance:
         return (
-            f"the pairs{which} match no better than random ones ({score:.1f} standard deviations), as those of an "
+            f"the pairs{which} match no better than random ones ({found.z:.1f} standard deviations), as those of an "
             "untrained model or of two spaces; of a trained model, check the order of the rows"
         )
     return None
 
 
-def _centered(vectors: Any, rows: np.ndarray) -> np.ndarray:
-    """Unit rows less their mean, in float64."""
+def _unit(vectors: Any, rows: np.ndarray) -> np.ndarray:
     x = np.asarray(vectors[rows], dtype=np.float64)
-    with np.errstate(all="ignore"):  # zero rows and NaN: whoever measures them says so
-        x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return x - x.mean(0)
-
-
-def _shift(a: np.ndarray, b: np.ndarray) -> int:
-    """How many rows after its image the nearest text stands most often; 0 where its own is nearest as often or half so.
-
-    Copies of its own text are its own.
-    """
-    queries = np.linspace(0, len(a) - 1, min(len(a), QUERIES)).astype(int)
-    cosines = a[queries] @ b.T
-    nearest = cosines.argmax(1)
-    own = (cosines[np.arange(len(queries)), queries] >= cosines.max(1) - 1e-12).sum()
-    offsets, counts = np.unique(nearest - queries, return_counts=True)
-    most = counts.argmax()
-    return int(offsets[most]) if counts[most] > max(10, 0.05 * len(queries), 2 * own) else 0
+    with np.errstate(all="ignore"):  # zero rows and NaN, which match nothing
+        return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
 def copies(embeddings: Embeddings, modality: str) -> Iterator[str]:
     """Say how many rows are copies that nothing explains."""
     if count := len(unexplained_copies(embeddings, first_equal(embeddings.vectors))):
-        others = " with other ids" * bool(_explaining(embeddings))
+        others = " with other ids" * bool(explaining(embeddings))
         yield f"{count} of {len(embeddings)} {modality} rows are exact copies of rows{others}"
-
-
-def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:
-    """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path.
-
-    first: what `first_equal` returns of the rows.
-    """
-    rows = np.flatnonzero(first != np.arange(len(first)))
-    for column in _explaining(embeddings):
-        rows = rows[column[rows] != column[first[rows]]]
-    return rows
-
-
-def _explaining(embeddings: Embeddings) -> list[np.ndarray]:
-    columns = [embeddings.item_id, *(embeddings.metadata.get(name) for name in SAME)]
-    return [column for column in columns if column is not None]
-
-
-def first_equal(vectors: Any) -> np.ndarray:
-    """For each row, the number of the first row that equals it to the last bit: its own where it is no copy."""
-    seen: dict[bytes, int] = {}
-    first = np.arange(len(vectors))
-    for start in range(0, len(vectors), 4096):
-        block = np.ascontiguousarray(vectors[start : start + 4096])
-        for k, row in enumerate(block, start):
-            first[k] = seen.setdefault(blake2b(row, digest_size=16).digest(), k)
-        release(vectors)
-    return first
