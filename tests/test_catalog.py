@@ -10,14 +10,14 @@ from clip_geometry.catalog import GROUPS, INVARIANCES, PACKAGE, TAKES, describe,
 from clip_geometry.cli.commands.maps import TARGETS
 from clip_geometry.cli.completion import MODEL_NAMES
 from clip_geometry.data import datasets
-from clip_geometry.diagnosis.checks import checks
 from clip_geometry.encoders import encoders
 from clip_geometry.encoders.hub import MODELS
 from clip_geometry.formats import formats
 from clip_geometry.geometry import Measure, add_measure, measures
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import InnerProduct, repairs
-from clip_geometry.shipping import targets
+from clip_geometry.search.checks import checks
+from clip_geometry.search.repairs import InnerProduct, repairs
+from clip_geometry.search.shipping import targets
 from clip_geometry.transforms import transforms
 from clip_geometry.transforms.step import usage
 

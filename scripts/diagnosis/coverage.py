@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.comparison import AIMS
+from clip_geometry.search.comparison import AIMS
 
 NAMES = ("posterior", "other", "rrf")
 UNFITTED = ("other", "rrf")  # the same after every task, and measured on all items

@@ -26,9 +26,9 @@ from planting import APART, FAULTS, IN_STORES, Folder, Rows, Source, can_have, u
 from scipy.stats import binomtest
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.checks import Context, checks, run_checks
 from clip_geometry.embedding.store import Shard, Store, summary
 from clip_geometry.formats import read_any, with_labels
+from clip_geometry.search.checks import Context, checks, run_checks
 
 SIZES = (200, 3000)
 CLEAN, TWO = 0.24, 0.24  # share of folders with no and with two faults

@@ -19,12 +19,8 @@ TOPICS = {
     "Evaluators": ("evaluators",),
     "Diagnose, repair and explore": (
         "explorer",
-        "diagnosis",
-        "diagnosis.comparison",
-        "diagnosis.index",
-        "diagnosis.search",
-        "repairs",
-        "index_map",
+        *("search.diagnosis", "search.comparison", "search.mixed_index", "search.held_out", "search.checks"),
+        *("search.relevance", "search.two_sided", "search.repairs", "search.index_map"),
     ),
     "Transforms": ("transforms",),
     "Embed, read and export": (

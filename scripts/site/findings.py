@@ -35,7 +35,7 @@ import clip_geometry as cg
 from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, styled
 from clip_geometry.display.words import render
-from clip_geometry.repairs import repairs
+from clip_geometry.search.repairs import repairs
 from clip_geometry.transforms import transforms
 from clip_geometry_experiments.published.comparing import flat, matches
 from clip_geometry_experiments.published.ledger import published

@@ -2,14 +2,14 @@
 
 from clip_geometry.data import load_dataset as load_dataset
 from clip_geometry.data import resolve_dataset as resolve_dataset
-from clip_geometry.diagnosis import Diagnosis as Diagnosis
-from clip_geometry.diagnosis import Finding as Finding
-from clip_geometry.diagnosis import diagnose as diagnose
-from clip_geometry.diagnosis.comparison import Candidate as Candidate
-from clip_geometry.diagnosis.comparison import RepairComparison as RepairComparison
-from clip_geometry.diagnosis.comparison import compare_repairs as compare_repairs
-from clip_geometry.diagnosis.index import MixedIndex as MixedIndex
-from clip_geometry.diagnosis.search import search_index as search_index
+from clip_geometry.search.diagnosis import Diagnosis as Diagnosis
+from clip_geometry.search.checks import Finding as Finding
+from clip_geometry.search.diagnosis import diagnose as diagnose
+from clip_geometry.search.comparison import Candidate as Candidate
+from clip_geometry.search.comparison import RepairComparison as RepairComparison
+from clip_geometry.search.comparison import compare_repairs as compare_repairs
+from clip_geometry.search.mixed_index import MixedIndex as MixedIndex
+from clip_geometry.search.held_out import search_index as search_index
 from clip_geometry.embedding.engines import open_engine as open_engine
 from clip_geometry.embedding.loop import embed as embed
 from clip_geometry.embedding.reading import read_store as read_store
@@ -18,7 +18,7 @@ from clip_geometry.embeddings import pair as pair
 from clip_geometry.encoders import load_encoder as load_encoder
 from clip_geometry.encoders import paired_image_model as paired_image_model
 from clip_geometry.encoders import resolve_encoder as resolve_encoder
-from clip_geometry.evaluators import Relevance as Relevance
+from clip_geometry.search.relevance import Relevance as Relevance
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss
 from clip_geometry.evaluators import cosine_distributions as cosine_distributions
 from clip_geometry.evaluators import cosine_histograms as cosine_histograms
@@ -26,8 +26,8 @@ from clip_geometry.evaluators import ensemble as ensemble
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability
 from clip_geometry.evaluators import retrieval as retrieval
-from clip_geometry.evaluators import two_sided_retrieval as two_sided_retrieval
-from clip_geometry.evaluators import two_sided_scores as two_sided_scores
+from clip_geometry.search.two_sided import two_sided_retrieval as two_sided_retrieval
+from clip_geometry.search.two_sided import two_sided_scores as two_sided_scores
 from clip_geometry.evaluators import zero_shot as zero_shot
 from clip_geometry.explorer import Exploration as Exploration
 from clip_geometry.explorer import explore as explore
@@ -97,8 +97,8 @@ from clip_geometry.geometry import two_nn as two_nn
 from clip_geometry.geometry import uniformity as uniformity
 from clip_geometry.geometry import variant as variant
 from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
-from clip_geometry.index_map import IndexMap as IndexMap
-from clip_geometry.index_map import map_index as map_index
+from clip_geometry.search.index_map import IndexMap as IndexMap
+from clip_geometry.search.index_map import map_index as map_index
 from clip_geometry.losses import CosReg as CosReg
 from clip_geometry.losses import IStar as IStar
 from clip_geometry.losses import SIGReg as SIGReg
@@ -111,9 +111,9 @@ from clip_geometry.measurement.comparison import compare as compare
 from clip_geometry.measuring.records import measure_sets as measure_sets
 from clip_geometry.measuring.sets import MeasuredSets as MeasuredSets
 from clip_geometry.registry import InputError as InputError
-from clip_geometry.repairs import Known as Known
-from clip_geometry.repairs import Repair as Repair
-from clip_geometry.repairs import make_repair as make_repair
+from clip_geometry.search.repairs import Known as Known
+from clip_geometry.search.repairs import Repair as Repair
+from clip_geometry.search.repairs import make_repair as make_repair
 from clip_geometry.results import Record as Record
 from clip_geometry.results import Results as Results
 from clip_geometry.results import read_rows as read_rows

@@ -134,7 +134,7 @@ TWO_FILES += ("--write", "r.safetensors", "--json", "d.json")
 KILLED = """
 import os, sys
 from clip_geometry.cli import main
-from clip_geometry.repairs import Repair
+from clip_geometry.search.repairs import Repair
 
 Repair.save = lambda *_: os.kill(os.getpid(), 9)
 main()

@@ -7,7 +7,7 @@ import pytest
 
 from clip_geometry.cli.lists import LISTS
 from clip_geometry.geometry import by_group, measures
-from clip_geometry.repairs import Known, make_repair
+from clip_geometry.search.repairs import Known, make_repair
 from clip_geometry.transforms import Pipeline, transforms
 
 

@@ -11,9 +11,9 @@ import pytest
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import read_any
 from clip_geometry.formats.writers import export
-from clip_geometry.repairs import Known, repairs
 from clip_geometry.results import read_rows
-from clip_geometry.shipping import item_map
+from clip_geometry.search.repairs import Known, repairs
+from clip_geometry.search.shipping import item_map
 from clip_geometry.transforms import FittedPipeline, LeastSquares, Pipeline, Procrustes
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry.repairs import Known, repairs
-from clip_geometry.shipping import SavedPipeline, targets
+from clip_geometry.search.repairs import Known, repairs
+from clip_geometry.search.shipping import SavedPipeline, targets
 from clip_geometry.transforms import FittedPipeline
 from support.shipped import SEARCHES, assert_same_top, ours, scale_of
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.search import Search, Sums
+from clip_geometry.search.held_out import HeldOutSearch, SearchNumbers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -195,13 +195,12 @@ def test_cifar10_finds_the_name_and_keeps_the_images(cifar):
 
 def without_labels(index, name):
     """The numbers of a repair that is fitted without any labels, in the splits of `compare_repairs`."""
-    sums = Sums(index)
+    sums = SearchNumbers(index)
     for split in index.splits(10, **SPLITS):
         known = replace(index.known(split.fit), relevance=None, complete=False)
-        search = Search(index, split)
+        search = HeldOutSearch(index, split)
         search.run(cg.make_repair("none").fit(known))
-        for query, found in search.run(cg.make_repair(name).fit(known)).items():
-            sums.add(query, split.queries[query], *found)
+        sums += search.run(cg.make_repair(name).fit(known))
     return {key: value.value for key, value in sums.estimates().items()}
 
 

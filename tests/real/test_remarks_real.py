@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.remarks import looks_transposed
+from clip_geometry.search.checks.remarks import looks_transposed
 
 CLIP = [
     *(f"coco500-clip-vit-b16{init}/{name}" for init in ("", "-random-init") for name in ("image", "text")),

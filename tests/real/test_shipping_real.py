@@ -8,8 +8,8 @@ import pytest
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import Known, repairs
-from clip_geometry.shipping import SavedPipeline, write_shipment
+from clip_geometry.search.repairs import Known, repairs
+from clip_geometry.search.shipping import SavedPipeline, write_shipment
 from clip_geometry.transforms import Pipeline
 from support.mixed_index import paired
 from support.shipped import SEARCHES, assert_same_top, ours, scale_of

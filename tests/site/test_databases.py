@@ -24,8 +24,8 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.cli import main
-from clip_geometry.repairs import InnerProduct
-from clip_geometry.shipping import item_map, query_map
+from clip_geometry.search.repairs import InnerProduct
+from clip_geometry.search.shipping import item_map, query_map
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.repairs import repairs
+from clip_geometry.search.repairs import repairs
 from clip_geometry_experiments.published.ledger import ledger, papers
 from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.report.gallery import save_figure

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from clip_geometry.evaluators.relevance import Relevance
-from clip_geometry.repairs import Known
+from clip_geometry.search.relevance import Relevance
+from clip_geometry.search.repairs import Known
 
 NAMES = ("image", "text", "audio")
 CLASSES = 20

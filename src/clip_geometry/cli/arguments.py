@@ -22,7 +22,7 @@ def step_names() -> list[str]:
 
 
 def repair_names() -> list[str]:
-    return list(catalog.read(PACKAGE / "repairs"))
+    return list(catalog.read(PACKAGE / "search" / "repairs"))
 
 
 def check_embeddings(*paths: Path | None) -> None:

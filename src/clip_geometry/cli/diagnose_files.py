@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.cli.tables import console, print_table, say
-from clip_geometry.diagnosis import Diagnosis
-from clip_geometry.diagnosis.checks import checks
-from clip_geometry.diagnosis.table import SPARE, conditions, narrow
 from clip_geometry.files import claimed, is_device
 from clip_geometry.registry import InputError, printable, shown
-from clip_geometry.repairs import InnerProduct, Repair
-from clip_geometry.shipping import query_map
+from clip_geometry.search.checks import checks
+from clip_geometry.search.diagnosis import Diagnosis
+from clip_geometry.search.repairs import InnerProduct, Repair
+from clip_geometry.search.shipping import query_map
+from clip_geometry.search.table import SPARE, conditions, narrow
 
 FIGURES = (".png", ".svg", ".pdf")
 MARK = {"error": "✗", "warning": "!", "note": "·"}

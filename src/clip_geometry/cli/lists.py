@@ -147,14 +147,14 @@ def _transforms() -> Iterator[ListEntry]:
 
 
 def _repairs() -> Iterator[ListEntry]:
-    for name, about in catalog.read(PACKAGE / "repairs").items():
+    for name, about in catalog.read(PACKAGE / "search" / "repairs").items():
         form = "a reranker" if "reranker" in about else "one inner product, for any vector index"
         form = "a baseline of separate indices" if "baseline" in about else form
         yield ListEntry(name, about["summary"], (about["formula"], form, about.get("reference", "")))
 
 
 def _checks() -> Iterator[ListEntry]:
-    for name, about in catalog.read(PACKAGE / "diagnosis" / "checks").items():
+    for name, about in catalog.read(PACKAGE / "search" / "checks").items():
         yield ListEntry(name, about["title"], (f"reports: {about['threshold']}",))
 
 

@@ -19,10 +19,10 @@ from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.reading import read_safetensors
 from clip_geometry.registry import InputError, printable, shown
-from clip_geometry.repairs import InnerProduct, Repair
-from clip_geometry.repairs.repair_file import KEY as REPAIR
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.shipping import SavedPipeline, item_map, targets, write_shipment
+from clip_geometry.search.repairs import InnerProduct, Repair
+from clip_geometry.search.repairs.repair_file import KEY as REPAIR
+from clip_geometry.search.shipping import SavedPipeline, item_map, targets, write_shipment
 from clip_geometry.transforms import (
     ANY,
     FittedPipeline,

@@ -8,16 +8,13 @@ from clip_geometry.evaluators.contrastive_loss import contrastive_loss
 from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
-from clip_geometry.evaluators.relevance import Relevance
 from clip_geometry.evaluators.retrieval import retrieval
-from clip_geometry.evaluators.two_sided import two_sided_retrieval, two_sided_scores
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.registry import import_all
 
 import_all(__name__)
 
 __all__ = [
-    "Relevance",
     "add_evaluator",
     "contrastive_loss",
     "cosine_distributions",
@@ -26,7 +23,5 @@ __all__ = [
     "linear_probe",
     "modality_separability",
     "retrieval",
-    "two_sided_retrieval",
-    "two_sided_scores",
     "zero_shot",
 ]

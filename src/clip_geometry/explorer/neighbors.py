@@ -9,10 +9,10 @@ import torch
 from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import InnerProduct, Repair
-from clip_geometry.repairs.calibration import ORDER, Calibrated, Curved
 from clip_geometry.rows.matrix import blocks
-from clip_geometry.shipping import item_map, query_map
+from clip_geometry.search.repairs import InnerProduct, Repair
+from clip_geometry.search.repairs.calibration import ORDER, Calibrated, Curved
+from clip_geometry.search.shipping import item_map, query_map
 
 K = 10
 BLOCK = 2048  # queries between two steps of the progress

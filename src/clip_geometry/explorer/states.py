@@ -14,8 +14,8 @@ from clip_geometry.geometry import modality_gap, null_value
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import InnerProduct, Repair, repairs
-from clip_geometry.repairs.maps import Mapped, SeparateMeans
+from clip_geometry.search.repairs import InnerProduct, Repair, repairs
+from clip_geometry.search.repairs.maps import Mapped, SeparateMeans
 from clip_geometry.transforms import RankWarning, transforms
 
 NONE = "none"

@@ -91,7 +91,9 @@ class Measure:
 
 # all of them, whatever is imported: what other layers add is imported when it is asked for
 measures: Registry[Measure] = Registry(
-    "measure", "clip-geometry list measures", more=("clip_geometry.evaluators", "clip_geometry.references")
+    "measure",
+    "clip-geometry list measures",
+    more=("clip_geometry.evaluators", "clip_geometry.search.two_sided", "clip_geometry.references"),
 )
 
 

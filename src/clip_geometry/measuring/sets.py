@@ -20,7 +20,6 @@ from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, jackknife
 from clip_geometry.measuring.items import Items, is_prompts
 from clip_geometry.measuring.provenance import context, origin_of
-from clip_geometry.measuring.remarks import remarks_on
 from clip_geometry.measuring.streaming import gaussian, stream
 from clip_geometry.measuring.views import View
 from clip_geometry.memory import can_be_held, give_back, memory
@@ -28,6 +27,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_matrix, as_rows
 from clip_geometry.rows.streamed import release
+from clip_geometry.search.checks.remarks import remarks_on
 from clip_geometry.transforms import Step, transforms
 from clip_geometry.transforms.pipeline import taken
 

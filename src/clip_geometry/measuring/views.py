@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, in_order, pair
-from clip_geometry.evaluators import Relevance
 from clip_geometry.geometry import Measure
 from clip_geometry.measuring.items import is_prompts
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.search.relevance import Relevance
 from clip_geometry.transforms import FittedPipeline, Pipeline, Step
 from clip_geometry.transforms.pipeline import taken
 

@@ -10,13 +10,13 @@ from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.diagnosis.index import MixedIndex
-from clip_geometry.diagnosis.search import search_index
 from clip_geometry.measuring.names import named
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import Repair, make_repair, repairs
 from clip_geometry.results import Record, Row
+from clip_geometry.search.held_out import search_index
+from clip_geometry.search.mixed_index import MixedIndex
+from clip_geometry.search.repairs import Repair, make_repair, repairs
 from clip_geometry_experiments.kit.base import Source, experiments
 from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved, seen_and_held_out
 from clip_geometry_experiments.kit.stored import StoredConfig

@@ -70,9 +70,9 @@ def diagnose(
         shipping_command,
     )
     from clip_geometry.cli.tables import console, say
-    from clip_geometry.diagnosis import diagnose as diagnose_sets
     from clip_geometry.files import write_atomically
     from clip_geometry.progress import progress
+    from clip_geometry.search.diagnosis import diagnose as diagnose_sets
 
     check_targets(figure, write)
     said, refused = [], []

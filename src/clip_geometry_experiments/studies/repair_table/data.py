@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from clip_geometry.config import Config
-from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
+from clip_geometry.search.mixed_index import MixedIndex
 from clip_geometry.transforms import Affine
 from clip_geometry_experiments.kit.base import Model, RunFolder, Source
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources

@@ -11,13 +11,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clip_geometry import geometry
-from clip_geometry.diagnosis.index import MixedIndex, Split
-from clip_geometry.diagnosis.search import Search
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
-from clip_geometry.repairs import Known, Repair, repairs
-from clip_geometry.repairs.base import Sets
-from clip_geometry.repairs.maps import Mapped
+from clip_geometry.search.held_out import HeldOutSearch
+from clip_geometry.search.mixed_index import MixedIndex, Split
+from clip_geometry.search.repairs import Known, Repair, repairs
+from clip_geometry.search.repairs.base import Sets
+from clip_geometry.search.repairs.maps import Mapped
 from clip_geometry.transforms import Affine, Normalize, Pipeline, parse_pipeline
 
 C = 100.0  # of the linear probes: unit rows need a weak penalty
@@ -144,11 +144,11 @@ class Halves:
         self.ratio = sum(len(first.searched[name]) for name in split) / sum(len(first.fit[name]) for name in split)
 
     @cached_property
-    def searches(self) -> list[Search]:
+    def searches(self) -> list[HeldOutSearch]:
         """The held-out halves, which have been searched without a repair: neighbors are compared with those."""
         found = []
         for split in self.splits:
-            search = Search(self.index, split)
+            search = HeldOutSearch(self.index, split)
             search.run(Piped("").fit(self.index.known(split.fit)))
             found.append(search)
         return found
@@ -160,7 +160,7 @@ class Halves:
             found = [self._judge(repair, *each) for each in zip(self.splits, self.searches, strict=True)]
         return {name: [each.get(name, np.nan) for each in found] for name in MEASURED}
 
-    def _judge(self, repair: Repair, split: Split, search: Search) -> dict[str, float]:
+    def _judge(self, repair: Repair, split: Split, search: HeldOutSearch) -> dict[str, float]:
         known = self.index.known(split.fit)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # too few rows, not converged: the numbers show what it does
@@ -170,14 +170,13 @@ class Halves:
             fit = {name: repair.rows(name, x) for name, x in known.rows.items()}
             rows = {name: repair.rows(name, x) for name, x in search.items.items()}
             found |= _geometry(rows) | _mixing(fit, rows) | self._semantics(fit, rows, split, search)
-        by_query = search.run(repair)
+        asked = search.run(repair).asked
         for name in (name for name, each in MEASURES.items() if each.group == "retrieval"):
-            means = [each.values[name][~np.isnan(each.values[name])] for each in by_query.values()]
-            means = [each.mean() for each in means if len(each)]
+            means = [values.mean() for (_, number), ((_, values),) in asked.items() if number == name and len(values)]
             found[name] = float(np.mean(means)) if means else np.nan
         return found
 
-    def _semantics(self, fit: Sets, rows: Sets, split: Split, search: Search) -> dict[str, float]:
+    def _semantics(self, fit: Sets, rows: Sets, split: Split, search: HeldOutSearch) -> dict[str, float]:
         found = {
             "cka": _mean(lambda name: geometry.linear_cka(Normalize().apply(search.items[name]), rows[name]), rows)
         }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from clip_geometry.repairs import repairs
+from clip_geometry.search.repairs import repairs
 from clip_geometry_experiments.kit.correlation import LEVEL, holm, rank_correlation
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
 from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, f, rankdata, studentized_range, t
 
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import Repair
 from clip_geometry.results import Record, Row
+from clip_geometry.search.repairs import Repair
 from clip_geometry_experiments.studies.repair_table import measuring
 
 LEVEL = 0.05

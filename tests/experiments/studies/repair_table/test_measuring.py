@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
+from clip_geometry.search.mixed_index import MixedIndex
 from clip_geometry.transforms import Normalize
 from clip_geometry_experiments.studies.repair_table.data import Planted, SetConfig
 from clip_geometry_experiments.studies.repair_table.measuring import (
@@ -98,7 +98,7 @@ def test_noise_is_the_null_value(halves):
 
 def test_scores_of_a_pipeline_are_those_of_the_registered_repair(halves):
     """Ours keeps the rows, which measures take; what they find is the same."""
-    from clip_geometry.repairs import make_repair
+    from clip_geometry.search.repairs import make_repair
 
     ours, registered = (halves.judge(each) for each in (repair_of("center[each]"), make_repair("center")))
     for name, each in MEASURES.items():

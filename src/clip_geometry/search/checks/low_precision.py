@@ -1,0 +1,174 @@
+"""Rows that were rounded to float16, bfloat16 or int8, by row or by dimension, before they were stored as float32."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from clip_geometry.search.checks import Findings, add_check, finding
+from clip_geometry.search.checks.context import Context
+
+ROWS = 1000
+BITS = {"bfloat16": 8, "float16": 11}  # of the mantissa, the leading one included
+OFF_GRID = 0.01  # of a step: what scaling to unit length in float32 leaves of whole numbers up to 127 is 1e-5
+LEVELS = {"int4": 8, "int8": 128}
+STEPS = {"int8": 255, "int6": 63, "int4": 15}  # of a column, as FAISS's scalar quantizers SQ8, SQ6 and SQ4 have
+RATIO_ROWS = 500
+SAME = 3e-7  # relative difference of two ratios of float32 values that is rounding
+
+
+class Grid(NamedTuple):
+    """format: the numbers' format, or "steps of 0.0001". exact: whether the values themselves lie on it, rather than
+    multiples of them. step: (rows, d), distance from each value to the next."""
+
+    format: str
+    exact: bool
+    step: np.ndarray
+
+
+@add_check
+def low_precision(context: Context) -> Findings:
+    for modality, each in context.sets.items():
+        numbers = context.sample(modality)[:ROWS]
+        if len(numbers) < 2:
+            context.skip("low_precision", "fewer than 2 rows", modality)
+            continue
+        stored = str(getattr(each.vectors, "dtype", "")).removeprefix("torch.")
+        rows = np.asarray(each.vectors[numbers], dtype=np.float32)
+        grid = grid_of(rows, context.seed)
+        if grid is not None:
+            changed, places, error = _changed(rows, grid, context.seed)
+            severity = "note" if grid.format == "float16" else "warning"
+            values = {"format": grid.format, "exact": grid.exact, "stored": stored, "n": len(rows)}
+            values |= {"changed": changed, "places": places, "cosine_error": error}
+            yield finding("low_precision", severity, modality, **values)
+
+
+def grid_of(rows: np.ndarray, seed: int) -> Grid | None:
+    """The coarse grid on which the values of float32 rows lie; None for float32 itself."""
+    if not (rows.view(np.uint32) & 0xFFFF).any():
+        return Grid("bfloat16", True, _spacing(rows, 8))
+    if np.abs(rows).max() < 65504 and np.array_equal(rows.astype(np.float16).astype(np.float32), rows):
+        return Grid("float16", True, _spacing(rows, 11))
+    return _uniform(rows) or _scaled(rows, seed) or _by_dimension(rows, seed)
+
+
+def _spacing(rows: np.ndarray, bits: int) -> np.ndarray:
+    return np.ldexp(np.float32(1), np.frexp(rows)[1] - bits)
+
+
+def _uniform(rows: np.ndarray) -> Grid | None:
+    """Whole multiples of a step: one for each row, or one for all."""
+    steps = np.array([_least_gap(row) for row in rows])[:, None]
+    counts = rows / steps
+    most = np.abs(counts).max()
+    if most < LEVELS["int8"] and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+        name = next(name for name, levels in LEVELS.items() if most < levels)
+        return Grid(name, bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
+    step = _least_gap(rows)
+    counts = rows / step
+    if np.abs(counts).max() < 2**15 and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+        return Grid(f"steps of {step:.3g}", True, np.full_like(rows, step))
+    return None
+
+
+def _least_gap(values: np.ndarray) -> float:
+    """The smallest difference of two values that are not the same up to float32 rounding; 1 for a single value."""
+    distinct = np.unique(np.append(np.abs(values).ravel(), 0).astype(np.float64))
+    gaps = np.diff(distinct)
+    gaps = gaps[gaps > 1e-6 * distinct[-1]]
+    return float(gaps.min()) if len(gaps) else 1.0
+
+
+def _scaled(rows: np.ndarray, seed: int) -> Grid | None:
+    """A float format whose rows were scaled afterwards: equal values stay equal, and there are too many of them."""
+    repeats = _repeats(rows)
+    if repeats < len(rows) / 2:
+        return None
+    generator = np.random.default_rng(seed)
+    for name, bits in BITS.items():
+        # values between those of the grid, as they were before, rounded again
+        smooth = rows.astype(np.float64) * 2 ** generator.uniform(0, 1, (len(rows), 1))
+        smooth *= 1 + generator.uniform(-1, 1, rows.shape) * 2.0**-bits
+        spacing = _spacing(smooth.astype(np.float32), bits)
+        expected = _repeats((np.round(smooth / spacing) * spacing).astype(np.float32))
+        if expected / 2 <= repeats <= 2 * expected:
+            return Grid(name, False, _spacing(rows, bits))
+    return None
+
+
+def _repeats(rows: np.ndarray) -> int:
+    """How many values of a row, zeros apart, equal another one of it up to their sign, all rows together.
+
+    Up to two units of float32: that is what scaling makes of equal values of different rows, never of one row, where
+    they stay equal.
+    """
+    values = np.sort(np.abs(rows), axis=1)
+    return int(((np.diff(values, axis=1) == 0) & (values[:, 1:] > 0)).sum())
+
+
+def _by_dimension(rows: np.ndarray, seed: int) -> Grid | None:
+    """Columns that were rounded to steps of their own, whether or not the rows were scaled afterwards.
+
+    Two rows have the same code in some columns, and there the same ratio: that of their scales.
+    """
+    few, generator = rows[:RATIO_ROWS], np.random.default_rng(seed)
+    low, span = few.min(0), np.ptp(few, axis=0)
+    varying = span > 0
+    if varying.sum() < 2:
+        return None
+
+    def smooth(steps: int) -> np.ndarray:
+        return few + generator.uniform(-0.5, 0.5, few.shape) * span / steps
+
+    found = _equal_ratios(few[:, varying])
+    chance = _equal_ratios(smooth(min(STEPS.values()))[:, varying].astype(np.float32))
+    if found < max(20 * chance, len(few) / 50, 5):
+        return None
+    ordered = np.sort(few[:, varying], axis=0)
+    gaps = np.diff(ordered, axis=0)
+    gaps[gaps <= 1e-6 * span[varying]] = np.inf
+    # values of a column repeat, and are whole steps apart, unless the rows were scaled afterwards
+    counts = np.median(span[varying] / gaps.min(0))
+    if counts < max(STEPS.values()) + 1:
+        name = min((each for each in STEPS if STEPS[each] > counts - 1), key=lambda each: STEPS[each])
+        return Grid(f"{name} by dimension", True, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape))
+    factors = {}
+    for name, steps in STEPS.items():
+        step = np.where(varying, span / steps, 1)
+        rounded = low + np.round((smooth(steps) - low) / step) * step
+        factors[name] = abs(math.log(max(_equal_ratios(rounded[:, varying].astype(np.float32)), 1) / found))
+    name = min(factors, key=lambda each: factors[each])
+    if factors[name] > math.log(3):
+        return None
+    return Grid(f"{name} by dimension", False, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape))
+
+
+def _equal_ratios(rows: np.ndarray) -> int:
+    """In how many columns, all rows together, the ratio of a row to the next equals that in another column.
+
+    Copies and near copies, which have a ratio near 1 everywhere, are left out.
+    """
+    distances = np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    apart = distances > 0.2 * np.median(distances)
+    with np.errstate(all="ignore"):
+        ratios = np.sort(rows[1:][apart].astype(np.float64) / rows[:-1][apart], axis=1)
+        near = np.diff(ratios, axis=1) < SAME * np.abs(ratios[:, 1:])
+    return int((near & (ratios[:, 1:] > 0)).sum())
+
+
+def _changed(rows: np.ndarray, grid: Grid, seed: int) -> tuple[int, int, float]:
+    """Places of the top ten that rounding of this size changes, of how many, and the error of a cosine."""
+    noise = np.random.default_rng(seed).uniform(-0.5, 0.5, rows.shape) * grid.step
+    both = []
+    for x in (rows, rows + noise):
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        np.fill_diagonal(cosines, -2)
+        both.append(cosines)
+    k = min(10, len(rows) - 1)
+    tops = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in both]
+    kept = sum(len(np.intersect1d(one, other)) for one, other in zip(*tops, strict=True))
+    off = ~np.eye(len(rows), dtype=bool)
+    # both the rows as they are and the noise carry one rounding each
+    return k * len(rows) - kept, k * len(rows), float(np.std((both[1] - both[0])[off]))

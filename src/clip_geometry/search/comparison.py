@@ -1,0 +1,416 @@
+"""Repairs of a mixed index compared by repeated cross-validation, with paired errors and a recommendation."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from clip_geometry.memory import give_back
+from clip_geometry.progress import Progress, quiet
+from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import whole_number
+from clip_geometry.rows.threads import side_by_side
+from clip_geometry.search.held_out import Estimate, HeldOutSearch, SearchNumbers
+from clip_geometry.search.mixed_index import MixedIndex, Split
+from clip_geometry.search.repairs import InnerProduct, Known, Repair, make_repair, repairs
+from clip_geometry.search.repairs.fusion import OtherOnly, ReciprocalRank
+from clip_geometry.transforms import RankWarning
+
+Want: TypeAlias = Literal["pairs", "both"]
+
+AIMS: Mapping[str, str] = {"pairs": "mrr", "both": "both"}  # the number that a goal is judged by
+# what a repair may cost: who wants pairs alone gives up results and neighbors of the own modality knowingly
+COSTS: Mapping[str, tuple[str, ...]] = {"pairs": ("recall",), "both": ("recall", "neighbors", "precision", "own")}
+LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
+LEAST_KEPT = 0.5  # of the results of the own modality that the list without a repair has
+MOST_PRECISION = 0.05  # that a repair may cost
+FOLDS = 10  # of the search in the full index
+MOST_FIT = 2000  # items that a repair that ships is fitted on
+MOST_FULL = 10_000  # items of an index that is searched whole
+MOST_ASKED = 100  # queries of each modality and fold there
+SURE = 3.0  # standard errors above chance
+BEYOND = 2.0  # standard errors beyond which something counts as lost
+
+
+class Cost(NamedTuple):
+    """Why a repair is not recommended.
+
+    Attributes:
+        of: What it loses: "recall", "neighbors", "precision" or "own", results of the query's own modality.
+        query: Modality of the queries, or "all".
+        estimate: The change, or for neighbors and own results the share that is kept.
+    """
+
+    of: str
+    query: str
+    estimate: Estimate
+
+    def __str__(self) -> str:
+        value, error = self.estimate[:2]
+        if self.of == "neighbors":
+            return f"{1 - value:.0%} of the nearest {self.query} rows of {self.query} queries"
+        if self.of == "own":
+            return f"{self.query} results of {self.query} queries, of which {value:.0%} stay"
+        across = " across modalities" * (self.of == "recall")
+        return f"{self.of} of {self.query} queries{across} {value:+.3f} ± {error:.3f}".replace("-", "−")
+
+
+class Serving(NamedTuple):
+    """What an index needs to serve a repair, in the order of what is avoided first.
+
+    Attributes:
+        reranker: Whether scores are not an inner product of rows, so that results have to be sorted again.
+        indexes: Number of indexes.
+        columns: Of a row.
+        length: Mean length of the rows; not 1 where the metric has to be the inner product.
+    """
+
+    reranker: bool
+    indexes: int
+    columns: int
+    length: float = 1.0
+
+    def __str__(self) -> str:
+        several = f"{self.indexes} indexes of {self.columns:,} columns" if self.indexes > 1 else ""
+        words = several or f"one index of {self.columns:,} columns"
+        unit = abs(self.length - 1) < 1e-3
+        metric = "cosine or inner product" if unit else f"inner product, rows of length {self.length:.3g}"
+        # HNSW hardly links the modalities of one index, since the constants make up most of their products
+        exact = "" if unit or several else ", searched exactly (flat), or an HNSW index for each modality"
+        return f"{words} ({metric}){exact}{' and a reranker' * self.reranker}"
+
+
+UNKNOWN = Serving(False, 1, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A repair as it did on the held-out halves.
+
+    Attributes:
+        name: Of the repair.
+        numbers: Number → the mean over the queries of all modalities; by modality under "number.modality".
+        changes: The same less the number without a repair, with a paired error.
+        costs: Why it is not recommended; empty if it costs nothing beyond noise.
+        serving: What an index needs to serve it.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> from clip_geometry.search.comparison import Serving
+        >>> print(cg.Candidate("posterior[centered]", {}, {}, (), Serving(False, 2, 1026, 16.2)).serving)
+        2 indexes of 1,026 columns (inner product, rows of length 16.2)
+    """
+
+    name: str
+    numbers: Mapping[str, Estimate]
+    changes: Mapping[str, Estimate]
+    costs: tuple[Cost, ...]
+    serving: Serving = UNKNOWN
+
+    @property
+    def baseline(self) -> bool:
+        """Whether it needs no repair of the rows."""
+        return repairs[self.name].baseline
+
+
+@dataclass(frozen=True, eq=False)
+class RepairComparison:
+    """Which repair helps a mixed index, what it costs, and which one to take.
+
+    Attributes:
+        candidates: Repair → `Candidate`; "none" first.
+        failed: Repair → why it could not be fitted.
+        recommended: The repair or baseline to take, "none" where nothing helps beyond noise.
+        ties: Those that cost nothing beyond noise and are within the standard error of the best of these.
+        front: The repairs that no other beats both in the goal's number and in ordinary recall.
+        full: "none", what is recommended and `served`, in an index of all items instead of the held-out ones; without
+            repairs that memorize the rows that they were fitted on.
+        facts: Sizes, splits, seed, sampling; the chance level of recall at 1 across modalities; the modalities that are
+            not split ("whole") and those in which no two rows share a label ("alone").
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> none = cg.Candidate("none", {}, {}, ())
+        >>> cg.RepairComparison({"none": none}, {}, "none", ("none",), ("none",)).recommended
+        'none'
+    """
+
+    candidates: Mapping[str, Candidate]
+    failed: Mapping[str, str]
+    recommended: str
+    ties: tuple[str, ...]
+    front: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    full: Mapping[str, Candidate] = field(default_factory=dict)
+
+    @property
+    def want(self) -> Want:
+        """The goal."""
+        return self.facts.get("want", "both")
+
+    @property
+    def aim(self) -> str:
+        """The number that the goal is judged by."""
+        return AIMS[self.want]
+
+    def state(self, name: str) -> str:
+        """Return what speaks for or against a repair: "recommended", "costs …", "tie", "baseline", or ""."""
+        found = dict.fromkeys(cost.of for cost in self.candidates[name].costs)
+        kind = "recommended" if name == self.recommended else "tie" if name in self.ties else ""
+        kind = kind or "baseline" * self.candidates[name].baseline
+        return ", ".join(filter(None, (kind, f"costs {', '.join(found)}" if found else "")))
+
+    def helping(self) -> list[Candidate]:
+        """Return the repairs that improve the goal's number, the best first; baselines are none."""
+        aim, chance = self.aim, self.facts.get("chance", 0.0)
+        some = [each for each in self.candidates.values() if not each.baseline and helps(each, aim, chance)]
+        return sorted(some, key=lambda each: -each.numbers[aim].value)
+
+    def served(self) -> Candidate | None:
+        """Return the best repair without costs that one index serves, if it helps."""
+        free = (each for each in self.helping() if not (each.costs or each.serving.reranker))
+        return next((each for each in free if each.serving.indexes == 1), None)
+
+
+def compare_repairs(
+    index: MixedIndex,
+    names: Sequence[str] | None = None,
+    *,
+    want: Want = "both",
+    splits: int = 10,
+    seed: int = 0,
+    most_fit: int = 1000,
+    most_searched: int = 2500,
+    most_queries: int = 500,
+    progress: Progress = quiet,
+) -> RepairComparison:
+    """Fit repairs on random halves of the items and search in the other halves.
+
+    Args:
+        index: The index and what is relevant in it.
+        names: Repairs; by default all that are registered. "none" is always among them.
+        want: The goal: "both", a list with relevant items of both modalities, or "pairs", the relevant item of another
+            modality first.
+        splits: Number of random halves.
+        seed: Of the splits.
+        most_fit: Items to fit on.
+        most_searched: Items to search in.
+        most_queries: Queries of each modality and split.
+        progress: Called as in `cg.embed`; the units are fits.
+
+    Returns:
+        The candidates with their numbers, and a recommendation.
+
+    Raises:
+        InputError: For unknown repairs, one modality only, and an index without labels or pairs.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
+        >>> found = cg.compare_repairs(cg.MixedIndex.of(sets), ["zscore"], splits=4)
+        >>> found.recommended, found.candidates["zscore"].costs
+        ('zscore', ())
+    """
+    if len(index.modalities) < 2:
+        raise InputError(f"only {index.modalities[0]} rows were given; repairs of a mixed index need two modalities")
+    if index.by is None:
+        raise InputError(
+            "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
+        )
+    splits = whole_number(splits, "splits", most=1000)
+    names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
+    sums = {name: SearchNumbers(index) for name in names if repairs[name]}  # raises for an unknown name
+    failed: dict[str, str] = {}
+    serving: dict[str, Serving] = {}
+    chances: list[float] = []
+    limits = {"most_fit": most_fit, "most_searched": most_searched, "most_queries": most_queries}
+    halves = list(index.splits(splits, seed=seed, **limits))
+    with progress("fits of repairs", splits * len(names)) as advance:
+        for trial in _tried(index, halves, names):
+            chances += trial.chances
+            failed = trial.failed | failed
+            serving = trial.serving | serving
+            for name in names:
+                advance(1)
+                if name in trial.found:
+                    sums[name] += trial.found[name]
+    candidates = {
+        name: _candidate(name, sums[name], sums["none"], index, want, serving[name])
+        for name in names
+        if name not in failed
+    }
+    if "mrr" not in candidates["none"].numbers:
+        raise InputError("no held-out query has a relevant item of another modality; give more pairs or labels")
+    chance = float(np.mean(chances))
+    recommended, ties = _recommended(candidates, AIMS[want], chance)
+    alone = [name for name, codes in index.codes.items() if index.complete and len(np.unique(codes)) == len(codes)]
+    facts = {
+        "n": {name: len(each) for name, each in index.sets.items()},
+        "relevant_by": index.by,
+        "splits": splits,
+        "seed": seed,
+        "fitted_on": {name: len(rows) for name, rows in halves[0].fit.items()},
+        "index": {name: len(rows) for name, rows in halves[0].searched.items()},
+        "queries": {name: len(rows) for name, rows in halves[0].queries.items()},
+        "want": want,
+        "chance": chance,
+        "whole": [name for name, group in index.groups.items() if group is None],
+        "alone": alone,
+        "unused_labels": [] if index.codes else [name for name, each in index.sets.items() if each.labels is not None],
+    }
+    found = RepairComparison(candidates, failed, recommended, ties, _front(candidates, AIMS[want]), facts)
+    return replace(found, full=_full(found, index, sums, searched=index.items_of(halves[0].searched).size))
+
+
+class _Trial(NamedTuple):
+    """What repairs do in one split: repair → what its queries find, what an index needs (of the first
+    split), why it failed; and the recall at 1 of items in random order."""
+
+    found: Mapping[str, SearchNumbers]
+    serving: Mapping[str, Serving]
+    failed: Mapping[str, str]
+    chances: Sequence[float]
+
+
+def _tried(index: MixedIndex, splits: Sequence[Split], names: Sequence[str]) -> Iterator[_Trial]:
+    """Fit repairs in each split and search with them, "none" first; two splits at a time, with a thread each: threads
+    that share products of a few hundred rows wait for each other."""
+
+    def tried(split: Split) -> _Trial:
+        known, search = index.known(split.fit, kept={}), HeldOutSearch(index, split)
+        found, serving, failed = {}, {}, {}
+        for name in names:
+            try:
+                repair = make_repair(name).fit(known)
+            except InputError as error:
+                failed[name] = str(error)
+                continue
+            found[name] = search.run(repair)
+            if split is splits[0]:
+                serving[name] = serving_of(repair, known)
+        return _Trial(found, serving, failed, search.chances())
+
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
+        warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
+        for trial in side_by_side(tried, splits):
+            give_back()
+            yield trial
+
+
+def _full(
+    compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, SearchNumbers], *, searched: int
+) -> dict[str, Candidate]:
+    """The numbers of no repair and of what is recommended in an index of all items.
+
+    Each item is a query once, with repairs that are fitted without it. The other items were fitted on, as they are when
+    a repair is used; a repair that memorizes them is left out. Of more than `MOST_FULL` items a sample is searched,
+    with fewer queries, and the line through this size and that of the held-out index, see `Sums.extrapolated`, is
+    followed to the size of all items.
+    """
+    served, facts = compared.served(), compared.facts
+    names = ["none", compared.recommended, *([served.name] if served else [])]
+    sums = {name: SearchNumbers(index) for name in names if not make_repair(name).memorizes}  # each once
+    folds = max(2, min(facts["splits"], FOLDS))
+    limits = {"most_fit": MOST_FIT, "most_searched": MOST_FULL, "most_queries": MOST_ASKED}
+    for trial in _tried(index, list(index.folds(folds, seed=facts["seed"], **limits)), list(sums)):
+        for name in sums:
+            sums[name] += trial.found[name]
+    if len(index.items) > MOST_FULL:
+        beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
+        sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
+
+    def with_split_errors(estimates: Mapping[str, Estimate], held: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        """With each item a query once, folds do not show what another choice of items to fit on would change."""
+        known = {key: each for key, each in estimates.items() if key in held}
+        return {key: Estimate(*each[:2], *held[key][2:]) for key, each in known.items()}
+
+    full = {}
+    for name, each in sums.items():
+        held, changes = compared.candidates[name], each.estimates(less=sums["none"])
+        numbers = with_split_errors(each.estimates(), held.numbers)
+        full[name] = replace(held, numbers=numbers, changes=with_split_errors(changes, held.changes))
+    return full
+
+
+def serving_of(repair: Repair, known: Known) -> Serving:
+    """Return what an index needs to serve a fitted repair, as `clip-geometry ship` writes it."""
+    from clip_geometry.search.shipping.rows import groups_of, item_map, used_copies
+
+    rows = {name: each[:100] for name, each in known.rows.items()}
+    d = next(iter(rows.values())).shape[1]
+    if isinstance(repair, OtherOnly):
+        return Serving(False, 1, d)  # of one view of its rows, with a filter
+    if isinstance(repair, ReciprocalRank):
+        return Serving(False, len(rows), len(repair.views_) * d)
+    if not isinstance(repair, InnerProduct):
+        return Serving(True, 1, d * len(getattr(repair, "views_", "1")))
+    indexes = []
+    for group in groups_of(repair, list(rows)):
+        kept = used_copies(repair, group)
+        indexes.append(np.concatenate([item_map(repair, name).keep(kept)(rows[name]) for name in group]))
+    lengths = np.concatenate([np.linalg.norm(each, axis=1) for each in indexes])
+    return Serving(False, len(indexes), indexes[0].shape[1], float(lengths.mean()))
+
+
+def _candidate(
+    name: str, sums: SearchNumbers, none: SearchNumbers, index: MixedIndex, want: Want, serving: Serving
+) -> Candidate:
+    numbers, changes = sums.estimates(), sums.estimates(less=none)
+    costs = []
+    before = {key: each.value - changes[key].value for key, each in numbers.items()}
+    for query in index.modalities:
+        for of, estimate, least in (
+            ("recall", changes.get(f"cross_r_at_1.{query}"), 0.0),
+            ("neighbors", numbers.get(f"neighbors.{query}"), LEAST_OVERLAP),
+            ("precision", changes.get(f"precision.{query}") if index.complete else None, -MOST_PRECISION),
+            ("own", numbers.get(f"kept.{query}"), LEAST_KEPT * before.get(f"kept.{query}", 0.0)),
+        ):
+            if estimate is not None and estimate.value + BEYOND * estimate.error < least:
+                costs.append(Cost(of, query, estimate))
+    lost = changes.get("cross_r_at_1")
+    if lost is not None and lost.value < -BEYOND * lost.error and not any(cost.of == "recall" for cost in costs):
+        costs.append(Cost("recall", "all", lost))  # of each modality within its error, of both together not
+    return Candidate(name, numbers, changes, tuple(cost for cost in costs if cost.of in COSTS[want]), serving)
+
+
+def helps(each: Candidate, aim: str, chance: float) -> bool:
+    """Whether a repair improves the goal's number beyond noise.
+
+    Whatever puts the other modality first raises the reciprocal rank, also in random order. So a repair counts only if
+    recall at 1 across modalities is above chance with it.
+    """
+    across, change = each.numbers["cross_r_at_1"], each.changes[aim]
+    low = change.interval()[0] if change.splits > 1 else change.value - BEYOND * change.error
+    return low > 0 and across.value - chance > SURE * across.error
+
+
+def _recommended(candidates: Mapping[str, Candidate], aim: str, chance: float) -> tuple[str, tuple[str, ...]]:
+    """The cheapest to serve of those that cost nothing and are within one standard error of each other one, and these.
+
+    This is the one-standard-error rule of model selection. Baselines are in it whatever they cost, so that what is
+    recommended is not worse than any of them by more than its error.
+    """
+    free = {
+        name: each.numbers[aim]
+        for name, each in candidates.items()
+        if name == "none" or (helps(each, aim, chance) and (each.baseline or not each.costs))
+    }
+    least = max(each.value - each.error for each in free.values())
+    ties = [name for name, each in free.items() if each.value >= least]
+    return min(ties, key=lambda name: (candidates[name].serving[:3], -free[name].value)), tuple(ties)
+
+
+def _front(candidates: Mapping[str, Candidate], aim: str) -> tuple[str, ...]:
+    """The repairs that none beats both in the goal's number and in recall across modalities."""
+    points = {name: (each.numbers[aim].value, each.numbers["cross_r_at_1"].value) for name, each in candidates.items()}
+    return tuple(
+        name
+        for name, (found, recall) in points.items()
+        if not any(f >= found and r >= recall and (f, r) != (found, recall) for f, r in points.values())
+    )

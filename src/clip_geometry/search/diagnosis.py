@@ -1,0 +1,282 @@
+"""Is a mixed index broken, what repairs it, what does the repair cost, and how is it shipped."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clip_geometry.display.words import Words
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.measurement.given import given_sets
+from clip_geometry.memory import give_back
+from clip_geometry.progress import Progress, quiet
+from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.arguments import seed_number
+from clip_geometry.search.checks import Finding, Severity, run_checks
+from clip_geometry.search.checks.context import Context, NotRun
+from clip_geometry.search.comparison import AIMS, MOST_FIT, Candidate, RepairComparison, Want, compare_repairs
+from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, logit_scale_of, require_one_space
+from clip_geometry.search.repairs import Repair, make_repair
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORDS = Words(Path(__file__).with_name("verdict.j2"))
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Attributes:
+        findings: Of the checks, errors first.
+        comparison: The repairs; None if none were compared.
+        skipped: Why none were.
+        index: What the repairs were compared on.
+        shapes: Modality → (n, d).
+        paired: Whether rows of two modalities pair, which several checks need.
+        not_run: Checks that did not run, for all or for some sets, and why.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(300, 8))
+        >>> found = cg.diagnose(x / np.linalg.norm(x, axis=1, keepdims=True))
+        >>> print(found.verdict[0])
+        The checks found no fault.
+    """
+
+    findings: Sequence[Finding]
+    comparison: RepairComparison | None
+    skipped: str | None
+    index: MixedIndex | None
+    shapes: Mapping[str, tuple[int, int]]
+    paired: bool = True
+    not_run: Sequence[NotRun] = ()
+
+    @property
+    def recommended(self) -> str | None:
+        """The repair to take; "none" where nothing helps beyond noise, None if none were compared."""
+        return None if self.comparison is None else self.comparison.recommended
+
+    @property
+    def verdict(self) -> list[str]:
+        """The answer in a few sentences; what was not checked comes last."""
+        said = [faults((found.check, found.severity) for found in self.findings)]
+        if not self.paired:
+            said.append(WORDS("unpaired"))
+        if self.comparison is None:
+            said.append(WORDS("skipped", why=self.skipped))
+        else:
+            said += sentences(self.comparison)
+        if self.not_run:
+            said.append(WORDS("not_run", skipped=self.not_run))
+        return said
+
+    def fitted(self, name: str | None = None) -> Repair:
+        """Return a repair fitted on all items, or on 2,000 of them.
+
+        Args:
+            name: Of the repair; default: the recommended one, or where that is a baseline, which needs no repair, the
+                best repair that one index serves.
+
+        Raises:
+            InputError: No repairs were compared, or none helps and no name is given.
+        """
+        if self.index is None or (name is None and self.comparison is None):
+            raise InputError(f"repairs were not compared: {self.skipped}")
+        if name is None and self.comparison is not None:
+            served, name = self.comparison.served(), self.comparison.recommended
+            if self.comparison.candidates[name].baseline:
+                name = served.name if served else "none"
+        if name in (None, "none"):
+            why, helping = "no repair helps beyond noise", self.comparison.helping() if self.comparison else ()
+            if helping:
+                names = listed(each.name for each in helping)
+                why = f"each repair that helps ({names}) has a cost or needs more than one index, as the table says"
+            raise InputError(f"{why}, so there is none to fit; name one to have it anyway (--repair NAME)")
+        return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
+
+    def figure(self) -> "Figure":
+        """Draw what the repairs find against what they cost, with the Pareto front."""
+        from clip_geometry.search.figure import draw
+
+        if self.comparison is None:
+            raise InputError(f"no repair was compared, so that there is nothing to draw: {self.skipped}")
+        return draw(self.comparison)
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        compared = self.comparison
+
+        def described(candidates: Mapping[str, Candidate]) -> dict[str, Any]:
+            return {
+                name: {
+                    "numbers": {number: estimate._asdict() for number, estimate in each.numbers.items()},
+                    "changes": {number: estimate._asdict() for number, estimate in each.changes.items()},
+                    "costs": [str(cost) for cost in each.costs],
+                    "serving": each.serving._asdict(),
+                }
+                for name, each in candidates.items()
+            }
+
+        return json.dumps(
+            {
+                "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+                "findings": [asdict(found) for found in self.findings],
+                "not_run": [each._asdict() for each in self.not_run],
+                "recommended": self.recommended,
+                "ties": list(compared.ties) if compared else None,
+                "front": list(compared.front) if compared else None,
+                "skipped": self.skipped,
+                "facts": compared.facts if compared else None,
+                "failed": compared.failed if compared else None,
+                "repairs": described(compared.candidates) if compared else None,
+                "full_index": described(compared.full) if compared else None,
+                "verdict": self.verdict,
+            },
+            ensure_ascii=False,
+            indent=1,
+            default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value),
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{found}" for found in self.findings]
+        return "\n".join([*lines, *self.verdict])
+
+
+def faults(found: Iterable[tuple[str, Severity]]) -> str:
+    """Name the checks that found something, errors and warnings, of (check, severity)."""
+    found = list(found)
+    severe, worse = (list(dict.fromkeys(c for c, s in found if s == kind)) for kind in ("error", "warning"))
+    return WORDS("faults", severe=severe, worse=worse)
+
+
+def sentences(compared: RepairComparison) -> list[str]:
+    """Say what a mixed index finds, what to take for the goal, what is given up, and what ties with it."""
+    candidates, index = compared.candidates, compared.facts["index"]
+    none, taken = candidates["none"], candidates[compared.recommended]
+    said = [WORDS("state", before=none, by=compared.facts["relevant_by"], index=index)]
+    if taken is none:
+        costly = [each for each in candidates.values() if each.costs and not each.baseline]
+        best = max(costly, key=lambda each: each.numbers[compared.aim].value, default=None)
+        return [*said, WORDS("no_help", best=best, aim=compared.aim, want=compared.want)]
+    said += [
+        WORDS("take", taken=taken, before=none, aim=compared.aim, want=compared.want),
+        WORDS("full", full=compared.full.get(taken.name), aim=compared.aim, n=compared.facts["n"]),
+        WORDS("after", taken=taken, alone=compared.facts.get("alone", ()), index=index),
+        WORDS("given_up", taken=taken, before=none, by=compared.facts["relevant_by"]),
+        WORDS("serving", taken=taken),
+    ]
+    if ties := [name for name in compared.ties if name != taken.name]:
+        said.append(WORDS("ties", names=ties))
+    if taken.baseline:
+        said.append(WORDS("instead", best=compared.served(), taken=taken, aim=compared.aim))
+    return [each for each in said if each]
+
+
+def diagnose(
+    image: Any,
+    text: Any = None,
+    *more: Any,
+    labels: Any = None,
+    ids: Any = None,
+    other: Any = None,
+    relevant: RelevantBy | None = None,
+    want: Want = "both",
+    repairs: Sequence[str] | None = None,
+    splits: int = 10,
+    seed: int = 0,
+    progress: Progress = quiet,
+) -> Diagnosis:
+    """Checks an index of images and texts for faults, and compares repairs of its mixed search.
+
+    Repairs are fitted on random halves of the items and searched with in the other halves, beside baselines that need
+    no repair. The recommendation is the cheapest to serve of those that are best for the goal. Repairs that lose recall
+    across modalities by more than two standard errors are not recommended; if the goal is a list of both modalities,
+    neither are those that lose neighbors, precision or results of the query's own modality.
+
+    Args:
+        image: The first set, or all sets; sets, `labels` and `ids` are those of `measure`.
+        text: The second set.
+        more: Further sets.
+        labels: One label per row; where every modality has them, equal labels are relevant to each other.
+        ids: The item of each row; without labels, rows of one item are relevant to each other.
+        other: Another split of the same data, in which copies of these rows would be leakage; given as `image`.
+        relevant: "labels" or "pairs", where both are known.
+        want: The goal. "both": a list with relevant items of both modalities, judged by the number "both", the mean of
+            the relevant items found and the own results kept in the top ten, up to four of each modality. "pairs": the
+            relevant item of another modality, judged by its reciprocal rank, "mrr"; results of the query's own modality
+            do not count.
+        repairs: Names of the repairs to compare; default: all that are registered. An empty list compares none.
+        splits: Number of random halves.
+        seed: Of samples, null values and splits.
+        progress: Called as in `cg.embed`; the units are fits of repairs.
+
+    Returns:
+        A `Diagnosis`: findings, repairs with their numbers, a verdict.
+
+    Raises:
+        InputError: The sets are not as described, or a repair is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> found = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=4)
+        >>> [(each.check, each.severity) for each in found.findings][0], found.recommended
+        (('not_unit', 'warning'), 'zscore')
+    """
+    seed = seed_number(seed)
+    if relevant not in (None, "labels", "pairs"):
+        raise InputError(f"relevant is {shown(relevant)}; expected 'labels' or 'pairs'")
+    if want not in AIMS:
+        raise InputError(f"want is {shown(want)}; expected 'pairs' or 'both'")
+    repairs = [each.strip() for each in repairs.split(",")] if isinstance(repairs, str) else repairs
+    sets = given_sets(image, text, *more, labels=labels, ids=ids)
+    beside = None if other is None else given_sets(other)
+    for each in (sets, beside or {}):
+        require_one_space(each, "one index")
+    context = Context(sets, other=beside, seed=seed)
+    findings = run_checks(context)
+    rows, not_run = _valid(sets, context), tuple(context.not_run)
+    paired = len(sets) == 1 or bool(context.couples)
+    del context  # with the unit rows of all sets
+    give_back()
+    wrong = list(dict.fromkeys(found.check for found in findings if found.severity == "error"))
+    index = comparison = skipped = None
+    if repairs is not None and not repairs:
+        skipped = "none were asked for"
+    elif wrong and repairs is None:
+        skipped = f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
+    else:
+        try:
+            index = MixedIndex.of(rows, relevant, logit_scale=logit_scale_of(sets))
+            comparison = compare_repairs(index, repairs, want=want, splits=splits, seed=seed, progress=progress)
+        except InputError as error:
+            if repairs is not None or relevant is not None:
+                raise
+            skipped = str(error)
+    return Diagnosis(
+        tuple(findings),
+        comparison,
+        skipped,
+        index,
+        {name: each.vectors.shape for name, each in sets.items()},
+        paired=paired,
+        not_run=not_run,
+    )
+
+
+def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
+    """The rows that have a direction; those that pair by position still do."""
+    by_position = len({len(each) for each in sets.values()}) == 1 and all(e.item_id is None for e in sets.values())
+    valid = {}
+    for name, each in sets.items():
+        if by_position and not all(context.valid(other).all() for other in sets):
+            each = replace(each, item_id=np.arange(len(each)))
+        valid[name] = each.take(np.flatnonzero(context.valid(name)))
+    return valid

@@ -1,0 +1,88 @@
+"""What repairs of a mixed index find, against what they cost."""
+
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clip_geometry.display.style import COLORS, DOTTED, INK, NEUTRAL, WIDTH, styled
+from clip_geometry.search.comparison import Candidate, RepairComparison
+from clip_geometry.search.held_out import NUMBERS
+from clip_geometry.search.table import by_aim
+
+NEAR = np.array([0.05, 0.03])  # of the axes, within which points share one label
+LINEAR = 0.01  # change of recall up to which its axis is linear; beyond, it is logarithmic
+KINDS = {
+    "free": ("costs nothing beyond noise", COLORS[0], "o"),
+    "cost": ("has a cost", COLORS[1], "s"),
+    "baseline": ("baseline, no repair", COLORS[3], "D"),
+}
+
+
+@styled
+def draw(compared: RepairComparison) -> Figure:
+    """Draw each repair at its change of recall across modalities (across) and the goal's number (up).
+
+    The change has a paired error, so that what lies left of 0 by more than that costs recall.
+    """
+    figure = Figure(figsize=(2 * WIDTH, 1.15 * WIDTH), layout="constrained")
+    axes, side = figure.subplots(1, 2, width_ratios=(2, 1))
+    order = by_aim(compared)
+    points = {each.name: (each.changes["cross_r_at_1"], each.numbers[compared.aim]) for each in order}
+    front = sorted((points[name][0].value, points[name][1].value) for name in compared.front)
+    axes.set_xscale("symlog", linthresh=LINEAR, subs=[2, 5])
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}".replace("-", "−") if abs(x) > 1e-9 else "0")
+    axes.axvline(0, color=NEUTRAL, linewidth=0.9, linestyle=DOTTED, zorder=0)
+    if len(front) > 1:
+        axes.plot(*zip(*front, strict=True), "-", color=NEUTRAL, linewidth=1, zorder=1, label="Pareto front")
+    for kind, (label, color, marker) in KINDS.items():
+        if some := [points[each.name] for each in order if _kind(each) == kind]:
+            x, y = ([point[k].value for point in some] for k in (0, 1))
+            dx, dy = ([point[k].error for point in some] for k in (0, 1))
+            axes.errorbar(x, y, dy, dx, marker, color=color, markersize=4, linewidth=0.8, label=label)
+    taken = points[compared.recommended]
+    axes.plot(taken[0].value, taken[1].value, "o", markersize=10, fillstyle="none", color=INK, label="recommended")
+    axes.margins(0.12)
+    if not any(change.value or change.error for change, _ in points.values()):
+        axes.set_xlim(-LINEAR, LINEAR)  # no repair changes recall; matplotlib's own limits would be rounding errors
+    _number(axes, np.array([[point[0].value, point[1].value] for point in points.values()]))
+    axes.set_xlabel("change of recall at 1 across modalities")
+    axes.set_ylabel(NUMBERS[compared.aim].partition(",")[0])
+    side.set_axis_off()
+    for k, each in enumerate(order):
+        bold = "bold" if each.name == compared.recommended else "normal"
+        color, y = KINDS[_kind(each)][1], 1 - k / max(16, len(order))
+        side.text(0.06, y, f"{k + 1}", color=color, fontsize=7, va="top", ha="right", fontweight=bold)
+        side.text(0.11, y, each.name, color=INK, fontsize=7, va="top", fontweight=bold)
+    figure.legend(loc="outside upper left", ncols=3, fontsize=7)
+    return figure
+
+
+def _kind(each: Candidate) -> str:
+    return "baseline" if each.baseline else "cost" if each.costs else "free"
+
+
+def _number(axes: Axes, points: np.ndarray) -> None:
+    """Write the numbers of the points, one label for those that are near each other: 1–4, 6."""
+    places = axes.transAxes.inverted().transform(axes.transData.transform(points))
+    free = list(range(len(points)))
+    while free:
+        near = [k for k in free if (np.abs(places[k] - places[free[0]]) < NEAR).all()]
+        free = [k for k in free if k not in near]
+        x, y = places[near[0]]
+        beside = [place[0] - x for k, place in enumerate(places) if k not in near and abs(place[1] - y) < NEAR[1]]
+        right = min((d for d in beside if d > 0), default=1) >= min((-d for d in beside if d < 0), default=1)
+        starts = [near[0], *(b for a, b in pairwise(near) if b != a + 1)]
+        ends = [*(a for a, b in pairwise(near) if b != a + 1), near[-1]]
+        runs = [(a + 1, b + 1) for a, b in zip(starts, ends, strict=True)]
+        axes.annotate(
+            ", ".join(f"{a}" if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in runs),
+            (points[near, 0].max() if right else points[near, 0].min(), points[near, 1].mean()),
+            (6 if right else -6, 3),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="bottom",
+            fontsize=7,
+            color=INK,
+        )

@@ -1,0 +1,391 @@
+"""What a repaired index returns: a value for every query, and their mean with its error."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from scipy.special import expit, logit
+
+from clip_geometry.registry import InputError
+from clip_geometry.search.mixed_index import MixedIndex, Split
+from clip_geometry.search.repairs import Repair, make_repair
+from clip_geometry.search.two_sided import two_sided_scores
+
+K = 10
+QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
+EDGE = 1e-4  # of a mean that is extrapolated by its log odds
+RATES = ("r_at_1", "hit_at_10", "cross_r_at_1")  # shares of queries, from the rank of the first relevant item
+# what each number is, for tables; all are means over queries of the share or the rank of one query
+NUMBERS = {
+    "both": "mean of kept and of found: relevant items of other modalities in the top ten, up to four",
+    "mrr": "reciprocal rank of the first relevant item of another modality, in the mixed index",
+    "r_at_1": "queries whose first item in the mixed index is relevant and of another modality",
+    "hit_at_10": "queries with a relevant item of another modality in the top ten of the mixed index",
+    "found": "relevant items of other modalities in the top ten, up to four",
+    "kept": "results of the own modality in the top ten, of its first four without a repair (labels: relevant ones)",
+    "own_share": "own modality in the top ten of the mixed index",
+    "cross_r_at_1": "queries whose first item among the other modalities is relevant (ordinary recall at 1)",
+    "neighbors": "the ten nearest items of the own modality that stay among the ten nearest",
+    "precision": "relevant share of the top ten of the mixed index",
+    "ndcg": "NDCG of the top ten of the mixed index",
+}
+
+
+class Estimate(NamedTuple):
+    """A mean over queries.
+
+    Attributes:
+        value: The mean.
+        error: Its standard error over items.
+        split_error: That of the mean over the J splits, what one more choice of halves would change; NaN for one split.
+        splits: J.
+    """
+
+    value: float
+    error: float
+    split_error: float = float("nan")
+    splits: int = 1
+
+    def interval(self) -> tuple[float, float]:
+        """The 90 % interval of what the repair, fitted on all items, does in a new index of this size.
+
+        Of both errors, with Student's t for J − 1 degrees of freedom. How often it holds: docs/mixed_index.md.
+        """
+        from scipy.stats import t
+
+        reach = float("nan")
+        if self.splits > 1:
+            reach = float(t.ppf(0.95, self.splits - 1) * np.hypot(self.error, self.split_error))
+        return self.value - reach, self.value + reach
+
+
+Values: TypeAlias = dict[str, np.ndarray]  # number → a value for each query, or for each query without each block
+
+
+class _Wanted(NamedTuple):
+    """The items that count for the queries of a modality: of each modality a mask, and how many there are by block."""
+
+    items: dict[str, np.ndarray]
+    by_block: dict[str, np.ndarray]
+
+
+class HeldOutSearch:
+    """The held-out index of a split, searched with the scores of any repair.
+
+    Beside what `NUMBERS` names, `run` returns cross_r_at_5, whether a relevant item is among the first five of other
+    modalities, and own_precision, the relevant share of the ten nearest of the own modality.
+    """
+
+    def __init__(self, index: MixedIndex, split: Split):
+        relevance = index.relevance(split.searched)
+        assert relevance is not None
+        self.index, self.rows, self.relevance = index, split.queries, relevance
+        self.items = index.rows(split.searched)
+        # places of the queries within the index
+        self.places = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
+        self.queries = {name: self.items[name][places] for name, places in self.places.items()}
+        self.blocks = {name: index.blocks[name][rows] for name, rows in split.searched.items()}
+        numbers = np.arange(index.block_count)
+        self._one_hot = {name: (each[:, None] == numbers).astype(np.float32) for name, each in self.blocks.items()}
+        self._relevant: dict[tuple[str, str], np.ndarray] = {}
+        self._before: dict[str, np.ndarray] = {}  # own neighbors without a repair, which is run first, nearest first
+        self._wanted: dict[str, _Wanted] = {}
+
+    def run(self, repair: Repair) -> "SearchNumbers":
+        """Return what the queries of each modality find."""
+        numbers = SearchNumbers(self.index)
+        for query, places in self.places.items():
+            if len(places):
+                numbers.add(query, self.rows[query], *self._run(repair, query, places))
+        return numbers
+
+    def chances(self) -> list[float]:
+        """For each modality of queries, the recall at 1 across modalities of items in random order."""
+        found = []
+        for query in (name for name, places in self.places.items() if len(places)):
+            relevant = np.concatenate([self.relevant(query, item) for item in self.items if item != query], axis=1)
+            found += [float(relevant[relevant.any(1)].mean())] if relevant.any() else []
+        return found
+
+    def relevant(self, query: str, item: str) -> np.ndarray:
+        """Return which items of a modality are relevant to the queries of one."""
+        if (query, item) not in self._relevant:
+            places, items = torch.from_numpy(self.places[query]), torch.arange(len(self.items[item]))
+            grades = self.relevance.tables[query, item].grades(places, items.expand(len(places), -1))
+            self._relevant[query, item] = grades.numpy() > 0
+        return self._relevant[query, item]
+
+    def _run(self, repair: Repair, query: str, places: np.ndarray) -> tuple[Values, Values]:
+        """The values of each query, and of a rank or a list what the queries of block a sum up to more if the items of
+        block b are not in the index, (G, G)."""
+        scores = repair.mixed(query, self.queries[query], self.items, places)
+        k = min(K, scores[query].shape[1] - 1)
+        if k < 1:
+            raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
+        near = np.argpartition(-scores[query], k - 1, axis=1)[:, :k]
+        if query not in self._before:
+            order = np.argsort(-np.take_along_axis(scores[query], near, axis=1), axis=1, kind="stable")
+            self._before[query] = np.take_along_axis(near, order, axis=1)
+        stay = (self._before[query][:, :, None] == near[:, None, :]).any(2)
+        two_sided = two_sided_scores(
+            scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
+        )
+        ranked, ranked_without = self._ranked(scores, query)
+        listed, listed_without = self._listed(scores, query, places)
+        values, without = {**ranked, **listed}, {**ranked_without, **listed_without}
+        asked = self._one_hot[query][places].T
+        effects = {
+            number: asked @ np.nan_to_num(without[number] - values[number][:, None]).astype(np.float32)
+            for number in without
+        }
+        values |= {number: two_sided[number] for number in ("precision", "own_precision", "ndcg")}
+        return values | {"own_share": two_sided[f"share.{query}"], "neighbors": stay.mean(1)}, effects
+
+    def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[Values, Values]:
+        """The numbers of the rank of the first relevant item of another modality, and those without each block."""
+        relevant = {item: self.relevant(query, item) for item in scores if item != query}
+        best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
+        # how many own and other items of each block are before it
+        before = np.zeros((2, len(best), self.index.block_count))
+        for item, each in scores.items():
+            better = each >= best[:, None]
+            if item != query:
+                better &= ~relevant[item]
+            before[int(item != query)] += better.astype(np.float32) @ self._one_hot[item]
+        before[:, np.isneginf(best)] = np.nan  # without such an item, no number is defined
+        return _of_ranks(*before.sum(2)), _of_ranks(*(before.sum(2, keepdims=True) - before))
+
+    def _listed(self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray) -> tuple[Values, Values]:
+        """The relevant items in the top ten, up to four of each modality, and those without each block."""
+        wanted_items, by_block = self._wanted_by(query, places)
+        every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
+        block = np.concatenate([self.blocks[item] for item in scores])
+        modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
+        some = min(2 * K, every.shape[1])  # enough to fill the top ten without a block
+        top = np.argpartition(-every, some - 1, axis=1)[:, :some]
+        order = np.lexsort((np.take_along_axis(wanted, top, axis=1), -np.take_along_axis(every, top, axis=1)))
+        top = np.take_along_axis(top, order, axis=1)
+        wanted = np.take_along_axis(wanted, top, axis=1)
+        stays = block[top][:, :, None] != np.arange(self.index.block_count)
+        stays &= np.cumsum(stays, axis=1, dtype=np.int16) <= K
+        shares, without = {}, {}
+        for number, item in enumerate(scores):
+            hits, total = wanted & (modality[top] == number), by_block[item].sum(1)
+            shares[item] = _share(hits[:, :K].sum(1), total)
+            staying = np.einsum("qt,qtb->qb", hits.astype(np.float32), stays.astype(np.float32))
+            without[item] = _share(staying, total[:, None] - by_block[item])
+        return _both(shares, query), _both(without, query)
+
+    def _wanted_by(self, query: str, places: np.ndarray) -> _Wanted:
+        """The relevant items. Pairs do not say which items of the own modality are: the first four without a repair
+        count."""
+        if query not in self._wanted:
+            items = {item: self.relevant(query, item) for item in self.items if item != query or self.index.complete}
+            if self.index.complete:
+                items[query] = items[query].copy()
+                items[query][np.arange(len(places)), places] = False
+            else:
+                items[query] = np.zeros((len(places), len(self.items[query])), dtype=bool)
+                np.put_along_axis(items[query], self._before[query][:, :QUOTA], True, axis=1)
+            by_block = {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
+            self._wanted[query] = _Wanted(items, by_block)
+        return self._wanted[query]
+
+
+def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Hits of the best possible number in four places, NaN where nothing is relevant."""
+    return np.minimum(hits, QUOTA) / np.where(total > 0.5, np.minimum(total, QUOTA), np.nan)
+
+
+def _both(shares: Mapping[str, np.ndarray], query: str) -> dict[str, np.ndarray]:
+    """The mean over the other modalities, the own one, and the mean of both; of queries that can find another one."""
+    others = np.stack([each for item, each in shares.items() if item != query])
+    known = ~np.isnan(others)
+    found = np.nansum(others, axis=0) / np.where(known.any(0), known.sum(0), np.nan)
+    kept = shares[query]
+    return {"found": found, "kept": kept, "both": np.where(np.isnan(kept), found, (found + kept) / 2)}
+
+
+def _of_ranks(own: np.ndarray, across: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the numbers of a first relevant item that so many of the own and of other modalities are before."""
+    rank = 1.0 + own + across
+    unknown = np.where(np.isnan(rank), np.nan, 0.0)
+    return {
+        "mrr": 1 / rank,
+        "r_at_1": (rank == 1) + unknown,
+        "hit_at_10": (rank <= K) + unknown,
+        "cross_r_at_1": (across == 0) + unknown,
+        "cross_r_at_5": (across < 5) + unknown,
+    }
+
+
+class SearchNumbers:
+    """What searches of an index found: a value of each number for every row as a query, by split.
+
+    Attributes:
+        asked: (query, number) → the rows that were queries and their values, split by split. An array for all rows of
+            a large index would be a hundred times longer.
+        effects: (query, number) → (G, G), what the values of the queries of block a sum up to more if the items of
+            block b are not in the index, of all splits.
+    """
+
+    def __init__(self, index: MixedIndex):
+        self.index = index
+        self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
+        self.effects: dict[tuple[str, str], np.ndarray] = {}
+
+    def add(self, query: str, rows: np.ndarray, values: Values, effects: Mapping[str, np.ndarray]) -> None:
+        """Add what some rows of a modality found as queries in one split; NaN where a number is not defined."""
+        for number, each in values.items():
+            known = ~np.isnan(each)
+            self.asked.setdefault((query, number), []).append((rows[known], each[known]))
+        for number, effect in effects.items():
+            self.effects[query, number] = self.effects.get((query, number), 0.0) + effect
+
+    def __iadd__(self, other: "SearchNumbers") -> "SearchNumbers":
+        for key, each in other.asked.items():
+            self.asked.setdefault(key, []).extend(each)
+        for key, effect in other.effects.items():
+            self.effects[key] = self.effects.get(key, 0.0) + effect
+        return self
+
+    def by_split(self, query: str, number: str) -> np.ndarray:
+        """The mean of each split, NaN where no query has a value."""
+        return np.array([values.mean() if len(values) else np.nan for _, values in self.asked[query, number]])
+
+    def means(self, query: str, number: str) -> np.ndarray:
+        """The mean of each row, NaN for one that was never a query."""
+        n, asked = len(self.index.sets[query]), self.asked.get((query, number))
+        if asked is None:
+            return np.full(n, np.nan)
+        rows, values = (np.concatenate(each) for each in zip(*asked, strict=True))
+        counts = np.bincount(rows, minlength=n)
+        total = np.bincount(rows, values, minlength=n)
+        return np.divide(total, counts, out=np.full(n, np.nan), where=counts > 0)
+
+    def left_out(self, query: str, number: str) -> np.ndarray:
+        """What the mean rises by at the queries of block a without the items of block b, (G, G); 0 where unknown."""
+        blocks = self.index.block_count
+        effects = self.effects.get((query, number), np.zeros((blocks, blocks)))
+        return effects / max(1, sum(len(rows) for rows, _ in self.asked.get((query, number), ())))
+
+    def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, Estimate]:
+        """The mean of each number, or of the paired differences from others, over all queries and by modality."""
+        found = {}
+        for number in NUMBERS:
+            values = {query: self.means(query, number) for query in self.index.modalities}
+            effects = {query: self.left_out(query, number) for query in self.index.modalities}
+            if less is not None:
+                values = {query: each - less.means(query, number) for query, each in values.items()}
+                effects = {query: each - less.left_out(query, number) for query, each in effects.items()}
+            parts = {f"{number}.{query}": {query: each} for query, each in values.items()}
+            for name, part in ({number: values} | parts).items():
+                rate = less is None and number in RATES
+                if (estimate := _estimate(part, {query: effects[query] for query in part}, self.index, rate)) is None:
+                    continue
+                some = [query for query in part if (query, number) in self.asked]
+                means = np.array([self.by_split(query, number) for query in some])
+                if less is not None:
+                    means = means - np.array([less.by_split(query, number) for query in some])
+                means = means[~np.isnan(means).all(1)].mean(0)
+                error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else float("nan")
+                found[name] = estimate._replace(split_error=error, splits=len(means))
+        return found
+
+    def extrapolated(self, small: "SearchNumbers", beyond: float) -> "SearchNumbers":
+        """Return the sums in a larger index, on the line through these and those of a smaller index.
+
+        The line is that of the log odds of each mean over the logarithm of the size, followed for `beyond` times the
+        distance of the two sizes. Errors follow by the delta method: a value of the result is the extrapolated mean and
+        the derivatives times the deviations of the query.
+        """
+        found = SearchNumbers(self.index)
+        for query, number in (key for key in self.asked if key[1] in NUMBERS):
+            ours, theirs = self.means(query, number), small.means(query, number)
+            known = ~np.isnan(ours)
+            at, before = float(ours[known].mean()), float(np.nanmean(theirs))
+            high, low = (float(np.clip(each, EDGE, 1 - EDGE)) for each in (at, before))
+            mean = at if high == low else float(expit(logit(high) + beyond * (logit(high) - logit(low))))
+            here = (1 + beyond) * mean * (1 - mean) / (high * (1 - high))
+            there = beyond * mean * (1 - mean) / (low * (1 - low))
+            values = mean + here * (ours - at) - there * (theirs - before)
+            some = ~np.isnan(values)
+            found.asked[query, number] = [(np.flatnonzero(some), values[some])]
+            if (query, number) in self.effects:
+                change = here * self.left_out(query, number) - there * small.left_out(query, number)
+                found.effects[query, number] = change * some.sum()
+        return found
+
+
+def _estimate(
+    values: Mapping[str, np.ndarray], effects: Mapping[str, np.ndarray], index: MixedIndex, rate: bool = False
+) -> Estimate | None:
+    """The mean over modalities of the mean over their queries; rows of one item are one observation.
+
+    An item counts as a query and as an item that other queries find before their partner: a hub makes many of them miss
+    together. The first part is a sum over items; the second one, a jackknife over blocks of items, adds the covariance
+    of different queries. A rate has the variance of two hits and two misses more, as the interval of Agresti and Coull:
+    without any miss it still has an error.
+    """
+    blocks, total = np.zeros(index.block_count), np.zeros((index.block_count, index.block_count))
+    keys, influences, means = [], [], []
+    for name, each in values.items():
+        rows = np.flatnonzero(~np.isnan(each))
+        if len(rows):
+            means.append(each[rows].mean())
+            group, parts = index.groups[name], (each[rows] - means[-1]) / len(rows)
+            alone = -1 - sum(map(len, keys))  # numbers of no item, for rows that belong to none
+            keys.append(group[rows] if group is not None else alone - np.arange(len(rows)))
+            influences.append(parts)
+            np.add.at(blocks, index.blocks[name][rows], parts)
+            total += effects[name]
+    if not means:
+        return None
+    items, item = np.unique(np.concatenate(keys), return_inverse=True)
+    n, of_items = len(items), np.bincount(item, np.concatenate(influences))
+    variance = n / max(1, n - 1) * (of_items @ of_items)
+    count = len(blocks)
+    found = total.mean(0) * count  # by block of items, of all queries
+    both = total - total.mean(0) - total.mean(1, keepdims=True) + total.mean()
+    # less the part that queries and items share, which is in the first sum already
+    shared = ((found - found.mean()) ** 2).sum() - (both**2).sum() - 2 * (blocks * (found - found.mean())).sum()
+    variance += count / max(1, count - 1) * max(0.0, shared)
+    value = float(np.mean(means))
+    variance /= len(means) ** 2
+    if rate:
+        variance = (n**2 * variance + 2 * value**2 + 2 * (1 - value) ** 2) / (n + 4) ** 2
+    return Estimate(value, float(np.sqrt(variance)))
+
+
+def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, Estimate]:
+    """Search an index with every row of it, for what `NUMBERS` names.
+
+    Args:
+        index: With labels or pairs.
+        repair: Fitted on other rows; None searches by cosine.
+
+    Returns:
+        Number → its mean over the queries of all modalities, with an error; by modality under "number.modality".
+
+    Raises:
+        InputError: Nothing says which items are relevant.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
+        >>> found = cg.search_index(cg.MixedIndex.of(sets))
+        >>> found["own_share"].value, found["hit_at_10"].value  # a modality gap
+        (1.0, 0.0)
+    """
+    if index.by is None:
+        raise InputError(
+            "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
+        )
+    search = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows))
+    none = make_repair("none").fit(index.known())
+    found = search.run(none)  # first, as neighbors are compared with those of no repair
+    return (search.run(repair) if repair else found).estimates()

@@ -1,0 +1,277 @@
+"""A mixed index: rows by modality, what is relevant to what, and how it splits into halves."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.arguments import is_missing
+from clip_geometry.search.relevance import Relevance
+from clip_geometry.search.repairs import Known
+from clip_geometry.search.repairs.base import LOGIT_SCALE
+
+RelevantBy: TypeAlias = Literal["labels", "pairs"]
+Rows: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
+
+BLOCKS = 50  # of items, for errors
+
+
+class Split(NamedTuple):
+    """Row numbers by modality: to fit on, and the index to test on with the rows that are its queries."""
+
+    fit: Rows
+    searched: Rows
+    queries: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class MixedIndex:
+    """The rows of an index, with labels or pairs that say what a query should find.
+
+    Attributes:
+        sets: Modality → `Embeddings`.
+        by: What makes items relevant: "labels", equal ones, in every modality; "pairs", across modalities; None if
+            neither is known.
+        groups: Modality → the item of each row as a number, shared by the rows of one item; None for a modality that
+            is not split, such as class names, which belong to no single item.
+        codes: Modality → labels as numbers; a row without a label has a number of its own.
+        logit_scale: Of the model, for repairs that need it.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 6, 4))
+        >>> index = cg.MixedIndex.of({"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text, "text")})
+        >>> index.by, index.items.tolist()
+        ('pairs', [0, 1, 2, 3, 4, 5])
+    """
+
+    sets: Mapping[str, Embeddings]
+    by: RelevantBy | None
+    groups: Mapping[str, np.ndarray | None]
+    codes: Mapping[str, np.ndarray]
+    logit_scale: float = LOGIT_SCALE
+
+    @classmethod
+    def of(
+        cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None, *, logit_scale: float = LOGIT_SCALE
+    ) -> "MixedIndex":
+        """Find out what is known of the sets.
+
+        Args:
+            sets: Modality → `Embeddings`.
+            by: What makes items relevant; by default labels where every modality has them, else pairs.
+            logit_scale: Of the model.
+
+        Raises:
+            InputError: `by` names what the sets do not have, or the modalities have no label in common.
+        """
+        names = sorted(sets)
+        labelled = all(each.labels is not None for each in sets.values())
+        groups = _groups(sets, names)
+        paired = len(names) > 1 and all(group is not None for group in groups.values())
+        if by == "labels" and not labelled:
+            lacking = next(name for name in names if sets[name].labels is None)
+            raise InputError(f"relevance by labels was asked for, but {lacking} rows have none; give them with labels")
+        if by == "pairs" and not paired:
+            raise InputError("relevance by pairs was asked for, but the rows do not pair; give them common item ids")
+        by = by or ("labels" if labelled else "pairs" if paired else None)
+        codes = _codes(sets) if labelled else {}
+        if by == "labels" and len(names) > 1 and not set.intersection(*(set(each.tolist()) for each in codes.values())):
+            examples = " and ".join(f"{shown(sets[name].labels.tolist()[0])} of {name} rows" for name in names)  # pyright: ignore
+            raise InputError(
+                f"the labels of {' and '.join(names)} rows have none in common ({examples}); give equal labels to rows "
+                "that are relevant to each other, or none"
+            )
+        return cls({name: sets[name] for name in names}, by, groups, codes, logit_scale)
+
+    @property
+    def modalities(self) -> list[str]:
+        return list(self.sets)
+
+    @property
+    def complete(self) -> bool:
+        return self.by == "labels"
+
+    @cached_property
+    def items(self) -> np.ndarray:
+        """The items that are split, as numbers."""
+        return np.unique(np.concatenate([group for group in self.groups.values() if group is not None]))
+
+    @property
+    def block_count(self) -> int:
+        """The number of blocks of items that errors are computed from."""
+        return min(BLOCKS, len(self.items))
+
+    @cached_property
+    def blocks(self) -> dict[str, np.ndarray]:
+        """Modality → the block of each row, by chance; rows of one item are in one block."""
+        generator = np.random.default_rng(0)
+        number = np.empty(1 + int(self.items.max()), dtype=int)
+        number[self.items] = generator.permutation(len(self.items)) % self.block_count
+        return {
+            name: generator.permutation(len(self.sets[name])) % self.block_count if group is None else number[group]
+            for name, group in self.groups.items()
+        }
+
+    def splits(self, count: int, *, seed: int, most_fit: int, most_searched: int, most_queries: int) -> Iterator[Split]:
+        """Yield random halves of the items: to fit on, and to test on.
+
+        A modality without groups is in both halves whole.
+
+        Args:
+            count: Number of splits.
+            seed: Of the first; the others follow.
+            most_fit: Items to fit on, and rows of a modality that is not split.
+            most_searched: Items of the index.
+            most_queries: Queries of each modality.
+        """
+        for number in range(count):
+            generator = np.random.default_rng([seed, number])
+            order = generator.permutation(self.items)
+            half = len(order) // 2
+            fit, index = {}, {}
+            for name, group in self.groups.items():
+                if group is None:
+                    fit[name] = index[name] = np.arange(len(self.sets[name]))
+                    if len(fit[name]) > most_fit:
+                        fit[name] = np.sort(generator.choice(fit[name], most_fit, replace=False))
+                else:
+                    fit[name] = np.flatnonzero(np.isin(group, order[: min(half, most_fit)]))
+                    index[name] = np.flatnonzero(np.isin(group, order[half : half + most_searched]))
+            queries = {
+                name: np.sort(generator.choice(rows, min(len(rows), most_queries), replace=False))
+                for name, rows in index.items()
+            }
+            yield Split(fit, index, queries)
+
+    def folds(self, count: int, *, seed: int, most_fit: int, most_searched: int, most_queries: int) -> Iterator[Split]:
+        """Yield folds of the items: their rows are queries in the index of all items, to fit on are the others.
+
+        Rows of a modality without groups are queries in one fold each, and are fitted on in all of them.
+        """
+        generator = np.random.default_rng([seed, len(self.items)])
+        order = generator.permutation(self.items)
+        for number, asked in enumerate(np.array_split(order, min(count, len(order)))):
+            others = generator.permutation(np.setdiff1d(order, asked))
+            asked = asked[:most_queries]
+            searched = np.concatenate([asked, others[: most_searched - len(asked)]])
+            fit, index, queries = {}, {}, {}
+            for name, group in self.groups.items():
+                if group is None:
+                    index[name] = np.arange(len(self.sets[name]))
+                    fit[name] = np.sort(generator.permutation(index[name])[:most_fit])
+                    queries[name] = index[name][number::count][:most_queries]
+                else:
+                    fit[name] = np.flatnonzero(np.isin(group, others[:most_fit]))
+                    index[name] = np.flatnonzero(np.isin(group, searched))
+                    queries[name] = np.flatnonzero(np.isin(group, asked))
+            yield Split(fit, index, queries)
+
+    def items_of(self, rows: Rows) -> np.ndarray:
+        """The items that are split, of some rows."""
+        return np.unique(
+            np.concatenate([group[rows[name]] for name, group in self.groups.items() if group is not None])
+        )
+
+    def sampled(self, most: int, seed: int = 0) -> Rows:
+        """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
+        generator = np.random.default_rng(seed)
+        items = generator.permutation(self.items)[:most]
+        return {
+            name: np.sort(generator.permutation(len(self.sets[name]))[:most])
+            if group is None
+            else np.flatnonzero(np.isin(group, items))
+            for name, group in self.groups.items()
+        }
+
+    @property
+    def all_rows(self) -> Rows:
+        """The numbers of all rows."""
+        return {name: np.arange(len(each)) for name, each in self.sets.items()}
+
+    def rows(self, numbers: Rows) -> dict[str, np.ndarray]:
+        """The chosen rows in float64."""
+        return {name: np.asarray(self.sets[name].vectors[chosen], dtype=np.float64) for name, chosen in numbers.items()}
+
+    def relevance(self, numbers: Rows) -> Relevance | None:
+        """What is relevant to what among the chosen rows."""
+        if self.by == "labels":
+            return Relevance.of_labels(**{name: self.codes[name][chosen] for name, chosen in numbers.items()})
+        if self.by is None:
+            return None
+        tables = {}
+        for couple in combinations(self.modalities, 2):
+            items = {name: np.asarray(self.groups[name])[numbers[name]] for name in couple}
+            left, right = (pd.DataFrame({"item": item, name: np.arange(len(item))}) for name, item in items.items())
+            both = left.merge(right, on="item")
+            tables[couple] = (*(both[name].to_numpy() for name in couple), np.ones(len(both)))
+        return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
+
+    def known(self, numbers: Rows | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
+        """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""
+        numbers = self.all_rows if numbers is None else numbers
+        rows, relevance = self.rows(numbers), self.relevance(numbers)
+        return Known(rows, relevance, self.complete, logit_scale=self.logit_scale, kept=kept)
+
+
+def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
+    """Require two rows of each modality, of one dimension for all, as `what` needs."""
+    for name, each in sets.items():
+        if len(each) < 2:
+            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
+    if len({each.dim for each in sets.values()}) > 1:
+        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
+        raise InputError(f"{given} dimensions; {what} needs rows of one dimension, from one model")
+
+
+def logit_scale_of(sets: Mapping[str, Embeddings]) -> float:
+    """Return the logit scale that the origin of the rows names, or 100."""
+    scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
+    return float(next(filter(None, scales), LOGIT_SCALE))
+
+
+def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:
+    """The item of each row as a number; None for modalities that do not pair with the first."""
+    first = sets[names[0]]
+    own = np.arange(len(first))
+    if len(names) > 1 and first.item_id is not None:  # rows with equal ids are one item
+        own = np.unique(first.item_id, return_inverse=True)[1]
+    groups: dict[str, np.ndarray | None] = {names[0]: own}
+    alone = len(first)  # the number of the next row without a partner, which is an item of its own
+    for name in names[1:]:
+        try:
+            if "label" in (first.pair_on, sets[name].pair_on):
+                raise InputError("prompts belong to a class and not to an item")
+            i, j = pair(first, sets[name])
+        except InputError:
+            groups[name] = None
+            continue
+        group = np.arange(alone, alone + len(sets[name]))
+        group[j] = own[i]
+        alone += len(group)
+        groups[name] = group
+    return groups
+
+
+def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
+    """Labels as numbers; 1, 1.0 and "1" are one label, as they are in files."""
+    known: dict[object, int] = {}
+    codes, alone = {}, 0
+    for name, each in sets.items():
+        own = np.empty(len(each), dtype=np.int64)
+        assert each.labels is not None
+        for row, label in enumerate(each.labels.tolist()):
+            if is_missing(label) or label == "":
+                alone -= 1
+                own[row] = alone
+            else:
+                whole = isinstance(label, float) and label.is_integer()
+                own[row] = known.setdefault(str(int(label) if whole else label), len(known))
+        codes[name] = own
+    return codes

@@ -1,0 +1,374 @@
+"""Repairs of a mixed index: what they learn from, their interface, and those that are one inner product."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from clip_geometry.registry import InputError, Registry, shown
+from clip_geometry.search.relevance import Relevance
+from clip_geometry.transforms import Affine, Pipeline
+
+Kind: TypeAlias = tuple[str, str]  # (modality of the query, modality of the item)
+Sets: TypeAlias = Mapping[str, np.ndarray]
+T = TypeVar("T")
+
+ITEMS_AT_ONCE = 8192
+SHARED = ("", "center[each]")  # pipelines of several repairs
+LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a repair learns from: rows of an index, queries, and which items are relevant to which.
+
+    Args:
+        rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows make them.
+        relevance: Of these rows, or None where nothing is known.
+        complete: Whether items of one modality that `relevance` does not name are irrelevant: labels are complete,
+            while pairs do not say which images resemble each other.
+        queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
+            themselves.
+        logit_scale: Of the model; posteriors without pairs need it.
+        kept: Where several repairs learn from these rows and score the same ones: what they have in common, once.
+
+    Raises:
+        InputError: Rows are no matrices of one dimension, `relevance` is of other rows, or the scale is not positive.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rows = {"image": np.eye(3), "text": np.eye(3)}
+        >>> known = cg.Known(rows, cg.Relevance.of_pairs([range(3), range(3)], image=3, text=3))
+        >>> known.grades(("image", "text")).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        >>> known.grades(("image", "image")) is None  # pairs do not say which images resemble each other
+        True
+    """
+
+    rows: Sets
+    relevance: Relevance | None = None
+    complete: bool = False
+    queries: Sets = field(default_factory=dict)
+    logit_scale: float = LOGIT_SCALE
+    kept: dict[Any, Any] | None = None
+
+    def __post_init__(self):
+        matrices = {**self.rows, **{f"{name} queries": each for name, each in self.queries.items()}}
+        shapes = {name: np.shape(each) for name, each in matrices.items()}
+        if not shapes or any(len(shape) != 2 for shape in shapes.values()) or len({d for _, d in shapes.values()}) > 1:
+            given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise InputError(f"known rows have the shapes {given or 'none'}; expected (n, d) with one d for all")
+        if not 0 < self.logit_scale < np.inf:
+            raise InputError(f"logit_scale is {shown(self.logit_scale)}; expected a positive number, such as 100")
+        if self.relevance is None:
+            return
+        if not isinstance(self.relevance, Relevance):
+            raise InputError(f"relevance is {shown(self.relevance)}; expected a Relevance, such as Relevance.of_pairs")
+        sizes = dict(self.relevance.sizes)
+        if sizes != {name: len(each) for name, each in self.rows.items()}:
+            counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items() if name in self.rows)
+            raise InputError(
+                f"relevance is of {', '.join(f'{n} {name}' for name, n in sizes.items())} rows, but {counts} rows "
+                "were given; they belong to the same rows"
+            )
+
+    @property
+    def modalities(self) -> list[str]:
+        return sorted(self.rows)
+
+    @property
+    def kinds(self) -> Iterator[Kind]:
+        """All couples of a query's and an item's modality."""
+        return ((query, item) for query in self.modalities for item in self.modalities)
+
+    def asked(self, modality: str) -> np.ndarray:
+        """The queries of a modality: those given, or its rows."""
+        return self.queries.get(modality, self.rows[modality])
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` returns, computed once if several repairs learn from these rows."""
+        return make() if self.kept is None else kept_in(self.kept, key, make)
+
+    def view(self, pipeline: str) -> "View":
+        """Return the map of rows `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
+        return self.once(("view", pipeline), lambda: self._fitted(pipeline))
+
+    def _fitted(self, pipeline: str) -> "View":
+        steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
+        fitted = Pipeline(steps).fit(self.rows, self.pairs)
+        maps = {name: fitted.affine(name) for name in self.rows}
+        return View(maps, maps, {} if self.kept is not None and pipeline in SHARED else None)
+
+    def grades(self, kind: Kind) -> np.ndarray | None:
+        """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
+        query, item = kind
+        if self.relevance is None or (query == item and not self.complete):
+            return None
+        return self.relevance.dense(query, item).numpy()
+
+    def pairs(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the rows of two modalities that are relevant to each other."""
+        if (grades := self.grades((first, second))) is None:
+            raise InputError("no pairs or labels of both modalities were given")
+        i, j = np.nonzero(grades)
+        return i, j
+
+
+class Repair:
+    """Base of the repairs: `fit` learns from known rows, `scores` rates items of every modality on one scale.
+
+    A subclass implements `_learn`, unless it learns nothing, and `scores`. Parameters are attributes of the same name,
+    and what is learned are declared attributes that end in _, which is how `save` finds them.
+
+    Attributes:
+        name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
+        memorizes: Whether scores of the rows that it was fitted on are not like those of others, as rows of a bank are.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> repair = cg.make_repair("center").fit(cg.Known({"image": image, "text": text}))
+        >>> isinstance(repair, cg.Repair), repair.scores("image", image[:2], "text", text).shape
+        (True, (2, 50))
+    """
+
+    name: str = ""
+    memorizes: bool = False
+
+    def fit(self, known: Known) -> Self:
+        """Learn from known rows."""
+        self._learn(known)
+        return self
+
+    def _learn(self, known: Known) -> None: ...
+
+    @abstractmethod
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the score of each item for each query, (n, m), higher first, comparable over modalities of items.
+
+        Args:
+            query: Modality of the queries.
+            q: (n, d) queries.
+            item: Modality of the items.
+            x: (m, d) items.
+        """
+
+    def require(self, known: Iterable[str], *given: str) -> None:
+        """Raise InputError for a modality that the repair was not fitted for."""
+        known = sorted(known)
+        for modality in given:
+            if modality not in known:
+                raise InputError(
+                    f"{self.name} was fitted for {' and '.join(known)} rows, but {modality} rows were given"
+                )
+
+    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Return the scores of all items of an index by modality.
+
+        Args:
+            query: Modality of the queries.
+            q: (n, d) queries.
+            items: Modality → (m, d) items.
+            itself: (n,) number of each query among the items of its modality, whose score becomes −∞; None if the
+                queries are no items.
+        """
+        found = {item: self.scores(query, q, item, x) for item, x in items.items()}
+        if itself is not None:
+            found[query][np.arange(len(q)), itself] = -np.inf
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted repair as .safetensors (see `repair_file`), whole or not at all."""
+        from clip_geometry.search.repairs.repair_file import write_repair
+
+        write_repair(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> "Repair":
+        """Read what `save` wrote; raise InputError for damaged and for foreign files."""
+        from clip_geometry.search.repairs.repair_file import read_repair
+
+        return read_repair(Path(path))
+
+
+class Listwise(Repair):
+    """Base of the repairs whose score of an item depends on the other items of the index; a subclass has `mixed`."""
+
+    @abstractmethod
+    def mixed(
+        self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]: ...
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
+        return self.mixed(query, q, {item: x})[item]
+
+
+def kept_in(kept: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
+    """Return kept[key], which `make` returns where it is not there yet."""
+    if key not in kept:
+        kept[key] = make()
+    return kept[key]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Maps of the rows before an inner product.
+
+    Args:
+        queries, items: Modality → the map of its queries and of its items.
+        kept: Where several repairs score the same rows: these rows after the maps, and their products.
+    """
+
+    queries: Mapping[str, Affine]
+    items: Mapping[str, Affine]
+    kept: dict[Any, Any] | None = None
+
+    def rows(self, affine: Affine, x: np.ndarray) -> np.ndarray:
+        """Return rows after one of the maps."""
+        if self.kept is None:
+            return affine(x)
+        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # x is kept so that its id is its own
+
+    def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the inner products of queries and items after the maps, (n, m), which are not to be changed."""
+        q, x = self.rows(self.queries[query], q), self.rows(self.items[item], x)
+        return q @ x.T if self.kept is None else kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
+
+
+class Term(NamedTuple):
+    """The score of one kind before its biases: slope · ⟨query, item⟩ + offset, of rows after a view."""
+
+    view: int
+    slope: float = 1.0
+    offset: float = 0.0
+
+
+class InnerProduct(Repair):
+    """A repair whose score is one inner product of longer rows, so that any vector index can serve it.
+
+    For a query of modality a and an item of modality m,
+
+        score = slope[a, m] ⟨q', x'⟩ + offset[a, m] + b[a, m](x') + c[a, m](q'),
+
+    where ' is the view of the kind (a, m). `item_map` and `query_map` of `shipping` write it as one inner product:
+    for each view as many copies of the row as the slopes have rank, one dimension for each modality of queries (offset
+    and b) and, if there is a c, one for each modality of items.
+
+    Attributes:
+        views_: The maps before the products.
+        terms_: Kind → its `Term`.
+    """
+
+    views_: Sequence[View]
+    terms_: Mapping[Kind, Term]
+
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray | None:
+        """Return b, (m,), of items after the view; None without any."""
+        return None
+
+    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray | None:
+        """Return c, (n,), of queries after the view; None without any."""
+        return None
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        term = self._term(query, item)
+        view = self.views_[term.view]
+        at_once = ITEMS_AT_ONCE if view.kept is None else len(x)  # items after the view are float64
+        blocks = [x] if len(x) <= at_once else [x[start : start + at_once] for start in range(0, len(x), at_once)]
+        scores, start = np.empty((len(q), len(x))), 0
+        for items in blocks:
+            block = scores[:, start : start + len(items)]
+            np.multiply(view.products(query, q, item, items), term.slope, out=block)
+            block += term.offset
+            if type(self).item_bias is not InnerProduct.item_bias:
+                block += self.item_bias(query, item, view.rows(view.items[item], items))
+            start += len(items)
+        if self._has_query_biases():
+            scores += self.query_bias(query, item, view.rows(view.queries[query], q))[:, None]
+        return scores
+
+    @property
+    def modalities(self) -> list[str]:
+        return sorted({query for query, _ in self.terms_})
+
+    def _term(self, query: str, item: str) -> Term:
+        if not hasattr(self, "terms_"):
+            raise InputError(f"{self.name} is not fitted yet; call fit first")
+        self.require({name for name, _ in self.terms_}, query, item)
+        return self.terms_[query, item]
+
+    def _blocks(self) -> list[tuple[int, dict[str, float], dict[str, float]]]:
+        """The copies of rows: their view, and the weight of each modality's queries and items."""
+        names, blocks = self.modalities, []
+        for v in range(len(self.views_)):
+            terms = [[self.terms_[a, m] for m in names] for a in names]
+            slopes = np.array([[term.slope if term.view == v else 0.0 for term in row] for row in terms])
+            left, sizes, right = np.linalg.svd(slopes)
+            for k in np.flatnonzero(sizes > 1e-12 * max(sizes[0], 1e-300)):
+                largest = right[k][np.abs(right[k]).argmax()]  # where all slopes are equal, items keep their length
+                blocks.append(
+                    (
+                        v,
+                        dict(zip(names, largest * sizes[k] * left[:, k], strict=True)),
+                        dict(zip(names, right[k] / largest, strict=True)),
+                    )
+                )
+        return blocks
+
+    def _has_biases(self) -> bool:
+        biased = type(self).item_bias is not InnerProduct.item_bias
+        return biased or any(term.offset for term in self.terms_.values())
+
+    def _has_query_biases(self) -> bool:
+        return type(self).query_bias is not InnerProduct.query_bias
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered repair: its name, its class, and what catalog.yaml explains."""
+
+    name: str
+    kind: type[Repair]
+    summary: str
+    formula: str
+    reference: str = ""
+    reranker: bool = False
+    baseline: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Repair:
+        """Return the repair, not yet fitted."""
+        repair = self.kind(**self.parameters)
+        repair.name = self.name
+        return repair
+
+
+repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
+
+
+def make_repair(name: str) -> Repair:
+    """Return a repair by its name, not yet fitted.
+
+    Args:
+        name: As `clip-geometry list repairs` names it, such as "posterior".
+
+    Returns:
+        The repair.
+
+    Raises:
+        InputError: The name is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> relevance = cg.Relevance.of_pairs([range(50), range(50)], image=50, text=50)
+        >>> repair = cg.make_repair("zscore").fit(cg.Known({"image": image, "text": text}, relevance))
+        >>> scores = repair.scores("image", image, "text", text)
+        >>> bool(abs(scores.mean()) < 1e-9), bool(abs(scores.std() - 1) < 1e-9)
+        (True, True)
+    """
+    return repairs[name].make()

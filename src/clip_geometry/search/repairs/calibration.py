@@ -1,0 +1,232 @@
+"""Repairs of scores: each kind of score, image-image to text-text, on a scale of its own that the others can share."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_softmax, softmax
+
+from clip_geometry.registry import InputError
+from clip_geometry.search.repairs.base import InnerProduct, Kind, Known, Term
+from clip_geometry.search.repairs.maps import TwoViews
+
+Tables: TypeAlias = Mapping[Kind, np.ndarray]
+
+EQUAL = 1e-9  # deviation of cosines that differ by rounding only
+QUERIES = 250  # of each kind that curves are fitted to: with 1,000 items 250,000 scores
+KNOTS = 1e-6  # at least between two cosines of a curve, so that no step between copies turns on rounding
+ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
+WEAK = 0.1  # log odds a standard deviation of the cosine adds where it says nothing: float32 keeps its order
+RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
+
+
+class Calibrated(TwoViews):
+    """Base of the repairs that map the cosine of each kind by an increasing curve of its own.
+
+    The order within each modality of items stays what it is in the view.
+
+    Attributes:
+        relevance: Whether relevance matters; since it is known of the rows, other queries are ignored then.
+    """
+
+    relevance: ClassVar[bool] = False
+
+    def _cosines(self, known: Known) -> tuple[Known, Tables, Mapping[Kind, float]]:
+        """Fit the views; return what is used of `known`, and the cosines and spreads that `targets` takes."""
+        known = replace(known, queries={}) if self.relevance else known
+        for modality, rows in known.rows.items():
+            if len(rows) < 2:
+                raise InputError(f"there is one {modality} row; {self.name} needs at least 2 of each modality")
+        self.learn_views(known)
+        cosines, spreads = {}, {}
+        for query, item in known.kinds:
+            q, x = known.asked(query), known.rows[item]
+            products = [view.products(query, q, item, x) for view in self.views_]
+            cosines[query, item] = products[self.number_of(query, item)]
+            spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
+        return known, cosines, spreads
+
+    def _targets(self, known: Known) -> tuple[Known, Tables, Tables]:
+        """Fit the views; return what is used of `known`, the cosines, and how relevant each item is to each query."""
+        known, cosines, spreads = self._cosines(known)
+        wanted = known.once(("targets", self.centered), lambda: targets(known, cosines, spreads))
+        return known, cosines, wanted
+
+
+class Curved(Calibrated):
+    """A calibration by piecewise linear curves: a reranker, since no inner product bends.
+
+    Attributes:
+        knots_: Kind → (cosines, values) of the curve.
+    """
+
+    knots_: dict[Kind, tuple[np.ndarray, np.ndarray]]
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        cosines = self.view(query, item).products(query, q, item, x)
+        return np.interp(cosines, *self.knots_[query, item]) + ORDER * cosines
+
+
+class ZScore(Calibrated, InnerProduct):
+    """(cosine − mean) / standard deviation, both of all scores of the kind."""
+
+    name = "zscore"
+
+    def _learn(self, known: Known) -> None:
+        known, cosines, _ = self._cosines(known)
+        self.terms_ = {}
+        for kind, table in cosines.items():
+            some = table[others(kind, known, table)]
+            if some.std() < EQUAL:
+                raise InputError(f"all {' '.join(kind)} cosines are equal; {self.name} needs rows that differ")
+            self.terms_[kind] = Term(self.number_of(*kind), 1 / some.std(), -some.mean() / some.std())
+
+
+class Quantile(Curved):
+    """The share of scores of the kind that are lower."""
+
+    name = "quantile"
+
+    def _learn(self, known: Known) -> None:
+        known, cosines, _ = self._cosines(known)
+        self.knots_ = {}
+        for kind, table in cosines.items():
+            some = np.sort(table[others(kind, known, table)])
+            # ever finer towards the top, which is what a search sees
+            places = np.unique((len(some) - np.geomspace(1, len(some), 2000)).round().astype(int))
+            places = places[np.diff(some[places], prepend=-2) > KNOTS]
+            self.knots_[kind] = some[places], (places + 0.5) / len(some)
+
+
+class Posterior(Calibrated, InnerProduct):
+    """The log odds that an item is relevant, by a logistic regression on the cosine of each kind; see `targets`."""
+
+    name = "posterior"
+    relevance = True
+
+    def _learn(self, known: Known) -> None:
+        known, cosines, wanted = self._targets(known)
+        self.terms_ = {}
+        for kind, target in wanted.items():
+            chosen = others(kind, known, target, QUERIES)
+            self.terms_[kind] = Term(self.number_of(*kind), *logistic(cosines[kind][chosen], target[chosen]))
+
+
+class IsotonicPosterior(Curved):
+    """The probability that an item is relevant, by an isotonic regression on the cosine of each kind; see `targets`."""
+
+    name = "posterior[isotonic]"
+    relevance = True
+
+    def _learn(self, known: Known) -> None:
+        from sklearn.isotonic import IsotonicRegression
+
+        known, cosines, wanted = self._targets(known)
+        self.knots_ = {}
+        for kind, target in wanted.items():
+            chosen = others(kind, known, target, QUERIES)
+            curve = IsotonicRegression(out_of_bounds="clip").fit(cosines[kind][chosen], target[chosen])
+            self.knots_[kind] = curve.X_thresholds_, curve.y_thresholds_
+
+
+def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dict[Kind, np.ndarray]:
+    """Return how relevant each item is to each query, (n, m) in [0, 1], known or estimated.
+
+    Where `Known.relevance` says it, that is the target: labels of every kind, pairs across modalities; grades above 1
+    are divided by the highest. Pairs do not say which images resemble each other. There the target is the agreement of
+    posteriors over another modality b: with p_i the softmax of row i's scaled cosines to all rows of b, ⟨p_i, p_j⟩ is
+    the probability that the same row of b describes both; the mean over all b. Where nothing is known, the target
+    across modalities is p itself. The scale is the most likely one of the pairs, or else the model's logit scale
+    divided by the spread.
+
+    Args:
+        known: What is known.
+        cosines: Kind → (n, m) cosines, after the view of the kind.
+        spreads: Kind → the standard deviation of its cosines in proportion to that of the raw ones.
+
+    Raises:
+        InputError: There is one modality only, and no labels; or no item is relevant to any query.
+    """
+    found, posteriors = {}, {}
+    for kind, table in cosines.items():
+        grades = known.grades(kind)
+        if kind[0] != kind[1]:
+            scale = known.logit_scale / spreads[kind]
+            if grades is not None and grades.any():
+                scale = likely_scale(table, grades)
+            posteriors[kind] = softmax(scale * table, axis=1)
+        if grades is not None or kind[0] != kind[1]:
+            found[kind] = posteriors[kind] if grades is None else grades / max(1.0, grades.max())
+    for kind in (kind for kind in cosines if kind not in found):
+        mine = [p @ p.T for (query, _), p in posteriors.items() if query == kind[0]]
+        if not mine:
+            raise InputError(f"only {kind[0]} rows were given; a posterior needs labels or a second modality")
+        found[kind] = np.mean(mine, axis=0)
+    if not any(target.any() for target in found.values()):
+        raise InputError("no item is relevant to any query; a posterior needs labels that rows share, or pairs")
+    return found
+
+
+def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
+    """Return the τ for which softmax(τ cosines) gives the relevant items of each query the highest likelihood."""
+    every = _every(cosines, QUERIES)
+    cosines, grades = cosines[::every], grades[::every]
+    queries = grades.sum(1) > 0
+    grades = grades[queries] / grades[queries].sum(1, keepdims=True)
+
+    def loss(log_scale: float) -> float:
+        return -float((grades * log_softmax(np.exp(log_scale) * cosines[queries], axis=1)).sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(0, 7), method="bounded").x))
+
+
+def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
+    """Return the slope > 0 and the offset of the log odds as a function of the cosine, by maximum likelihood.
+
+    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets; it is in
+    proportion to how rare relevant items are. Where the cosine says nothing, because all targets are equal or higher
+    cosines are no more relevant, the log odds are about those of the share of relevant items (half an item at least),
+    with a slope of 0.1 for a standard deviation, so that items keep the order of the cosine in float32, too.
+
+    Raises:
+        InputError: All cosines are equal.
+    """
+    mean, deviation, n = cosines.mean(), cosines.std(), targets.size
+    if deviation < EQUAL:
+        raise InputError("all cosines of a kind are equal; a posterior needs rows that differ")
+    relevant, share = np.clip(targets.sum(), 0.5, n - 0.5), targets.mean()
+    rate, ridge = float(np.log(relevant / (n - relevant))), RIDGE * share * (1 - share)
+    weak = (float(WEAK / deviation), float(rate - WEAK * mean / deviation))
+    if targets.min() == targets.max():
+        return weak
+    z, slope, offset = (cosines - mean) / deviation, 1.0, rate
+    for _ in range(50):  # Newton; the likelihood is concave
+        p = expit(slope * z + offset)
+        weight = p * (1 - p)
+        gradient = np.array([(z * (targets - p)).mean() - ridge * slope, (targets - p).mean()])
+        cross = -(weight * z).mean()
+        hessian = np.array([[-(weight * z * z).mean() - ridge, cross], [cross, -weight.mean() - 1e-6 * ridge]])
+        step = np.linalg.solve(hessian, gradient)
+        step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0  # far from the solution, it overshoots
+        slope, offset = slope - step[0], offset - step[1]
+        if np.abs(step).max() < 1e-9:
+            break
+    if slope < WEAK:
+        return weak
+    return float(slope / deviation), float(offset - slope * mean / deviation)
+
+
+def others(kind: Kind, known: Known, table: np.ndarray, most: int | None = None) -> np.ndarray:
+    """Return the mask of scores that are no row's with itself, of all queries or of at most so many."""
+    mask = np.zeros(table.shape, dtype=bool)
+    mask[:: _every(table, most)] = True
+    if kind[0] == kind[1] and kind[0] not in known.queries:
+        np.fill_diagonal(mask, False)
+    return mask
+
+
+def _every(table: np.ndarray, most: int | None) -> int:
+    """The stride by which at most so many rows are taken."""
+    return 1 if most is None else -(-len(table) // most)

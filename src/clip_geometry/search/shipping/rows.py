@@ -1,0 +1,190 @@
+"""Maps of raw rows to rows of a repaired index, in operations that every other program has."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from clip_geometry.registry import InputError
+from clip_geometry.search.repairs import InnerProduct, Term, View
+from clip_geometry.search.repairs.neighborhoods import CSLS, Neighborhood, Statistic
+from clip_geometry.transforms import Affine, FittedPipeline
+
+
+class Linear(NamedTuple):
+    """x ↦ x W + b."""
+
+    W: np.ndarray
+    b: np.ndarray
+
+
+EMPTY = 1e-12  # weight of a copy, relative to the largest, that is rounding
+
+Step: TypeAlias = Linear | Literal["normalize"]
+
+
+class Biased(NamedTuple):
+    """A column of a repaired row: its constant and a statistic of the row after a view."""
+
+    column: int
+    view: int
+    statistic: Statistic
+
+
+class Copy(NamedTuple):
+    """Columns of a repaired row: the row after a view, times a weight."""
+
+    view: int
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """A raw row to a row of the index: weighted copies of the row after a few views, then constant columns.
+
+    Args:
+        views: Affine maps of the raw row.
+        copies: In the order of their columns.
+        constants: (c,) the last columns.
+        statistics: Added to some of the last columns.
+    """
+
+    views: Sequence[Affine]
+    copies: Sequence[Copy]
+    constants: np.ndarray
+    statistics: Sequence[Biased] = ()
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        viewed = [view(x) for view in self.views]
+        constants = np.tile(self.constants, (len(x), 1))
+        for column, view, statistic in self.statistics:
+            constants[:, column] += statistic(viewed[view])
+        return np.concatenate([*(weight * viewed[v] for v, weight in self.copies), constants], axis=1)
+
+    @property
+    def d_in(self) -> int:
+        return len(self.views[0].W)
+
+    @property
+    def d_out(self) -> int:
+        return sum(len(self.views[v].b) for v, _ in self.copies) + len(self.constants)
+
+    @property
+    def used(self) -> list[int]:
+        """The views that reach a column."""
+        least = EMPTY * max(abs(weight) for _, weight in self.copies)  # weights are rounded, those of 0 too
+        return sorted({v for v, weight in self.copies if abs(weight) > least})
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is one view of the row and nothing else."""
+        return len(self.copies) == 1 and not len(self.constants) and bool(np.isclose(self.copies[0].weight, 1, 1e-12))
+
+    def keep(self, copies: Sequence[int]) -> "RowMap":
+        """Return the same without the columns of other copies."""
+        return replace(self, copies=[self.copies[k] for k in copies])
+
+    def only(self, view: int) -> "RowMap":
+        """Return the same with zeros in the columns of all other views."""
+        return replace(self, copies=[Copy(v, weight if v == view else 0.0) for v, weight in self.copies])
+
+    def chain(self) -> list[Step]:
+        """Return the map as steps one after another; raise InputError if rows go through several views."""
+        if self.statistics:
+            raise InputError(
+                "the repair compares rows with a bank of known rows, which no chain of linear maps and normalizations "
+                "can express: ship it --to onnx or numpy"
+            )
+        if len(self.used) > 1:
+            raise InputError(
+                "the repair uses two views of a row, each with a normalization, which one chain of linear maps and "
+                "normalizations cannot express: ship it --to faiss, onnx or numpy"
+            )
+        view = self.views[self.used[0]]
+        steps: list[Step] = ["normalize"] if view.unit_rows_in else []
+        if not view.identity or view.b.any():
+            steps.append(Linear(view.W, view.b))
+        if view.renormalise and steps != ["normalize"]:
+            steps.append("normalize")
+        if not self.is_view:
+            d, c = len(view.b), len(self.constants)
+            placed = [weight * np.eye(d, len(self.views[v].b)) for v, weight in self.copies]
+            constants = np.concatenate([np.zeros(self.d_out - c), self.constants])
+            steps.append(Linear(np.concatenate([*placed, np.zeros((d, c))], axis=1), constants))
+        return steps
+
+
+class SavedPipeline(InnerProduct):
+    """A fitted pipeline as a repair: the inner product of rows after it.
+
+    Args:
+        fitted: The pipeline.
+        modalities: Those of the rows; by default those it was fitted for.
+        normalize: Make the rows unit length after it, so that the inner product is the cosine.
+    """
+
+    def __init__(self, fitted: FittedPipeline, modalities: Iterable[str] | None = None, *, normalize: bool = True):
+        names = list(fitted.chains if modalities is None else modalities)
+        if len(names) > 1 and fitted.refusal:
+            raise InputError(fitted.refusal)
+        maps = {name: fitted.affine(name) for name in names}
+        if normalize:
+            maps = {name: replace(affine, renormalise=True) for name, affine in maps.items()}
+        dimensions = {name: len(affine.b) for name, affine in maps.items()}
+        if len(set(dimensions.values())) > 1:
+            given = " and ".join(f"{name} rows {d} dimensions" for name, d in dimensions.items())
+            raise InputError(f"after the pipeline {given}, but one index needs rows of one dimension")
+        self.name = " → ".join(map(str, fitted.steps))
+        self.views_ = [View(maps, maps)]
+        self.terms_ = {(query, item): Term(0) for query in names for item in names}
+
+
+def query_map(repair: InnerProduct, modality: str) -> RowMap:
+    """Return what makes rows to ask an index with of raw queries."""
+    repair._term(modality, modality)  # raises InputError for another modality
+    copies = [Copy(v, weights[modality]) for v, weights, _ in repair._blocks()]
+    constants = [float(modality == each) for each in repair.modalities] if repair._has_biases() else []
+    constants += [0.0] * len(repair.modalities) if repair._has_query_biases() else []
+    views, statistics = [view.queries[modality] for view in repair.views_], []
+    if repair._has_query_biases():
+        if not isinstance(repair, CSLS):
+            raise InputError(f"the query bias of {repair.name} has no form that can be shipped")
+        first = len(repair.modalities)  # after the columns of item biases
+        for k, item in enumerate(repair.modalities, first):
+            term = repair.terms_[modality, item]
+            statistics.append(Biased(k, term.view, repair.query_statistic(modality, item)))
+    return RowMap(views, copies, np.array(constants), statistics)
+
+
+def item_map(repair: InnerProduct, modality: str) -> RowMap:
+    """Return what makes rows of an index of raw items."""
+    repair._term(modality, modality)
+    copies = [Copy(v, weights[modality]) for v, _, weights in repair._blocks()]
+    names = repair.modalities
+    constants = [repair.terms_[query, modality].offset for query in names] if repair._has_biases() else []
+    constants += [float(modality == each) for each in names] if repair._has_query_biases() else []
+    views, statistics = [view.items[modality] for view in repair.views_], []
+    if type(repair).item_bias is not InnerProduct.item_bias:
+        if not isinstance(repair, Neighborhood):
+            raise InputError(f"the item bias of {repair.name} has no form that can be shipped")
+        for k, query in enumerate(names):
+            term = repair.terms_[query, modality]
+            statistics.append(Biased(k, term.view, repair.item_statistic(query, modality)))
+    return RowMap(views, copies, np.array(constants), statistics)
+
+
+def groups_of(repair: InnerProduct, names: list[str]) -> list[list[str]]:
+    """Return the modalities of items by the views that queries of each modality see them through."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for item in names:
+        repair._term(item, item)  # raises InputError for another modality
+        views = tuple(repair.terms_[query, item].view for query in repair.modalities)
+        found.setdefault(views, []).append(item)
+    return list(found.values())
+
+
+def used_copies(repair: InnerProduct, group: Sequence[str]) -> list[int]:
+    """Return the numbers of the copies of a row that are not zero for all modalities of an index."""
+    maps = [item_map(repair, name) for name in group]
+    return [k for k in range(len(maps[0].copies)) if any(abs(each.copies[k].weight) > EMPTY for each in maps)]

@@ -1,0 +1,109 @@
+"""Reciprocal-rank fusion: ranks counted one by one, and ties between modalities in a stated order."""
+
+import numpy as np
+import pytest
+
+from clip_geometry.registry import InputError
+from clip_geometry.search.repairs import Known, repairs
+from clip_geometry.search.repairs.fusion import ReciprocalRank
+from clip_geometry.search.shipping import item_map, query_map
+from support.mixed_index import NAMES, rows, unit
+
+
+def ranks(cosines, itself=None):
+    """Of one query; equal cosines by number."""
+    others = [j for j in range(len(cosines)) if j != itself]
+    order = sorted(others, key=lambda j: (-cosines[j], j))
+    return {j: 1 + order.index(j) for j in others}
+
+
+@pytest.fixture
+def items():
+    sets = rows(n=9, names=NAMES)
+    return {"text": sets["text"], "image": sets["image"][:5], "audio": sets["audio"]}  # not in the order of names
+
+
+@pytest.mark.parametrize("constant", [60.0, 7.5])
+def test_the_score_is_the_reciprocal_rank(items, constant):
+    """To 1e-7: ties move a rank by 2e-6 at most, and 1/(7.5 + 1)² is 0.014."""
+    q = rows(1, n=4)["text"]
+    found = ReciprocalRank(constant).fit(Known(items)).mixed("text", q, items, np.array([8, 0, 3, 3]))
+    for item, x in items.items():
+        for i, itself in enumerate([8, 0, 3, 3]):
+            expected = ranks(unit(q)[i] @ unit(x).T, itself if item == "text" else None)
+            for j in range(len(x)):
+                if j not in expected:
+                    assert found[item][i, j] == -np.inf
+                else:
+                    assert found[item][i, j] == pytest.approx(1 / (constant + expected[j]), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "order"),
+    [
+        ("rrf", "text", ["audio", "image", "text"]),
+        ("rrf", "audio", ["image", "text", "audio"]),
+        ("rrf[own-first]", "text", ["text", "audio", "image"]),
+        ("rrf[own-first]", "audio", ["audio", "image", "text"]),
+    ],
+)
+def test_equal_ranks_go_by_modality(items, name, query, order):
+    """One item of each modality in turn, until the shorter ones end."""
+    found = repairs[name].make().fit(Known(items)).mixed(query, rows(1, n=4, names=NAMES)[query], items)
+    modality = np.repeat(list(found), [table.shape[1] for table in found.values()])
+    scores = np.concatenate(list(found.values()), axis=1)
+    for row in scores:
+        assert len(np.unique(row)) == len(row), "no ties are left"
+        fused = modality[np.argsort(-row)]
+        assert fused[:15].tolist() == 5 * order
+        assert fused[15:].tolist() == 4 * [each for each in order if each != "image"]
+
+
+def test_equal_ranks_stay_apart_in_an_index_of_a_million():
+    """1/(60 + r) and 1/(60 + r + 1e-6) differ, and both from the next rank."""
+    scores = 1 / (60.0 + np.array([[10**6], [10**6 + 1]]) + 1e-6 * np.arange(3)).ravel()
+    assert (np.diff(scores) < 0).all()
+
+
+def test_equal_cosines_are_ranked_by_number():
+    x = rows(n=6)["image"]
+    copies = np.concatenate([x, 2 * x])
+    q = rows(1, n=4)["text"]
+    found = ReciprocalRank().fit(Known({"text": q, "image": copies})).scores("text", q, "image", copies)
+    assert (np.argsort(-found, axis=1)[:, ::2] + 6 == np.argsort(-found, axis=1)[:, 1::2]).all()
+
+
+def test_the_order_within_a_modality_is_that_of_the_cosine(items):
+    q = rows(1, n=4)["text"]
+    found = ReciprocalRank().fit(Known(items)).mixed("text", q, items)
+    for item, x in items.items():
+        assert (np.argsort(-found[item]) == np.argsort(-(unit(q) @ unit(x).T))).all()
+
+
+@pytest.mark.parametrize("query", NAMES)
+def test_the_centered_one_ranks_other_modalities_without_their_means(items, query):
+    """Within the own modality the order is that of the raw cosine."""
+    q = rows(1, n=4, names=NAMES)[query]
+    found = repairs["rrf[centered]"].make().fit(Known(items)).mixed(query, q, items)
+    for item, x in items.items():
+        a, b = (unit(rows_) for rows_ in (q, x))
+        if item != query:
+            a, b = (unit(each - unit(items[name]).mean(0)) for each, name in ((a, query), (b, item)))
+        assert (np.argsort(-found[item]) == np.argsort(-(a @ b.T))).all()
+
+
+@pytest.mark.parametrize("name", ["other", "other[centered]"])
+def test_a_search_of_other_modalities_has_the_own_one_last(items, name):
+    """Its order within each modality is that of the cosine; one inner product serves it, without any filter."""
+    q = rows(1, n=4, names=NAMES)["text"]
+    repair = repairs[name].make().fit(Known(items))
+    found = repair.mixed("text", q, items)
+    assert found["text"].max() < min(found["image"].min(), found["audio"].min())
+    assert (np.argsort(-found["text"]) == np.argsort(-(unit(q) @ unit(items["text"]).T))).all()
+    for item, x in items.items():
+        assert query_map(repair, "text")(q) @ item_map(repair, item)(x).T == pytest.approx(found[item], abs=1e-12)
+
+
+def test_a_constant_that_is_none():
+    with pytest.raises(InputError, match="constant = 0; expected a positive, finite number"):
+        ReciprocalRank(0)

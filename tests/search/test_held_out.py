@@ -1,0 +1,119 @@
+"""The numbers of a search against loops, and the errors of estimates against formulas."""
+
+import numpy as np
+import pytest
+
+import clip_geometry as cg
+from clip_geometry.search.held_out import Estimate, SearchNumbers, search_index
+from support.clip_like import clip_like
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def labelled():
+    rng = np.random.default_rng(5)
+    centers = rng.normal(size=(4, 6))
+    labels = {"image": rng.integers(4, size=30), "text": rng.integers(4, size=20)}
+    rows = {name: centers[each] + rng.normal(size=(len(each), 6)) for name, each in labels.items()}
+    sets = {name: cg.Embeddings(x + (name == "image"), name, labels=labels[name]) for name, x in rows.items()}
+    return cg.MixedIndex.of(sets), sets
+
+
+def by_loops(sets):
+    """Every number of the search by cosine, one query at a time."""
+    numbers = {"mrr": [], "r_at_1": [], "hit_at_10": [], "own_share": [], "cross_r_at_1": [], "precision": []}
+    found = {name: {number: [] for number in numbers} for name in sets}
+    for query, each in sets.items():
+        for row in range(len(each)):
+            items = []
+            for item, other in sets.items():
+                cosines = unit(other.vectors) @ unit(each.vectors)[row]
+                for k, cosine in enumerate(cosines):
+                    if (item, k) != (query, row):
+                        items.append((cosine, item, other.labels[k] == each.labels[row]))
+            items.sort(key=lambda entry: -entry[0])
+            across = [relevant for _, item, relevant in items if item != query]
+            if not any(across):
+                continue
+            rank = 1 + next(k for k, (_, item, relevant) in enumerate(items) if relevant and item != query)
+            mine = found[query]
+            mine["mrr"].append(1 / rank)
+            mine["r_at_1"].append(rank == 1)
+            mine["hit_at_10"].append(rank <= 10)
+            mine["own_share"].append(np.mean([item == query for _, item, _ in items[:10]]))
+            mine["cross_r_at_1"].append(across[0])
+            mine["precision"].append(np.mean([relevant for *_, relevant in items[:10]]))
+    return {f"{number}.{name}": np.mean(values) for name, mine in found.items() for number, values in mine.items()}
+
+
+def test_numbers_are_those_of_loops(labelled):
+    index, sets = labelled
+    found = search_index(index)
+    expected = by_loops(sets)
+    assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert found["neighbors"].value == 1
+    both = np.mean([expected["mrr.image"], expected["mrr.text"]])
+    assert found["mrr"].value == pytest.approx(both, abs=1e-12)
+
+
+def test_error_of_one_modality_is_that_of_a_mean(labelled):
+    index, _ = labelled
+    sums = SearchNumbers(index)
+    values = np.random.default_rng(0).random(30)
+    sums.add("image", np.arange(30), {"mrr": values}, {})
+    found = sums.estimates()["mrr.image"]
+    assert found.error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
+
+
+def test_rows_of_one_item_are_one_observation():
+    index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
+    values = np.random.default_rng(0).random(40)
+    sums = SearchNumbers(index)
+    for name in index.modalities:
+        sums.add(name, np.arange(40), {"mrr": values}, {})
+    found = sums.estimates()
+    assert found["mrr"].error == pytest.approx(found["mrr.image"].error)  # not smaller by √2
+
+
+def test_the_interval_is_of_items_and_splits():
+    index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
+    means, sums = np.array([0.2, 0.5, 0.4]), SearchNumbers(index)
+    for mean in means:
+        sums.add("image", np.arange(20), {"mrr": np.full(20, mean)}, {})
+    found = sums.estimates()["mrr.image"]
+    assert found.split_error == pytest.approx(means.std(ddof=1) / np.sqrt(3))
+    assert found.error == pytest.approx(0, abs=1e-12)  # each item has the same mean
+    low, high = Estimate(0.3, 0.03, 0.04, 3).interval()
+    assert (low + high) / 2 == pytest.approx(0.3)
+    assert (high - low) / 2 == pytest.approx(2.919986 * 0.05)  # Student's t, 95 %, 2 degrees
+    assert np.isnan(Estimate(0.5, 0.1).interval()).all()
+
+
+def test_paired_changes_have_the_error_of_differences():
+    index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
+    rng = np.random.default_rng(1)
+    before = rng.random(40)
+    after = before + 0.1 + 0.01 * rng.normal(size=40)
+    one, other = SearchNumbers(index), SearchNumbers(index)
+    for sums, values in ((one, before), (other, after)):
+        sums.add("text", np.arange(40), {"ndcg": values}, {})
+    found = other.estimates(less=one)["ndcg.text"]
+    assert found.value == pytest.approx((after - before).mean())
+    assert found.error == pytest.approx((after - before).std(ddof=1) / np.sqrt(40))
+
+
+def test_ties_count_against_the_query():
+    x = np.random.default_rng(0).normal(size=(12, 5))
+    index = cg.MixedIndex.of({"image": cg.Embeddings(x, "image"), "text": cg.Embeddings(np.ones((12, 5)), "text")})
+    assert search_index(index)["cross_r_at_1.image"].value == 0
+
+
+def test_a_rate_of_hits_alone_has_the_error_of_two_hits_and_two_misses_more():
+    """Agresti and Coull's variance with n + 4 queries, of which two miss: no miss was seen, but some could be."""
+    x = unit(np.random.default_rng(0).normal(size=(40, 16)))
+    index = cg.MixedIndex.of({name: cg.Embeddings(x, name, item_id=range(40)) for name in ("image", "text")})
+    found = search_index(index)["cross_r_at_1"]
+    assert found.value == 1 and found.error == pytest.approx(np.sqrt(2) / 44, rel=1e-9)

@@ -1,0 +1,147 @@
+"""`cg.map_index`: the recall that it predicts is the one that the whole re-embedded index shows."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import clip_geometry as cg
+from clip_geometry.registry import InputError
+from clip_geometry.search.index_map import _kept
+from clip_geometry.transforms import RankWarning
+from support.clouds import rotation
+
+RIDGE = ["ridge(0.01)"]
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def two_models(n, seed, noise=0.5, d=24, e=16):
+    """Rows of two nonlinear models of the same items, which have clusters."""
+    rng = np.random.default_rng(seed)
+    items = rng.normal(size=(30, 8))[rng.integers(30, size=n)] + 0.7 * rng.normal(size=(n, 8))
+    old = items @ rng.normal(size=(8, d)) + noise * rng.normal(size=(n, d))
+    return old, np.tanh(items @ rng.normal(size=(8, e)) / 4) + 0.05 * rng.normal(size=(n, e))
+
+
+def overlap(queries, mapped, new, k):
+    """The share of the k nearest new rows that are among the k nearest mapped ones."""
+    found, true = (np.argsort(-unit(queries) @ unit(x).T, axis=1)[:, :k] for x in (mapped, new))
+    return np.mean([len(set(a) & set(b)) / k for a, b in zip(found, true, strict=True)])
+
+
+def test_predicted_recall_is_that_of_the_whole_index():
+    """Six draws of models, items and re-embedded rows; queries are items that are not in the index."""
+    deviations, inside = [], []
+    for seed in range(6):
+        old, new = two_models(3000, seed, noise=[0.2, 0.5, 1.0, 2.0][seed % 4])
+        rows = np.random.default_rng(seed).permutation(2500)[:300]
+        found = cg.map_index(old[:2500], new[rows], rows, candidates=RIDGE, seed=seed)
+        true = overlap(new[2500:], found.transform(old[:2500]), new[:2500], 10)
+        deviations.append((found.recall - true) / found.standard_error)
+        inside.append(found.interval[0] <= true <= found.interval[1])
+        assert found.standard_error < 0.1
+    assert sum(inside) >= 5 and abs(np.mean(deviations)) < 1 and np.std(deviations) < 1.6, deviations
+
+
+def test_queries_of_another_kind():
+    """Queries that are unlike the items, such as texts, are searched with their own recall."""
+    old, new = two_models(3500, 0, noise=1.0)
+    asked = new[2500:] + 0.3 * np.random.default_rng(1).normal(size=(1000, 16))
+    rows = np.random.default_rng(2).permutation(2500)[:400]
+    found = cg.map_index(old[:2500], new[rows], rows, queries=asked[:500], candidates=RIDGE)
+    true = overlap(asked[500:], found.transform(old[:2500]), new[:2500], 10)
+    assert found.interval[0] <= true <= found.interval[1]
+
+
+def test_estimate_from_the_whole_index_is_recall_itself():
+    """If every row was re-embedded and thresholds are known, what is estimated is the overlap of pairs above them."""
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=(60, 200))
+    mapped = true + 0.2 * rng.normal(size=(60, 200))
+    near = [np.argsort(-each, axis=1)[:, :10] for each in (mapped, true)]
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*near, strict=True)])
+    threshold = -np.sort(-mapped, axis=1)[:, 9:11].mean(1)
+    assert _kept(mapped, true, threshold, 10 / 200) == pytest.approx(recall, abs=0.03)
+    assert _kept(true, true, -np.sort(-true, axis=1)[:, 9:11].mean(1), 10 / 200) == 1
+
+
+def test_a_turned_model_and_an_unrelated_one():
+    old, _ = two_models(1500, 0)
+    rows = np.arange(1500)[::5]
+    turned = cg.map_index(old, (old @ rotation(24, np.random.default_rng(1)))[rows], rows)
+    assert turned.candidates[0].recall == 1 and turned.recall > 0.97 and turned.interval[1] == 1
+    names = [each.steps for each in turned.candidates]
+    assert "none" in names and turned.candidates[names.index("none")].recall < 0.3
+    unrelated = np.random.default_rng(2).normal(size=(300, 16))
+    assert cg.map_index(old, unrelated, rows, candidates=RIDGE).interval[0] < 0.03
+
+
+def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
+    old, new = two_models(1500, 0)
+    rows = np.random.default_rng(0).permutation(1500)[:300]
+    found = cg.map_index(old, new[rows], rows, candidates=["ridge(100)", "ridge(0.01)", "procrustes"])
+    assert found.candidates[0].steps == "ridge(alpha=0.01)"
+    assert not {"procrustes", "none"} & {each.steps for each in found.candidates}  # of 24 and 16 dimensions
+    expected = cg.Ridge(0.01).fit(unit(old[rows]), unit(new[rows])).transform(unit(old))
+    assert np.allclose(found.transform(old), unit(expected))
+    found.save(tmp_path / "map.safetensors")
+    assert np.array_equal(
+        cg.FittedPipeline.load(tmp_path / "map.safetensors").transform({"any": old})["any"], found.transform(old)
+    )
+    assert f"predicted recall at 10 of {found.recall:.3f}" in found.verdict[0] and "300 were" in repr(found)
+
+
+def test_few_pairs_are_said():
+    old, new = two_models(1000, 0, d=205, e=205)
+    with pytest.warns(RankWarning, match="procrustes was fitted on pairs of rank"):
+        cg.map_index(old, new[:200], np.arange(200), candidates=["procrustes"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rows": np.arange(199)}, "199 row numbers were given for 200 new rows; expected one for each"),
+        ({"rows": np.arange(200.0)}, "rows are no list of whole numbers"),
+        ({"rows": None}, "rows are no list of whole numbers"),
+        ({"rows": [[1], [2, 3]]}, "rows are no list of whole numbers"),
+        ({"rows": np.zeros(200, int)}, "rows are not numbers of different rows of the index, from 0 to 999"),
+        ({"rows": np.arange(200) + 900}, "rows are not numbers of different rows"),
+        ({"new": np.ones((20, 3)), "rows": np.arange(20)}, "20 rows were re-embedded; expected at least 200"),
+        ({"old": [[1], [2, 3]]}, "old is a list that is no table of numbers"),
+        ({"old": "old.npy"}, "old is a str; expected a numpy array"),
+        ({"old": np.ones(3)}, r"old has shape \(3,\); expected a matrix"),
+        ({"k": 300}, "k = 300; expected a whole number from 1 to 250, a quarter of the 1000 rows"),
+        ({"queries": np.ones((5, 7))}, "queries have dimension 7 and new rows 16"),
+        ({"queries": np.ones((5, 16)), "k": 1}, "only about 1 of the 1 nearest items .* re-embed 4000 rows"),
+        ({"candidates": []}, "there is no candidate for 200 pairs of dimensions"),
+        ({"candidates": ["ridge(0.1, rank=500)"]}, r"there is no candidate .*; give one, such as ridge\(0.1\)"),
+        ({"candidates": 5}, "steps = 5; expected a pipeline"),
+        ({"candidates": ["center"]}, "candidate center is no map fitted on pairs"),
+        (
+            {"candidates": ["ridge[a-to-b]"]},
+            r"candidate ridge\[a-to-b\] is no map fitted on pairs, without a direction",
+        ),
+    ],
+)
+def test_what_cannot_be_mapped(changed, message):
+    old, new = two_models(1000, 0)
+    given = {"old": old, "new": new[:200], "rows": np.arange(200)} | changed
+    with pytest.raises(InputError, match=message):
+        cg.map_index(**given)
+
+
+def test_real_rows_after_a_distortion():
+    """Images of COCO through CLIP, and the same after a random layer with tanh in place of a new model."""
+    if "CLIP_GEOMETRY_DATA" not in os.environ:
+        pytest.skip("CLIP_GEOMETRY_DATA is not set")
+    old = np.load(Path(os.environ["CLIP_GEOMETRY_DATA"], "embeddings/coco500-clip-vit-b16/image.npy")).astype(float)
+    rng, old = np.random.default_rng(0), cg.PCA(64).fit_transform(old)  # few dimensions, for speed
+    new = np.tanh(3 * old @ rng.normal(size=(64, 64))) @ rng.normal(size=(64, 64))
+    rows = rng.permutation(400)[:200]
+    found = cg.map_index(old[:400], new[rows], rows, k=5, candidates=["ridge(0.1)", "ridge(1)"])
+    true = overlap(new[400:], found.transform(old[:400]), new[:400], 5)
+    assert abs(found.recall - true) < 3 * found.standard_error and 0.2 < true < 0.9

@@ -1,0 +1,318 @@
+"""Two-sided retrieval against loops in numpy and scikit-learn's NDCG."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import ndcg_score
+
+import clip_geometry as cg
+from clip_geometry.registry import InputError
+from clip_geometry.search.two_sided import _relevant
+from support import oracles_two_sided as oracles
+
+N, M, D = 30, 24, 6
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def grades_of(relevance, query):
+    """Modality → dense grades, through the class's own look-up; `test_relevance` checks that."""
+    n = relevance.sizes[query]
+    return {
+        item: relevance.tables[query, item].grades(torch.arange(n), torch.arange(m).expand(n, m)).numpy()
+        for item, m in relevance.sizes.items()
+    }
+
+
+def labeled(seed, classes=5, gap=0.4):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=N), rng.integers(classes + 1, size=M)  # texts have a class that images lack
+    centers = 2 * rng.normal(size=(classes + 1, D))
+    image, text = (centers[each] + rng.normal(size=(len(each), D)) for each in labels)
+    return image + gap, text - gap, cg.Relevance.of_labels(image=labels[0], text=labels[1])
+
+
+def captioned(seed):
+    rng = np.random.default_rng(seed)
+    image = rng.normal(size=(N, D))
+    of = np.concatenate([np.arange(10), rng.integers(N, size=M - 10)])
+    return image, image[of] + 0.7 * rng.normal(size=(M, D)), cg.Relevance.of_pairs((of, np.arange(M)), image=N, text=M)
+
+
+def graded(seed):
+    rng = np.random.default_rng(seed)
+    image, text, _ = labeled(seed)
+    matrix = rng.integers(0, 4, size=(N + M, N + M)) * (rng.uniform(size=(N + M, N + M)) < 0.15)
+    return image, text, cg.Relevance.of_grades(matrix, image=N, text=M)
+
+
+@pytest.mark.parametrize("made", [labeled, captioned, graded])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("k", [1, 10, 40])  # 40: more than the items of either modality
+def test_agrees_with_the_loop(made, seed, k):
+    image, text, relevance = made(seed)
+    found = cg.two_sided_retrieval(image, text, relevance, k=k)
+    rows, means = {"image": unit(image), "text": unit(text)}, {}
+    for query, own in rows.items():
+        scores = {name: own @ items.T for name, items in rows.items()}
+        values = oracles.by_query(scores, grades_of(relevance, query), query, k)
+        of_scores = cg.two_sided_scores(scores, relevance, query, k=k)
+        assert of_scores.keys() == values.keys()
+        for name, each in values.items():  # a few ratios and a sum of k terms
+            np.testing.assert_allclose(of_scores[name], each, rtol=0, atol=1e-13, err_msg=name)
+        names = {name: name for name in ("ndcg", "precision", "own_precision")}
+        names |= {f"recall.{item}": f"{item}_recall" for item in rows}
+        means |= {  # no image shares a caption with another
+            f"{query}.{name}_at_{k}": np.nanmean(values[key])
+            for key, name in names.items()
+            if not np.isnan(values[key]).all()
+        }
+        means[f"{query}.own_share_at_{k}"] = np.nanmean(values[f"share.{query}"])
+        excess = values[f"share.{query}"] - values[f"relevant_share.{query}"]
+        means[f"{query}.own_share_excess_at_{k}"] = np.nanmean(excess)
+    assert found == pytest.approx(means, abs=1e-13)
+    assert k != 10 or 0 < found["image.ndcg_at_10"] < 1
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.parametrize("seed", range(3))
+def test_ndcg_is_that_of_scikit_learn(seed):
+    """Linear gains; in one list of all items but the query, without ties."""
+    image, text, relevance = graded(seed)
+    rows = {"image": unit(image), "text": unit(text)}
+    for query, own in rows.items():
+        scores = {name: own @ items.T for name, items in rows.items()}
+        grades = np.hstack(list(grades_of(relevance, query).values()))
+        itself = np.arange(len(own)) + (N if query == "text" else 0)
+        kept = [np.delete(np.arange(N + M), i) for i in itself]
+        together = np.hstack(list(scores.values()))
+        found = cg.two_sided_scores(scores, relevance, query, k=7)["ndcg"]
+        expected = [
+            ndcg_score(grades[i : i + 1, kept[i]], together[i : i + 1, kept[i]], k=7)
+            if grades[i, kept[i]].any()
+            else np.nan
+            for i in range(len(own))
+        ]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("tie", [0.0, 0.25])
+def test_ties_count_against_the_query(seed, tie):
+    """Scores of a few levels, in which all of the top ten may be tied with all of the rest."""
+    rng = np.random.default_rng(seed)
+    _, _, relevance = graded(seed)
+    levels = 2 + seed
+    scores = {"text": rng.integers(levels, size=(N, M)) / 4, "image": rng.integers(levels, size=(N, N)) / 4}
+    expected = oracles.by_query(scores, grades_of(relevance, "image"), "image", 10, tie)
+    found = cg.two_sided_scores(scores, relevance, "image", tie=tie)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-13, err_msg=name)
+    order = rng.permutation(M)  # whatever the order of the rows
+    moved = cg.Relevance.of_grades(
+        {
+            ("image", "image"): _columns(grades_of(relevance, "image")["image"]),
+            ("image", "text"): _columns(grades_of(relevance, "image")["text"][:, order]),
+        },
+        image=N,
+        text=M,
+    )
+    shuffled = cg.two_sided_scores(
+        {"image": scores["image"], "text": scores["text"][:, order]}, moved, "image", tie=tie
+    )
+    for name, values in found.items():
+        np.testing.assert_array_equal(shuffled[name], values, err_msg=name)
+
+
+def _columns(matrix):
+    i, j = matrix.nonzero()
+    return i, j, matrix[i, j]
+
+
+def test_rows_that_coincide_find_as_little_as_possible():
+    rows = np.random.default_rng(0).normal(size=(1, 5)).repeat(20, axis=0)
+    labels = np.arange(20) % 2
+    found = cg.two_sided_retrieval(rows, rows, cg.Relevance.of_labels(image=labels, text=labels), k=10)
+    assert found["image.ndcg_at_10"] == found["text.precision_at_10"] == 0  # 20 of 39 items are not relevant
+    assert found["image.own_share_at_10"] == 1
+    scaled = rows * np.random.default_rng(1).uniform(0.1, 9, size=(20, 1))  # copies of the direction, rounded otherwise
+    assert cg.two_sided_retrieval(scaled, rows, cg.Relevance.of_labels(image=labels, text=labels), k=10) == found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_cost_their_places(seed):
+    """Each text stands twice under different labels: the wrong one is first, in any order of the rows."""
+    rng = np.random.default_rng(seed)
+    image, labels = rng.normal(size=(12, 5)), np.arange(12)
+    text = np.repeat(image, 2, axis=0) * rng.uniform(0.5, 2, size=(24, 1))
+    of_text = np.stack([labels, labels + 100], 1).ravel()
+    order = rng.permutation(24)
+    relevance = cg.Relevance.of_labels(image=labels, text=of_text[order])
+    found = cg.two_sided_retrieval(image, text[order], relevance, k=1)
+    assert found["image.text_recall_at_1"] == 0
+    second = cg.two_sided_retrieval(image, text[order], relevance, k=2)
+    assert second["image.text_recall_at_2"] == 1
+    assert second["image.ndcg_at_2"] == pytest.approx(1 / np.log2(3), abs=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_one_pair_each_recall_is_that_of_the_mixed_index(seed):
+    rng = np.random.default_rng(seed)
+    image = rng.normal(size=(60, D))
+    text = image + 0.8 * rng.normal(size=(60, D)) - 0.3
+    mixed = cg.retrieval(image, text, index="mixed", k=10)
+    found = cg.two_sided_retrieval(image, text)
+    assert found["image.text_recall_at_10"] == pytest.approx(mixed["image_to_text.r_at_10"], abs=1e-15)
+    assert found["text.image_recall_at_10"] == pytest.approx(mixed["text_to_image.r_at_10"], abs=1e-15)
+    assert found["image.own_share_at_10"] == pytest.approx(mixed["image.same_modality_at_10"], abs=1e-15)
+    assert 0 < found["image.text_recall_at_10"] < 1
+    assert not any("own_precision" in name or name.startswith("image.image") for name in found)
+
+
+def test_a_shared_shift_of_scores_changes_nothing_and_that_of_a_modality_moves_its_share():
+    image, text, relevance = labeled(0)
+    rows = {"image": unit(image), "text": unit(text)}
+    scores = {name: rows["image"] @ each.T for name, each in rows.items()}
+    plain = cg.two_sided_scores(scores, relevance, "image")
+    scaled = cg.two_sided_scores({name: 3 * each - 7 for name, each in scores.items()}, relevance, "image")
+    np.testing.assert_allclose(scaled["ndcg"], plain["ndcg"], atol=1e-13)
+    pushed = cg.two_sided_scores(scores | {"text": scores["text"] + 9}, relevance, "image")
+    own = pushed["own_precision"], plain["own_precision"]
+    np.testing.assert_array_equal(*own)
+    some = ~np.isnan(plain["ndcg"])
+    assert set(pushed["share.text"][some]) == {1.0} and 0.1 < np.nanmean(plain["share.text"]) < 0.9
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_blocks_of_queries_and_kinds(kind):
+    image, text, relevance = graded(0)
+    rows = {"image": unit(image).astype(kind), "text": unit(text).astype(kind)}
+    scores = {name: rows["text"] @ each.T for name, each in rows.items()}
+    whole = cg.two_sided_scores(scores, relevance, "text")
+    blocks = ({name: each[k : k + 7] for name, each in scores.items()} for k in range(0, M, 7))
+    for name, values in cg.two_sided_scores(blocks, relevance, "text").items():
+        np.testing.assert_array_equal(values, whole[name])
+    tensors = cg.two_sided_scores({name: torch.from_numpy(each) for name, each in scores.items()}, relevance, "text")
+    assert all(isinstance(each, torch.Tensor) for each in tensors.values())
+    np.testing.assert_array_equal(tensors["ndcg"].numpy(), whole["ndcg"])
+
+
+def test_a_sample_of_queries_has_the_values_of_these_queries():
+    image, text, relevance = graded(1)
+    rows = {"image": unit(image), "text": unit(text)}
+    scores = {name: rows["text"] @ each.T for name, each in rows.items()}
+    some = np.random.default_rng(0).permutation(M)[:9]
+    whole = cg.two_sided_scores(scores, relevance, "text")
+    sample = {name: each[some] for name, each in scores.items()}
+    for name, values in cg.two_sided_scores(sample, relevance, "text", queries=some).items():
+        np.testing.assert_array_equal(values, whole[name][some], err_msg=name)
+    with pytest.raises(InputError, match="text item 24 does not exist; expected numbers from 0 to 23"):
+        cg.two_sided_scores(sample, relevance, "text", queries=[24])
+    with pytest.raises(InputError, match="scores are of 9 or more queries; expected 8 text queries"):
+        cg.two_sided_scores(sample, relevance, "text", queries=some[:8])
+
+
+def test_items_that_cannot_be_returned_have_no_share():
+    relevance = cg.Relevance.of_labels(image=[0, 0, 1], text=[0, 1])
+    scores = {"image": np.array([[0, 5, -np.inf]] * 3, float), "text": np.full((3, 2), -np.inf)}
+    found = cg.two_sided_scores(scores, relevance, "image", k=2)
+    assert (found["share.image"][0], found["share.text"][0], found["precision"][0]) == (0.5, 0, 0.5)
+
+
+def test_three_modalities_in_one_index():
+    rng = np.random.default_rng(0)
+    sizes = {"image": 14, "text": 9, "audio": 11}
+    labels = {name: rng.integers(3, size=n) for name, n in sizes.items()}
+    relevance = cg.Relevance.of_labels(**labels)
+    scores = {name: rng.normal(size=(9, n)) for name, n in sizes.items()}
+    found = cg.two_sided_scores(scores, relevance, "text", k=5)
+    for name, values in oracles.by_query(scores, grades_of(relevance, "text"), "text", 5).items():
+        np.testing.assert_allclose(found[name], values, atol=1e-13, err_msg=name)
+
+
+def test_queries_without_relevant_items_are_left_out_and_said():
+    alone = cg.Relevance.of_labels(image=[0, 0, 0, 7], text=[0, 0, 8, 9])
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4, 3))
+    note = "relevant: equal labels; 1 of 4 image queries and 2 of 4 text queries have no relevant item and are left out"
+    assert _relevant(rows, rows, alone) == note
+    values = cg.two_sided_scores({"image": rows @ rows.T, "text": rows @ rows.T}, alone, "image", k=2)
+    assert all(np.isnan(each[3]) and not np.isnan(each[:3]).any() for each in values.values())
+    nothing = cg.Relevance.of_labels(image=[0, 1, 2], text=[3, 4, 5])
+    assert cg.two_sided_retrieval(rows[:3], rows[:3], nothing, k=2) == {}
+
+
+@pytest.mark.slow
+def test_it_is_fast_enough_for_twenty_repairs_in_ten_splits():
+    rng = np.random.default_rng(0)
+    own = np.arange(250)
+    relevance = cg.Relevance.of_pairs((own, own), image=250, text=250)
+    scores = {"image": rng.normal(size=(250, 250)), "text": rng.normal(size=(250, 250))}
+    cg.two_sided_scores(scores, relevance, "image")
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        cg.two_sided_scores(scores, relevance, "image")
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"k": 54}, "k = 54; expected a whole number from 1 to 53, below the 54 items"),
+        ({"k": 0}, "k = 0; expected a whole number from 1 to 53"),
+        ({"relevance": None}, "image has 30 rows and text has 24; expected pairs, row i with row i"),
+        ({"relevance": [1, 2]}, r"relevance = \[1, 2\]; expected one of Relevance.of_labels, of_pairs or of_grades"),
+        (
+            {"relevance": cg.Relevance.of_labels(image=[0], text=[0])},
+            "the relevance is of 1 image, 1 text items; expected that of the rows, 30 image, 24 text",
+        ),
+        ({"text": np.zeros((M, D))}, "text has a zero row"),
+    ],
+)
+def test_errors(change, sentence):
+    image, text, relevance = labeled(0)
+    with pytest.raises(InputError, match=sentence):
+        cg.two_sided_retrieval(**({"image": image, "text": text, "relevance": relevance} | change))
+
+
+OWN, ACROSS = np.zeros((N, N)), np.zeros((N, M))
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "sentence"),
+    [
+        ({"image": OWN}, {}, "scores are of image; expected a mapping of image, text to scores of their items"),
+        ([OWN], {}, "scores are of array"),
+        (
+            {"image": OWN, "text": ACROSS[:, :5]},
+            {},
+            "scores of text items are 30 × 5 float64; expected floats, queries × 24",
+        ),
+        ({"image": OWN, "text": ACROSS.astype(int)}, {}, "scores of text items are 30 × 24 int64; expected floats"),
+        ({"image": OWN, "text": "high"}, {}, "scores of text items are 0 float32; expected floats"),
+        ({"image": OWN, "text": ACROSS * np.nan}, {}, "scores of text items have NaN; expected −inf for items"),
+        ({"image": OWN, "text": ACROSS[:5]}, {}, "scores are of unequally many queries, 30 of image items, 5 of text"),
+        ({"image": OWN[:5], "text": ACROSS[:5]}, {}, "scores are of 5 queries; expected 30 image queries"),
+        (
+            [{"image": OWN, "text": ACROSS}] * 2,
+            {},
+            "scores are of 60 or more queries; expected 30 image queries",
+        ),
+        (
+            {"image": OWN, "text": ACROSS},
+            {"query": "audio"},
+            "query = 'audio'; expected a modality of the relevance: image, text",
+        ),
+        ({"image": OWN, "text": ACROSS}, {"tie": -1}, "tie = -1; expected a finite number from 0 on"),
+    ],
+)
+def test_scores_that_are_wrong(scores, options, sentence):
+    _, _, relevance = labeled(0)
+    with pytest.raises(InputError, match=sentence):
+        cg.two_sided_scores(scores, relevance, **{"query": "image"} | options)
