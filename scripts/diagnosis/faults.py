@@ -28,7 +28,8 @@ from scipy.stats import binomtest
 import clip_geometry as cg
 from clip_geometry.diagnosis.checks import Context, checks, run_checks
 from clip_geometry.embedding.store import Shard, Store, summary
-from clip_geometry.formats import read_any, with_labels
+from clip_geometry.io.labels import with_labels
+from clip_geometry.io.sources import read_any
 
 SIZES = (200, 3000)
 CLEAN, TWO = 0.24, 0.24  # share of folders with no and with two faults

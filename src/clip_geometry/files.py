@@ -17,8 +17,8 @@ from uuid import uuid4
 import numpy as np
 
 from clip_geometry.config import digest
+from clip_geometry.io.reading import checked, parse_json
 from clip_geometry.paths import expanded
-from clip_geometry.reading import checked, parse_json
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from clip_geometry import reading
 from clip_geometry.data.base import is_unicode, revision
+from clip_geometry.io import reading
+from clip_geometry.io.reading import damaged, parse_json, read_text
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import damaged, parse_json, read_text
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")

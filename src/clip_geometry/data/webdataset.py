@@ -21,9 +21,9 @@ from clip_geometry.data.base import Dataset, DatasetEntry, FilesConfig, Side, da
 from clip_geometry.data.images import IMAGE_SUFFIXES, load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import read_lines
+from clip_geometry.io.reading import damaged, parse_json
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
-from clip_geometry.reading import damaged, parse_json
 from clip_geometry.registry import InputError, listed, shown
 
 WHAT = "a shard of webdataset (.tar)"

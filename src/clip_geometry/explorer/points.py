@@ -10,8 +10,8 @@ import torch
 
 from clip_geometry.diagnosis.index import MixedIndex, logit_scale_of, require_one_space
 from clip_geometry.embeddings import Embeddings, is_large, pair_of
+from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import plural
-from clip_geometry.reading import require_memory
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import in_one_piece
 from clip_geometry.rows.streamed import StreamedRows
