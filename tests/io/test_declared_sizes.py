@@ -86,7 +86,7 @@ def test_an_index_and_a_copy_of_its_rows(tmp_path, memory):
 def test_vectors_of_a_table_of_lance(tmp_path, memory):
     path = lance(tmp_path)
     memory(60 * 8 * 4 - 1)
-    with pytest.raises(InputError, match=f"column image, .*{REFUSED}"):
+    with pytest.raises(InputError, match=f"column 'image', .*{REFUSED}"):
         read_any(path)
 
 

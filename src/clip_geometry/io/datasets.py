@@ -3,6 +3,8 @@
 pyarrow reads them without the library: their rows are memory-mapped, and nothing in a dataset_info.json is run.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -53,8 +55,7 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
             own = name if name not in beside or beside[name].equals(column) else f"{side.modality}_{name}"
             beside |= {own: column} if own not in sides else {}
     schema, tables = tables_of(beside, sides)
-    datasets.disable_progress_bars()
-    with TemporaryDirectory(dir=place) as folder:
+    with TemporaryDirectory(dir=place) as folder, _without_bars(datasets):
         stream = f"{folder}/stream.arrow"
         with pa.OSFile(stream, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             for table in tables:
@@ -62,6 +63,17 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
         datasets.Dataset.from_file(stream).save_to_disk(place, max_shard_size=SHARD)
     n = len(next(iter(sides.values())))
     return {".": f"{n} rows, {', '.join(f'{name} {dtype_of(side)}' for name, side in sides.items())}"}
+
+
+@contextmanager
+def _without_bars(datasets: Any) -> Iterator[None]:
+    disabled = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not disabled:
+            datasets.enable_progress_bars()
 
 
 def is_datasets(folder: Path) -> bool:

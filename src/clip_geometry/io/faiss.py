@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import ChosenRows, LazyRows, Reader, ShardedRows, joined
+from clip_geometry.embeddings import ChosenRows, Reader, ShardedRows
 from clip_geometry.files import writing
 from clip_geometry.io.format import Sets, Sides, register
 from clip_geometry.io.parquet import columns_of
 from clip_geometry.io.reading import damaged, read_table, reading_with, require_memory
-from clip_geometry.io.sides import UNNAMED, sides_of_columns
+from clip_geometry.io.sides import UNNAMED, Stored, sides_of_columns
 from clip_geometry.io.writing import blocks, common, item_table
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
@@ -55,8 +55,8 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
         if isinstance(index, faiss.IndexIVFFlat):
             rows, ids = _rows_of_lists(index, path)
         else:
-            shape = _flat(index, path).ntotal, index.d
-            rows = joined([LazyRows(functools.partial(_opened_rows, path), shape, np.float32)])
+            shape, opened = (_flat(index, path).ntotal, index.d), functools.partial(_opened_rows, path)
+            rows = Stored(shape, np.dtype(np.float32), opened).rows(shown(path))
             ids = np.arange(len(rows))
         if outer is not index:
             ids = faiss.vector_to_array(outer.id_map)[ids]

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.embeddings import LazyRows, Reader, joined
+from clip_geometry.embeddings import Reader
 from clip_geometry.io.format import Sets, Sides, register
 from clip_geometry.io.parquet import plain_columns, rows_of_lists, sides_of_table, vector_columns
-from clip_geometry.io.reading import reading_with, require_memory
-from clip_geometry.io.sides import modality_of
+from clip_geometry.io.reading import reading_with
+from clip_geometry.io.sides import Stored, modality_of
 from clip_geometry.io.writing import common, item_table, tables_of
 from clip_geometry.registry import library, shown
 
@@ -25,10 +25,10 @@ def read_lance(path: Path) -> Sides:
         table = _table(path)
         n, plain, vectors = table.count_rows(), plain_columns(table.schema, path), {}
         for name in vector_columns(table.schema, path):
-            first = rows_of_lists(_read(table, [name], 0, 1).column(name), f"{shown(path)}, column {shown(name)},")
-            require_memory(min(n, LazyRows.SPAN) * first.shape[1] * first.itemsize, f"{shown(path)}, column {name},")
+            source = f"{shown(path)}, column {shown(name)},"
+            first = rows_of_lists(_read(table, [name], 0, 1).column(name), source)
             opened = functools.partial(_opened, path, table.version, name)
-            vectors[name] = joined([LazyRows(opened, (n, first.shape[1]), first.dtype)])
+            vectors[name] = Stored((n, first.shape[1]), first.dtype, opened).rows(source)
         beside = _read(table, plain, 0, n) if plain else table.schema.empty_table().select([])
         return sides_of_table(vectors, beside, path, ids=True)
 

@@ -1,7 +1,7 @@
 """From the arrays or columns of a file to its sides: which are rows, of which modality, and what belongs to them."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,17 +63,20 @@ def _bare(name: str) -> str:
     return stem if stem and kind.casefold() in KINDS else name
 
 
-def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, str]:
+def sides_by_name(names: Collection[str], source: Path, what: str) -> dict[str, str]:
     """Return modality → name, {UNNAMED: name} if the only name is that of no known modality.
 
+    The name of rows in a group is a path, of which the last part counts, or the one above if the last is "embeddings".
     `what` the names are ("arrays", "vector columns") is for the errors.
     """
-    names = list(names)
-    if len(names) == 1 and modality_of(names[0]) is None:
-        return {UNNAMED: names[0]}
     found: dict[str, str] = {}
     for name in names:
-        modality = modality_of(name) or modality_name(_bare(name), f"{shown(source)}: {what.removesuffix('s')}")
+        above, _, called = name.rpartition("/")
+        called = above.rpartition("/")[2] if above and called.casefold() in KINDS else called
+        modality = modality_of(called)
+        if modality is None:
+            alone = len(names) == 1
+            modality = UNNAMED if alone else modality_name(_bare(called), f"{shown(source)}: {what.removesuffix('s')}")
         if modality in found:
             raise InputError(
                 f"{shown(source)} has several {what} for {modality}: {listed((found[modality], name))}; keep one"
@@ -221,18 +224,10 @@ def sides_of_arrays(
         raise InputError(
             f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of float16, float32 or float64"
         )
-    by_called: dict[str, str] = {}
-    for name in rows:
-        above = name.split("/")[-2:-1]
-        called = above[0] if above and last[name] in KINDS else name.rpartition("/")[2]
-        if called in by_called:
-            raise InputError(f"{shown(path)} has rows {by_called[called]} and {name}; keep one of them")
-        by_called[called] = name
     sides: Sides = {}
     beside = sorted(set(arrays) - set(rows))
     left = set(beside)
-    for modality, called in sides_by_name(by_called, path, "arrays of rows").items():
-        name = by_called[called]
+    for modality, name in sides_by_name(rows, path, "arrays of rows").items():
         matrix, source = arrays[name], f"{shown(path)}, array {shown(name)},"
         vectors = matrix.rows(source) if isinstance(matrix, Stored) else check_vectors(matrix, source)
         columns = {}
