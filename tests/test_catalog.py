@@ -12,8 +12,8 @@ from clip_geometry.cli.completion import MODEL_NAMES
 from clip_geometry.data import datasets
 from clip_geometry.encoders import encoders
 from clip_geometry.encoders.hub import MODELS
-from clip_geometry.formats import formats
 from clip_geometry.geometry import Measure, add_measure, measures
+from clip_geometry.io.format import formats
 from clip_geometry.registry import InputError
 from clip_geometry.search.checks import checks
 from clip_geometry.search.repairs import InnerProduct, repairs
@@ -110,7 +110,7 @@ def test_every_data_set_has_an_entry_with_its_options():
 
 
 def test_every_format_repair_and_check_has_an_entry():
-    assert set(catalog.read(PACKAGE / "formats")) == set(formats)
+    assert set(catalog.read(PACKAGE / "io")) == set(formats)
     assert all(each.folders == (each.recognizes is not None) for each in formats.values())
     for each in repairs.values():
         assert each.baseline or each.reranker != issubclass(each.kind, InnerProduct)

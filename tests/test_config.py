@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from clip_geometry.config import Config, digest, parse_overrides, read_yaml, validate
-from clip_geometry.reading import parse_yaml
+from clip_geometry.io.reading import parse_yaml
 from clip_geometry.registry import InputError
 
 

@@ -22,7 +22,7 @@ from clip_geometry.files import (
     write_json,
     writing,
 )
-from clip_geometry.reading import first_line
+from clip_geometry.io.reading import first_line
 
 
 def test_content_of_arrays_and_tables(tmp_path):

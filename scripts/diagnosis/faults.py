@@ -27,7 +27,8 @@ from scipy.stats import binomtest
 
 import clip_geometry as cg
 from clip_geometry.embedding.store import Shard, Store, summary
-from clip_geometry.formats import read_any, with_labels
+from clip_geometry.io.labels import with_labels
+from clip_geometry.io.sources import read_any
 from clip_geometry.search.checks import Context, checks, run_checks
 
 SIZES = (200, 3000)

@@ -26,7 +26,7 @@ TOPICS = {
     "Embed, read and export": (
         *("data", "encoders"),
         *("embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
-        *("formats", "formats.writers"),
+        *("io.sources", "io.export"),
     ),
     "Losses": ("losses",),
 }

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from clip_geometry.display.words import render
-from clip_geometry.formats import formats
+from clip_geometry.io.format import formats
 
 
 def page() -> str:

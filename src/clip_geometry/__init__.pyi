@@ -31,9 +31,9 @@ from clip_geometry.search.two_sided import two_sided_scores as two_sided_scores
 from clip_geometry.evaluators import zero_shot as zero_shot
 from clip_geometry.explorer import Exploration as Exploration
 from clip_geometry.explorer import explore as explore
-from clip_geometry.formats import read_any as read_any
-from clip_geometry.formats import read_embeddings as read_embeddings
-from clip_geometry.formats.writers import export as export
+from clip_geometry.io.sources import read_any as read_any
+from clip_geometry.io.sources import read_embeddings as read_embeddings
+from clip_geometry.io.export import export as export
 from clip_geometry.geometry import Hubs as Hubs
 from clip_geometry.geometry import IsotropyTest as IsotropyTest
 from clip_geometry.geometry import Measure as Measure

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from clip_geometry import reading
+from clip_geometry.io import reading
 from clip_geometry.registry import InputError, did_you_mean, listed, printable, shown
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -17,8 +17,8 @@ from uuid import uuid4
 import numpy as np
 
 from clip_geometry.config import digest
+from clip_geometry.io.reading import checked, parse_json
 from clip_geometry.paths import expanded
-from clip_geometry.reading import checked, parse_json
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
@@ -91,17 +91,9 @@ def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Makes a file or folder beside `path` and renames it at the end; until then it is locked."""
     import fcntl
 
-    temporary, lock = path.with_name(f".{path.name}.{uuid4().hex}.tmp"), None
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
-        with naming(path):
-            while lock is None:
-                make(temporary)
-                lock = _descriptor(temporary)
-                with suppress(OSError):  # a file system without locks: then `remove_temporaries` removes nothing either
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                if not os.fstat(lock).st_nlink:  # another process removed it before it was locked
-                    os.close(lock)
-                    lock = None
+        with naming(path), _locked(temporary, make, fcntl.LOCK_EX):
             yield temporary
             if (claim := _claim(path)).is_file():
                 claim.write_text(_stamp(temporary))
@@ -111,9 +103,28 @@ def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         with suppress(OSError):
             _remove(temporary)
         raise
-    finally:
-        if lock is not None:
-            os.close(lock)
+
+
+@contextmanager
+def _locked(path: Path, make: Callable[[Path], None], kind: int) -> Iterator[None]:
+    """Makes a file or folder and holds its lock. BlockingIOError: another process has it, and `kind` does not wait."""
+    import fcntl
+
+    while True:
+        make(path)
+        descriptor = _descriptor(path)
+        try:
+            try:
+                fcntl.flock(descriptor, kind)
+            except BlockingIOError:
+                raise
+            except OSError:  # a file system without locks, where `remove_temporaries` removes nothing either
+                pass
+            if os.fstat(descriptor).st_nlink:  # otherwise another process removed it before it was locked
+                yield
+                return
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
@@ -278,28 +289,16 @@ def claimed(path: Path) -> Iterator[Path]:
     if is_device(path):
         yield path
         return
-    claim, file = _claim(path), None
-    try:
-        with naming(path):
-            while file is None:
-                file = claim.open("ab")
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    file.close()
-                    raise InputError(f"another process writes {shown(path)}; choose another name") from None
-                except OSError:  # a file system without locks
-                    break
-                if not os.fstat(file.fileno()).st_nlink:  # another process removed it before it was locked
-                    file.close()
-                    file = None
+    claim = _claim(path)
+    with ExitStack() as lock:
+        try:
+            with naming(path):
+                lock.enter_context(_locked(claim, Path.touch, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise InputError(f"another process writes {shown(path)}; choose another name") from None
+        lock.callback(claim.unlink, missing_ok=True)
         require_new_file(path)  # whoever held it before may have written it
         yield path
-    finally:
-        if file is not None and not file.closed:
-            with suppress(OSError):
-                claim.unlink()
-            file.close()
 
 
 def _claim(path: Path) -> Path:

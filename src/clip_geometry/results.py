@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 from pydantic import ConfigDict, Field, create_model
 
 from clip_geometry.files import naming, sync_folder
+from clip_geometry.io.reading import checked, parse_json
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import checked, parse_json
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from clip_geometry.formats.writers import writers
+from clip_geometry.io.format import formats
 
 
-@pytest.mark.parametrize("to", writers)
+@pytest.mark.parametrize("to", [name for name, each in formats.items() if each.write])
 def test_each_format(cli, sets, to):
     out = "out"
     outcome = cli("export", sets[0].parent, "-o", out, "--to", to, "--normalize")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import read_any
-from clip_geometry.formats.writers import export
+from clip_geometry.io.export import export
+from clip_geometry.io.sources import read_any
 from clip_geometry.results import read_rows
 from clip_geometry.search.repairs import Known, repairs
 from clip_geometry.search.shipping import item_map
@@ -432,7 +432,7 @@ def test_maps_without_pairs(cli, sets, x, steps):
 
 def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):
     """In the order of the rows, a row group at a time, to the numbers of the rows in memory."""
-    monkeypatch.setattr("clip_geometry.formats.vectors.GROUP", 16)
+    monkeypatch.setattr("clip_geometry.io.writing.GROUP", 16)
     steps = "normalize,whiten(4)[pooled],procrustes[text-to-image]"
     for name, large in (("memory", 2**60), ("blocks", 0)):
         monkeypatch.setattr("clip_geometry.embeddings.LARGE", large)

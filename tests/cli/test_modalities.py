@@ -10,8 +10,8 @@ import pytest
 from clip_geometry import embeddings as embeddings_module
 from clip_geometry.display.couples import couples, matrices
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import read_any
-from clip_geometry.formats.writers import export
+from clip_geometry.io.export import export
+from clip_geometry.io.sources import read_any
 from clip_geometry.results import read_rows
 from clip_geometry.transforms import Pipeline
 

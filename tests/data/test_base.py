@@ -7,8 +7,8 @@ import pytest
 
 from clip_geometry.data.base import revision
 from clip_geometry.data.tables import read_lines
+from clip_geometry.io.reading import read_text
 from clip_geometry.paths import existing_file, existing_folder
-from clip_geometry.reading import read_text
 from clip_geometry.registry import InputError
 
 

@@ -14,8 +14,8 @@ from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import write_json
-from clip_geometry.formats import read_any, read_embeddings
-from clip_geometry.formats.writers import export
+from clip_geometry.io.export import export
+from clip_geometry.io.sources import read_any, read_embeddings
 from clip_geometry.registry import InputError
 
 MODEL, DATA = EncoderConfig(model="m"), DatasetConfig(name="d")

@@ -15,7 +15,7 @@ import clip_geometry as cg
 from clip_geometry.config import read_yaml
 from clip_geometry.encoders.hub import MODELS, NAMES, folder_of, model_path
 from clip_geometry.files import sha256_of
-from clip_geometry.reading import parse_yaml
+from clip_geometry.io.reading import parse_yaml
 
 CONFIG = Path(__file__).parents[2] / "configs/train_multilingual.yaml"
 LARGEST = {"scenes-trained": 8e6, "scenes-multilingual": 4e6}  # bytes of weights and everything else

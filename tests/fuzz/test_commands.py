@@ -32,7 +32,7 @@ LINES = {
     "list measures": 20,
     "init measure -o out": 20,
     "embed scenes-clip/fresh scenes size=6 data.seed=1 --precision=fp32 --features=pooled --split=train -o out": 4,
-    "embed scenes-clip/fresh scenes size=6 --limit=2 --prompt={} --shard-size=1 --export=parquet -o out": 4,
+    "embed scenes-clip/fresh scenes size=6 --limit=2 --prompt={} --shard-size=1 -o out": 4,
     "run c.yaml seed=1 --runs=out --smoke --device=cpu": 20,
     "--version --debug -h": 12,
 }

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 import clip_geometry as cg
-from clip_geometry import reading
 from clip_geometry.config import digest
 from clip_geometry.files import parquet_bytes
-from clip_geometry.formats import read_labels
+from clip_geometry.io import reading
+from clip_geometry.io.labels import read_labels
 from clip_geometry.transforms.map_file import KEY, checksum
 from fuzz.outcome import contents, fuzzed, outcome, sandbox
 from fuzz.strategies import altered, altered_file, damaged, one_damaged

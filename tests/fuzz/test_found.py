@@ -9,7 +9,7 @@ import torch
 import clip_geometry as cg
 from clip_geometry.files import read_json
 from clip_geometry.geometry import measures
-from clip_geometry.reading import parse_json, read_checkpoint
+from clip_geometry.io.reading import parse_json, read_checkpoint
 from fuzz.outcome import outcome, require_finite, sandbox
 from fuzz.strategies import LONG
 

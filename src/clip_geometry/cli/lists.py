@@ -133,7 +133,7 @@ def _measures(what: str) -> Iterator[ListEntry]:
 
 
 def _formats() -> Iterator[ListEntry]:
-    for name, about in catalog.read(PACKAGE / "formats").items():
+    for name, about in catalog.read(PACKAGE / "io").items():
         files = ", ".join([*about.get("suffixes", ()), *(["folders"] if "folders" in about else [])])
         lines = {"holds": "holds: {}", "limits": "limits: {}", "package": "needs: pip install {}"}
         below = tuple(line.format(about[key]) for key, line in lines.items() if key in about)

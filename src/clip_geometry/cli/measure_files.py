@@ -14,7 +14,8 @@ from clip_geometry.display.verdict import verdict
 from clip_geometry.display.words import listed as listed_words
 from clip_geometry.embeddings import LARGE, Embeddings
 from clip_geometry.files import is_device, write_atomically
-from clip_geometry.formats import read_labels, read_sets, with_labels
+from clip_geometry.io.labels import read_labels, with_labels
+from clip_geometry.io.sources import read_sets
 from clip_geometry.measuring.names import named
 from clip_geometry.measuring.records import as_lines
 from clip_geometry.measuring.sets import QUADRATIC_ROWS

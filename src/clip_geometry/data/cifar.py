@@ -19,10 +19,10 @@ from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, da
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.files import exclusive
+from clip_geometry.io.pickles import read_pickle
+from clip_geometry.io.reading import is_not_fetched, parse_json, read_table
 from clip_geometry.paths import existing_folder
-from clip_geometry.pickles import read_pickle
 from clip_geometry.progress import note
-from clip_geometry.reading import is_not_fetched, parse_json, read_table
 from clip_geometry.registry import InputError, shown
 
 PART = "tmp"  # the beginning of the name of a folder that is being filled

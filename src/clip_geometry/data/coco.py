@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from clip_geometry.config import digest
 from clip_geometry.data.base import CaptionedConfig, Dataset, DatasetEntry, Side, datasets, revision
 from clip_geometry.data.images import listed_images
+from clip_geometry.io.reading import read_json
 from clip_geometry.paths import existing_file, existing_folder
-from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError, shown
 
 WHAT = "a COCO captions annotation file, such as captions_val2017.json,"

@@ -10,10 +10,10 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from clip_geometry import reading
 from clip_geometry.data.base import is_unicode, revision
+from clip_geometry.io import reading
+from clip_geometry.io.reading import parse_json, read_text
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import damaged, parse_json, read_text
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
@@ -92,13 +92,9 @@ def read_table(path: Path) -> Table:
         table = _table(path, dict.fromkeys(name for row in cells for name in row), cells)
     elif suffix == ".parquet":
         import pyarrow.parquet as pq
-        from pyarrow import ArrowException
 
-        try:
-            with pq.ParquetFile(path) as file:
-                count, names = file.metadata.num_rows, tuple(file.schema_arrow.names)
-        except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
-            raise damaged(path, ".parquet", error) from None
+        with reading.reading_with(path, suffix), pq.ParquetFile(path) as file:
+            count, names = file.metadata.num_rows, tuple(file.schema_arrow.names)
         if count == 0:
             raise InputError(f"{path} has no rows")
         table = Table(path, names, lambda name: reading.read_table(path, columns=[name])[name].to_pylist())

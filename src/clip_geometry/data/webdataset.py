@@ -21,9 +21,9 @@ from clip_geometry.data.base import Dataset, DatasetEntry, FilesConfig, Side, da
 from clip_geometry.data.images import IMAGE_SUFFIXES, load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import read_lines
+from clip_geometry.io.reading import damaged, parse_json, reading_with
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
-from clip_geometry.reading import damaged, parse_json
 from clip_geometry.registry import InputError, listed, shown
 
 WHAT = "a shard of webdataset (.tar)"
@@ -146,22 +146,18 @@ def samples(path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
 
 
 def _members(path: Path) -> Iterator[tarfile.TarInfo]:
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            before = -1
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # it would keep them all
-                if member.issparse() or not 0 <= member.size <= size - member.offset_data or tar.offset <= before:
-                    raise damaged(path, ".tar", f"{member.name} is not whole")
-                before = tar.offset  # a size below zero would lead back
-                if member.isreg():
-                    yield member
-            file.seek(tar.offset)
-            if file.read(512) != bytes(512):  # tarfile takes a damaged header for the end
-                raise damaged(path, ".tar", f"it has neither a member nor an end at byte {tar.offset}")
-    except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, RecursionError) as error:
-        raise error if isinstance(error, InputError) else damaged(path, ".tar", error) from None
+    with reading_with(path, ".tar"), path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        size, before = path.stat().st_size, -1
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # it would keep them all
+            if member.issparse() or not 0 <= member.size <= size - member.offset_data or tar.offset <= before:
+                raise damaged(path, ".tar", f"{member.name} is not whole")
+            before = tar.offset  # a size below zero would lead back
+            if member.isreg():
+                yield member
+        file.seek(tar.offset)
+        if file.read(512) != bytes(512):  # tarfile takes a damaged header for the end
+            raise damaged(path, ".tar", f"it has neither a member nor an end at byte {tar.offset}")
 
 
 def distinct_ids(keys: Sequence[tuple[Path, str]]) -> list[str]:

@@ -26,8 +26,8 @@ from clip_geometry.embedding.rows import Record, ShardMaker
 from clip_geometry.embedding.store import Shard
 from clip_geometry.embedding.supply import supply, throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
+from clip_geometry.io.reading import first_line
 from clip_geometry.progress import Advance, PassProgress, detail, note
-from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError, library, of_packages, unknown
 from clip_geometry.rows.streamed import Accumulate, StreamedRows, aggregate_blocks
 from clip_geometry.versions import library_versions

@@ -11,8 +11,8 @@ import numpy as np
 from clip_geometry import files
 from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within
 from clip_geometry.embeddings import Embeddings, ShardedRows, joined
+from clip_geometry.io.reading import read_npy, read_table
 from clip_geometry.paths import existing_folder
-from clip_geometry.reading import read_npy, read_table
 from clip_geometry.registry import InputError, shown
 
 WAITS = (0.1, 0.2, 0.4, 0.8)  # seconds before a store that is being written is read again

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from clip_geometry.reading import first_line, read_checkpoint, read_safetensors
+from clip_geometry.io.reading import first_line, read_checkpoint, read_safetensors
 from clip_geometry.registry import InputError, shown
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from clip_geometry.config import digest
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import sha256_of
+from clip_geometry.io.reading import first_line, is_not_fetched
 from clip_geometry.paths import expanded
-from clip_geometry.reading import first_line, is_not_fetched
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")

@@ -32,9 +32,9 @@ from clip_geometry.encoders.hf import (
 from clip_geometry.encoders.hf.text import TextEncoder, TextParts, mean_pooling
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
+from clip_geometry.io.pickles import read_pickle
+from clip_geometry.io.reading import checked
 from clip_geometry.paths import existing_file
-from clip_geometry.pickles import read_pickle
-from clip_geometry.reading import checked
 from clip_geometry.registry import InputError, shown
 
 EXPECTED = "a text tower of Multilingual-CLIP"

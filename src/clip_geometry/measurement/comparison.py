@@ -12,9 +12,9 @@ from scipy.stats import binomtest
 
 from clip_geometry.display.origin import heading, words
 from clip_geometry.evaluators.shares import Z
-from clip_geometry.formats import by_suffix
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
+from clip_geometry.io.format import by_suffix
 from clip_geometry.measurement.compared import LEVEL, as_html, as_text, letter
 from clip_geometry.measurement.given import given_sets
 from clip_geometry.measuring.names import names_to_measure

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import own_name, read_embeddings, read_labels, read_sets, read_sides, together, with_labels
-from clip_geometry.formats.vectors import UNNAMED
+from clip_geometry.io.labels import read_labels, with_labels
+from clip_geometry.io.sides import UNNAMED
+from clip_geometry.io.sources import own_name, read_embeddings, read_sets, read_sides, together
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, did_you_mean, shown
 

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from clip_geometry.config import digest
 from clip_geometry.data import base
 from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
+from clip_geometry.io.reading import first_line, is_not_fetched
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import first_line, is_not_fetched
 from clip_geometry.registry import InputError, did_you_mean
 
 TEXTS = (".txt", ".tokens")

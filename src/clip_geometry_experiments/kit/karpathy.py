@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from clip_geometry.data.base import DatasetEntry, datasets
 from clip_geometry.data.tables import Table
-from clip_geometry.reading import read_json
+from clip_geometry.io.reading import read_json
 from clip_geometry_experiments.kit.caption_sets import ParallelConfig, load_set
 
 

@@ -18,8 +18,8 @@ from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.open_clip.source import Layers, Mean, Size, Source, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, bounded, quiet_logging
 from clip_geometry.files import sha256_of
+from clip_geometry.io.reading import Schema, damaged, read_json, read_text
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import Schema, damaged, read_json, read_text
 from clip_geometry.registry import shown
 
 EXPECTED = "the config of a ruCLIP model"

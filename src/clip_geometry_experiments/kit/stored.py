@@ -13,7 +13,8 @@ from clip_geometry.config import Config, digest
 from clip_geometry.data.base import revision
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.formats import read_any, read_embeddings, read_labels, with_labels
+from clip_geometry.io.labels import read_labels, with_labels
+from clip_geometry.io.sources import read_any, read_embeddings
 from clip_geometry.registry import InputError
 
 Part = Literal["first", "rest"]

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 from clip_geometry.files import write_atomically
+from clip_geometry.io.reading import checked, first_line, read_checkpoint
 from clip_geometry.progress import note, progress
-from clip_geometry.reading import checked, first_line, read_checkpoint
 from clip_geometry.registry import InputError, shown
 from clip_geometry.results import Results, Row
 from clip_geometry.versions import library_versions

@@ -19,8 +19,8 @@ from clip_geometry.data import path_of
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.runtime import DTYPES
 from clip_geometry.files import sha256_of
+from clip_geometry.io.reading import parsed_number, read_json, read_npy, read_text
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import parsed_number, read_json, read_npy, read_text
 from clip_geometry.registry import InputError, shown
 
 VECTORS = "a file of word vectors"

@@ -13,7 +13,7 @@ from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import path_of
 from clip_geometry.data.base import is_unicode, known_split
 from clip_geometry.data.tables import Table
-from clip_geometry.reading import first_line, is_not_fetched
+from clip_geometry.io.reading import first_line, is_not_fetched
 from clip_geometry.registry import InputError, Registry, did_you_mean
 
 

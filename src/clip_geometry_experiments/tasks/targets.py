@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from clip_geometry.config import digest
 from clip_geometry.data.tables import Table, read_table
-from clip_geometry.reading import parsed_number, read_json
+from clip_geometry.io.reading import parsed_number, read_json
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import base
 from clip_geometry_experiments.tasks.text import SENTENCES, texts_of

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.data.tables import read_table
+from clip_geometry.io.reading import read_json
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.word_vectors import find_files, read_words
 from clip_geometry_experiments.tasks import base

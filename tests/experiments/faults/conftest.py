@@ -41,7 +41,7 @@ TRAINING = TINY | {
 # the last word is what they write
 STORE = ("--batch-size", "2", "--shard-size", "4", "--prompt", "a {}")
 COMMANDS = {
-    "embed": ("embed", "scenes-clip/fresh", "images", *STORE, "--export", "parquet", "-o", "out"),
+    "embed": ("embed", "scenes-clip/fresh", "images", *STORE, "-o", "out"),
     "embed-workers": ("embed", "scenes-clip/fresh", "images", *STORE, "throughput.workers=2", "-o", "out"),
     "run": ("run", "geometry.yaml", "--runs", "out"),
     "train": ("run", "training.yaml", "--runs", "out"),

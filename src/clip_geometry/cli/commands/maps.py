@@ -141,7 +141,7 @@ def _dimensions(map_file: Path) -> Mapping[str, int]:
 
 def _columns(path: Path) -> int | None:
     """Number of columns of the matrix in a .npy file; None of any other file."""
-    from clip_geometry.reading import npy_header
+    from clip_geometry.io.reading import npy_header
 
     try:
         with path.open("rb") as file:

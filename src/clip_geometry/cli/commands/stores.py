@@ -38,7 +38,6 @@ def embed(
     device: Device = "auto",
     precision: Annotated[str | None, typer.Option(help="fp32 (default), bf16 or fp16")] = None,
     features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,
-    export: Annotated[str | None, typer.Option(help="clip-retrieval or parquet, into OUT/export/")] = None,
     max_corrupt: Annotated[float, typer.Option(help="share of images that may fail to decode", min=0, max=1)] = 0.01,
     engine: EngineName = "local",
     address: Address = None,
@@ -50,8 +49,6 @@ def embed(
     KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
     have a field, the encoder's is set; data.seed=1 sets the data set's.
     """
-    if export not in (None, "clip-retrieval", "parquet"):
-        raise InputError(f"--export {shown(export)} is unknown; known are clip-retrieval, parquet")
     if only not in (None, "image", "text"):
         raise InputError(f"--only {shown(only)} is unknown; known are image, text")
     more = next((each for each in overrides or () if "=" not in each and Path(each).exists()), None)
@@ -64,7 +61,6 @@ def embed(
     from clip_geometry.embedding.loop import embed as embed_data
     from clip_geometry.embedding.reading import read_store
     from clip_geometry.embedding.supply import Throughput
-    from clip_geometry.formats.writers import writers
     from clip_geometry.modalities import modality_name
     from clip_geometry.paths import expanded
 
@@ -105,11 +101,6 @@ def embed(
         sides = read_store(folder, limit=limit)
         if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
             print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
-        if export is not None:
-            place = folder / "export" / export
-            place.mkdir(parents=True, exist_ok=True)
-            writers[export](sides, place, place)
-            print(printable(f"{export}: {place}"))
 
 
 def export(
@@ -131,7 +122,7 @@ def export(
     """
     check_embeddings(source)
 
-    from clip_geometry.formats.writers import export as export_embeddings
+    from clip_geometry.io.export import export as export_embeddings
     from clip_geometry.paths import expanded
 
     out = expanded(out)

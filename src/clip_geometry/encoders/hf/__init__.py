@@ -17,7 +17,7 @@ from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import FreshOption, SeededConfig, Tokens
 from clip_geometry.encoders.runtime import bounded
 from clip_geometry.files import sha256_of
-from clip_geometry.reading import first_line, read_json
+from clip_geometry.io.reading import first_line, read_json
 from clip_geometry.registry import InputError, shown
 
 # sizes that every config has, under these names or others: a model of a billion layers takes hours to describe

@@ -27,7 +27,7 @@ from clip_geometry.encoders.hf import (
 )
 from clip_geometry.encoders.open_clip.source import Mean, Sides, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count
-from clip_geometry.reading import read_json
+from clip_geometry.io.reading import read_json
 from clip_geometry.registry import InputError, shown
 
 

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.hub import folder_of
+from clip_geometry.io.reading import checked, read_json
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import checked, read_json
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 QUICKGELU = "-quickgelu"

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from clip_geometry.reading import require_memory
+from clip_geometry.io.reading import require_memory
 from clip_geometry.registry import InputError, shown
 from clip_geometry.search.repairs.base import Repair, Term, View, repairs
 from clip_geometry.transforms import Affine

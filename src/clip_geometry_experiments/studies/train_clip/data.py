@@ -15,8 +15,8 @@ from clip_geometry.config import digest
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders.base import Tokens
+from clip_geometry.io.reading import read_npy
 from clip_geometry.progress import note, progress
-from clip_geometry.reading import read_npy
 from clip_geometry.registry import InputError
 
 SAMPLE = 2000  # images for mean and standard deviation of the channels

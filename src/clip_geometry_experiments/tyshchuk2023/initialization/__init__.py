@@ -15,7 +15,7 @@ from clip_geometry.display.origin import with_options
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.files import npy_bytes, write_atomically
-from clip_geometry.reading import read_npy
+from clip_geometry.io.reading import read_npy
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments

@@ -1,0 +1,55 @@
+"""HDF5: .h5 and .hdf5, datasets by name. Links are not followed, nor are values read that are in other files."""
+
+import functools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.embeddings import Reader
+from clip_geometry.io.format import Sides, register
+from clip_geometry.io.reading import reading_with
+from clip_geometry.io.sides import Stored, sides_of_arrays
+from clip_geometry.paths import existing_file
+from clip_geometry.registry import InputError, library, shown
+
+
+def read_hdf5(path: Path) -> Sides:
+    """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
+    with _opened(existing_file(path, "a file of embeddings")) as file:
+        found: dict[str, Any] = {}
+        file.visititems(lambda name, each: found.update({name: each}))  # hard links only, each object once
+        is_array = {name: getattr(each, "shape", None) is not None for name, each in found.items()}  # no group or type
+        arrays = {name: _stored(each, name, path) for name, each in found.items() if is_array[name]}
+        return sides_of_arrays(arrays, path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    h5py = library("h5py", "h5py", shown(path))
+    with reading_with(path, "HDF5"), h5py.File(path, "r") as file:
+        yield file
+
+
+def _stored(array: Any, name: str, path: Path) -> Stored:
+    chunks = array.chunks or array.shape
+    expected = math.prod(-(-n // chunk) for n, chunk in zip(array.shape, chunks, strict=True) if n)
+    written = array.id.get_num_chunks() if array.chunks else array.id.get_storage_size()
+    if array.external or array.is_virtual or (array.size and written < expected):  # HDF5 would give zeros
+        raise InputError(f"{shown(path)} does not hold all values of {shown(name)}: copy it with h5repack")
+    is_text = (array.dtype.metadata or {}).get("vlen") in (str, bytes)  # other objects are references and ragged arrays
+    dtype = np.dtype("V") if array.dtype.kind == "O" and not is_text else array.dtype
+    return Stored(array.shape, dtype, functools.partial(_reader, path, name))
+
+
+@contextmanager
+def _reader(path: Path, name: str) -> Iterator[Reader]:
+    with _opened(path) as file:
+        array = file[name].asstr(errors="replace") if file[name].dtype.kind == "O" else file[name]
+        yield lambda start, stop: array[start:stop]
+
+
+register("hdf5", read_hdf5)

@@ -1,0 +1,95 @@
+"""Label files: .npy, .pt, .txt (one per line), .json (a list), .csv and .parquet (a column)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from clip_geometry.data.tables import read_table
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.io import reading
+from clip_geometry.io.parquet import columns_of
+from clip_geometry.paths import existing_file
+from clip_geometry.progress import note
+from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.rows.matrix import as_codes
+
+COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
+SUFFIXES = (".npy", ".pt", ".txt", ".json", ".csv", ".parquet")
+
+
+def read_labels(path: str | Path) -> np.ndarray:
+    """Read labels: (n,) integers or strings. Text that is all integers becomes integers.
+
+    In a table, they are the only column, or the one called label, labels, class, class_name, category or target.
+    """
+    what = "a file of labels"
+    path = existing_file(Path(path), what)
+    match path.suffix.lower():
+        case ".npy":
+            array = reading.read_npy(path, mmap=False, what=what)
+        case ".pt":
+            tensor = reading.read_checkpoint(path, what)
+            if not isinstance(tensor, Tensor) or tensor.is_floating_point():
+                raise InputError(f"{shown(path)} holds no tensor of integers; labels are one integer per row")
+            array = tensor.numpy()
+        case ".txt":
+            array = _of_texts([line.strip() for line in reading.read_text(path, what).rstrip().splitlines()])
+        case ".json":
+            values = reading.read_json(path, what)
+            kinds = {type(value) for value in values} if isinstance(values, list) else set()
+            if kinds not in ({int}, {str}):
+                raise InputError(f"{shown(path)} holds no list of integers or of strings; labels are one of these")
+            if kinds == {int} and not all(-(2**63) <= value < 2**63 for value in values):
+                raise InputError(f"{shown(path)} holds integers beyond 64 bits; write such labels as strings")
+            array = np.array(values, dtype=np.int64 if kinds == {int} else object)
+        case ".csv":
+            table = read_table(path)
+            array = _of_texts(table.values(_label_column(table.names, path)))
+        case ".parquet":
+            columns = columns_of(reading.read_table(path))
+            array = columns[_label_column(list(columns), path)]
+        case _:
+            raise InputError(f"{shown(path)} is no label file; expected {', '.join(SUFFIXES)}")
+    if array.ndim != 1 or array.dtype.kind not in "iufUOb":
+        raise InputError(f"{shown(path)} holds {array.dtype} values of shape {array.shape}; labels are one value a row")
+    missing = [k for k, value in enumerate(array.tolist()) if value is None or value == "" or value != value]
+    if missing:
+        raise InputError(
+            f"{shown(path)} has no label for {len(missing)} of {len(array)} rows, the first is row {missing[0]}"
+        )
+    return array
+
+
+def integer_or_text(text: str) -> int | str:
+    """An integer where the text is one as it is written; int() also takes 1_0 and 007, which are other labels."""
+    return int(text) if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) else text
+
+
+def _of_texts(texts: Sequence[str]) -> np.ndarray:
+    values = list(map(integer_or_text, texts))
+    return np.array(texts, object) if {type(value) for value in values} != {int} else np.array(values, np.int64)
+
+
+def _label_column(names: Sequence[str], path: Path) -> str:
+    chosen = [name for name in names if str(name).casefold() in COLUMNS] or names
+    if len(chosen) != 1:
+        raise InputError(f"{shown(path)} has the columns {listed(names)}; expected a single one, or one called 'label'")
+    return chosen[0]
+
+
+def with_labels(sets: Mapping[str, Embeddings], labels: Any) -> dict[str, Embeddings]:
+    """Put the labels on every set that has as many rows; at least one has to, and the others are said on stderr."""
+    fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
+    if not fitting:
+        counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())
+        raise InputError(f"{len(labels)} labels were given for {counts}; expected one label per row")
+    as_codes(labels, len(labels))  # raises for a single label
+    for modality, each in sets.items():
+        if modality not in fitting:
+            note(f"the {len(labels)} labels are not those of the {len(each)} {modality} rows, which get none")
+    return {modality: replace(each, labels=labels) if modality in fitting else each for modality, each in sets.items()}

@@ -1,0 +1,442 @@
+"""Guarded readers, one per kind of file, for everything that comes from outside.
+
+Each returns plain values or raises InputError in one sentence, whatever the file holds. A declared size is checked
+against the file and the memory before anything is allocated, and nothing from a file is executed. A `schema` is any
+type that pydantic's TypeAdapter takes; values are checked against it once, when they are read.
+"""
+
+import functools
+import gzip
+import io
+import json
+import math
+import os
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from clip_geometry import memory
+from clip_geometry.paths import existing_file
+from clip_geometry.registry import InputError, printable, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Schema(BaseModel):
+    """Base of schemas: exact types; further keys are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+
+MAX_TEXT = 2**30  # bytes of a text that is parsed as a whole
+MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
+MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
+DEPTH = 100  # nested lists and objects of YAML, whose parser takes stack frames per level; JSON's refuses more than 201
+
+
+def first_line(error: object) -> str:
+    """The message of a library's error, short enough to be part of a sentence."""
+    lines = str(error).strip().splitlines() or [""]
+    text = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", lines[0]))
+    return text if len(text) <= 160 else f"{text[:160]}…"
+
+
+HTTP_CLIENTS = ("http", "httpx", "httpx2", "aiohttp", "urllib3", "requests", "huggingface_hub", "datasets")
+
+
+def is_not_fetched(error: Exception) -> bool:
+    """Whether a library says that it could not fetch something: an OSError, or an error of its HTTP client, such as
+    that of a connection that broke off, which is none."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in HTTP_CLIENTS
+
+
+def damaged(source: str | Path, kind: str, error: BaseException | str) -> InputError:
+    """The error for a file that its library cannot read."""
+    name = shown(source) if isinstance(source, Path) else source
+    if isinstance(error, Exception) and memory.is_out_of_memory(error):
+        return InputError(f"{name} is damaged or too large: {memory.out_of_memory(error)}")
+    if isinstance(error, OSError) and error.strerror:  # an error of the disk, not of its content
+        return InputError(f"{name} cannot be read: {error.strerror}")
+    # without the places in the library's own source that FAISS and Lance name
+    said = re.sub(r"^Error in .* at \S+:\d+: |, /\S+:\d+.*", "", str(error), flags=re.DOTALL)
+    why = printable(said) if isinstance(error, str) else first_line(said) or type(error).__name__
+    return InputError(f"{name} is no readable {kind} file, damaged or cut short ({why[:160]}): copy or write it again")
+
+
+@contextmanager
+def reading_with(source: str | Path, kind: str) -> Iterator[None]:
+    """Turns what a library raises for a damaged file into one sentence: nearly anything, and panics of Rust, which are
+    no Exception."""
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise damaged(source, kind, error) from None
+
+
+def require_memory(size: int, source: str) -> None:
+    """Raises InputError if `size` bytes are more than the memory that this process may use."""
+    if size > memory.memory():
+        raise InputError(
+            f"{source} takes {_gigabytes(size)} in memory and there are {_gigabytes(memory.memory())}; give fewer "
+            "rows, or a .npy file, which is read in blocks"
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g} GB" if size < 1e15 else f"{size / 1e12:.3g} TB"
+
+
+# -- text, JSON, YAML
+
+
+def read_bytes(path: str | Path, what: str, *, most: int = MAX_TEXT) -> bytes:
+    """Reads a file of at most `most` bytes; `what` names the expected content in errors."""
+    path = existing_file(path, what)
+    if path.stat().st_size > most:
+        raise InputError(f"{shown(path)} has {path.stat().st_size} bytes; {what} of at most {most} was expected")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{shown(path)} cannot be read: {error.strerror}") from None
+
+
+def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
+    """Reads UTF-8 text, unpacked if the file is a .gz, without a byte order mark; line ends stay as they are."""
+    content = read_bytes(path, what, most=most)
+    try:
+        if Path(path).suffix == ".gz":
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(most + 1)
+        if len(content) > most:
+            raise InputError(f"{shown(path)} unpacks to more than {most} bytes; {what} was expected")
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{shown(path)} is not a text file in UTF-8; {what} was expected") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise InputError(f"{shown(path)} cannot be unpacked, it is truncated or no gzip file") from None
+
+
+def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MAX_TEXT) -> Any:
+    """Reads a JSON file and checks the value against `schema`."""
+    return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"a number of {len(digits)} digits")
+    return number
+
+
+def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
+    """Parses JSON and checks the value against `schema`.
+
+    Args:
+        text: The JSON.
+        source: Name of the text in errors.
+        schema: Expected type. Default: any.
+        hint: End of the error message.
+
+    Raises:
+        InputError: Bad syntax, NaN, infinity, deep nesting, numbers of thousands of digits, text that is not Unicode,
+            or values that do not match the schema.
+    """
+    try:
+        text = text if isinstance(text, str) else text.decode()
+        values = from_json(text, allow_inf_nan=False)
+        if re.search(r"[0-9]{301}", text):  # the check of every integer makes reading five times slower
+            json.loads(text, parse_int=_finite)
+    except ValueError as error:
+        raise InputError(f"{source} is no readable JSON ({first_line(error)}){hint}") from None
+    return values if schema is None else checked(values, source, schema, hint)
+
+
+_adapter = functools.cache(TypeAdapter)
+
+
+def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
+    """Validates `values` by the schema; InputError names the first key that is wrong."""
+    try:
+        return _adapter(schema).validate_python(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = printable(".".join(str(part) for part in problem["loc"]))[:80]
+        where = f"{key} of {source}" if problem["loc"] else source
+        if problem["type"] == "missing":
+            raise InputError(f"{source} lacks {key}{hint or ': it is damaged or another kind of file'}") from None
+        message = re.sub(r"dictionary( or (an )?(instance of|object to extract).*)?", "object", problem["msg"])
+        message = message.removeprefix("Value error, ")
+        message = f"{message[0].lower()}{message[1:120]}"
+        raise InputError(f"{where} is {shown(problem['input'], 60)}: {message}{hint}") from None
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """SafeLoader that refuses duplicate keys (otherwise the last one wins), deep nesting, and aliases that turn a short
+    file into a huge or endless value."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise yaml.YAMLError(f"nested more than {DEPTH} levels deep")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def get_single_data(self) -> Any:
+        node = self.get_single_node()
+        if node is not None and _values_in(node, {}) > MAX_VALUES:
+            raise yaml.YAMLError(f"its aliases (*name) stand for more than {MAX_VALUES} values")
+        return None if node is None else self.construct_document(node)
+
+    def unique_mapping(self, node: yaml.MappingNode) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            value = self.construct_object(key, deep=True)
+            if not isinstance(value, str | int | float | bool | None):
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a key is {shown(value)}; a name was expected")
+            if value in seen:
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: key {shown(value)} appears twice")
+            seen.add(value)
+        return self.construct_mapping(node, deep=True)
+
+
+def _values_in(node: yaml.Node, known: dict[int, float]) -> float:
+    """Number of values after every alias is expanded; infinity for an alias inside its own anchor."""
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until it is counted, and so for an alias inside it
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        inner = parts if isinstance(node, yaml.CollectionNode) else ()
+        known[id(node)] = 1 + sum(_values_in(part, known) for part in inner)
+    return known[id(node)]
+
+
+# Numbers of YAML 1.2, at most 300 digits long. YAML 1.1 also has numbers in base 60, such as 1:30, which take minutes
+# to read where they are long, and takes 1e-3 for a text
+_PlainLoader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in ("int", "float")]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^([-+]?(0|[1-9][0-9_]{0,299})|0x[0-9a-fA-F]{1,200})$"), [*"-+0123456789"]
+)
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^([-+]?(\.[0-9]{1,300}|[0-9]{1,300}\.[0-9]{0,300}|[0-9]{1,300}(?=[eE]))([eE][-+]?[0-9]{1,5})?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    ),
+    [*"-+.0123456789"],
+)
+_PlainLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _PlainLoader.unique_mapping)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Parses plain YAML, without tags, huge aliases or duplicate keys."""
+    try:
+        values = yaml.load(text, Loader=_PlainLoader)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # ValueError: a month 13
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise InputError(f"{source}{where}: {printable(str(problem))[:200]}") from None
+    return values
+
+
+def read_yaml(path: str | Path, what: str) -> Any:
+    """Reads a YAML file."""
+    return parse_yaml(read_text(path, what, most=MAX_YAML), shown(path))
+
+
+# -- numbers
+
+
+def parsed_number(value: Any) -> float:
+    """The number in a cell of a file. Raises ValueError for 1_0 and the like, which float() would take for 10."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if isinstance(text, str) and "_" in text:
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
+def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embeddings") -> np.ndarray:
+    """Reads or memory-maps the array of a .npy file; pickled objects are refused."""
+    path = existing_file(path, what)
+    with reading_with(path, ".npy"):
+        with path.open("rb") as file:
+            shape, dtype = npy_header(file, path, path.stat().st_size)
+        if mmap and math.prod(shape):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        require_memory(math.prod(shape) * dtype.itemsize, shown(path))
+        return np.load(path, allow_pickle=False)
+
+
+def npy_header(file: Any, source: str | Path, size: int) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype in the header, behind which the file then is; InputError for objects, and where `size` bytes are
+    too few for them."""
+    name, magic = shown(source) if isinstance(source, Path) else source, b"\x93NUMPY"
+    if file.read(len(magic)) != magic:
+        raise InputError(f"{name} is no .npy file, it does not begin with {magic!r}: write it with numpy.save")
+    file.seek(0)
+    with reading_with(source, ".npy"):
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    if not all(type(length) is int for length in shape):
+        raise damaged(source, ".npy", f"its header declares the shape {shown(shape)}")
+    if dtype.hasobject:
+        raise InputError(
+            f"{name} holds pickled Python objects, which are not loaded because they can run code: "
+            "save a plain array of numbers"
+        )
+    declared = math.prod(shape) * dtype.itemsize
+    if any(length < 0 for length in shape) or declared > size - file.tell():
+        raise damaged(source, ".npy", f"its header declares {declared} bytes, it has {size - file.tell()}")
+    return shape, dtype
+
+
+def parse_npy(content: bytes, source: str) -> np.ndarray:
+    """The array of a .npy file of this content; `source` names it in errors."""
+    file = io.BytesIO(content)
+    npy_header(file, source, len(content))
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, np.ndarray]:
+    """Reads the arrays of a .npz archive by name."""
+    path, arrays = existing_file(path, what), {}
+    with reading_with(path, ".npz"), zipfile.ZipFile(path) as archive:
+        require_memory(sum(entry.file_size for entry in archive.infolist()), shown(path))
+        for entry in archive.infolist():
+            name = entry.filename.removesuffix(".npy")
+            if name in arrays:
+                raise InputError(f"{shown(path)} has the array {shown(name)} twice; keep one")
+            with archive.open(entry) as file:
+                arrays[name] = parse_npy(file.read(entry.file_size + 1), f"{shown(path)}, array {shown(name)},")
+    return arrays
+
+
+def read_table(path: str | Path, what: str = "a table", columns: list[str] | None = None) -> "pa.Table":
+    """Reads the table of a .parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = existing_file(path, what)
+    with reading_with(path, ".parquet"), pa.OSFile(os.fsencode(path)) as source:  # a str would have to be UTF-8
+        with pq.ParquetFile(source) as file:
+            facts, schema = file.metadata, file.schema_arrow
+        if twice := {name for name in schema.names if schema.names.count(name) > 1}:
+            raise InputError(f"{shown(path)} has two columns {shown(min(twice))}; keep one")
+        names, size, texts = columns or schema.names, 0, []
+        for k in range(facts.num_columns):
+            leaf = facts.schema.column(k)
+            if not any(f"{leaf.path}.".startswith(f"{name}.") for name in names):
+                continue
+            values = sum(facts.row_group(group).column(k).num_values for group in range(facts.num_row_groups))
+            size += values * (_WIDTHS.get(leaf.physical_type) or leaf.length or 0)
+            is_decimal = leaf.logical_type is not None and leaf.logical_type.type == "DECIMAL"
+            # equal texts are stored once, and read so, since no file says how long all of them are together
+            texts += [leaf.path] if leaf.physical_type == "BYTE_ARRAY" and not is_decimal else []
+        require_memory(size, f"{shown(path)}, decoded,")
+        parts, size = [schema.empty_table().select(names)], 0
+        for part in _parts(source, facts, columns, texts):
+            size += decoded_size(part)
+            require_memory(size, f"{shown(path)}, decoded,")
+            part.validate(full=True)
+            parts.append(part.cast(parts[0].schema))
+        return pa.concat_tables(parts)
+
+
+# bytes of a decoded value, beside those of a text
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
+
+
+def _parts(source: Any, facts: Any, columns: list[str] | None, texts: list[str]) -> Iterator["pa.Table"]:
+    """The row groups of a Parquet file, with each of these texts once; in blocks of rows where Arrow cannot do that,
+    since a column below a struct or a list changes from numbers of texts to texts."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for group in range(facts.num_row_groups):
+        try:
+            with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
+                yield file.read_row_group(group, columns=columns)
+        except pa.ArrowNotImplementedError:
+            with pq.ParquetFile(source, metadata=facts) as file:
+                for batch in file.iter_batches(64, row_groups=[group], columns=columns):
+                    yield pa.Table.from_batches([batch])
+
+
+def decoded_size(table: "pa.Table") -> int:
+    """Bytes of a table when each text that it holds once and refers to by number stands in its place."""
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    def texts(array: Any) -> int:
+        if types.is_dictionary(array.type):
+            of, codes = array.dictionary, array.indices.drop_null().to_numpy()
+            is_text = any(kind(of.type) for kind in (types.is_string, types.is_large_string, types.is_binary))
+            if not is_text or not len(codes):
+                return len(codes) * of.nbytes // max(len(of), 1)
+            lengths = pc.call_function("binary_length", [of]).fill_null(0).to_numpy().astype(float)
+            return int(np.bincount(codes, minlength=len(of)) @ lengths)
+        if types.is_struct(array.type):
+            return sum(texts(part) for part in array.flatten())
+        return texts(array.flatten()) if types.is_nested(array.type) and not types.is_union(array.type) else 0
+
+    return table.nbytes + sum(texts(chunk) for column in table.columns for chunk in column.chunks)
+
+
+def read_safetensors(
+    path: str | Path, what: str = "a file of embeddings", *, framework: str = "np"
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Reads the metadata and the tensors by name, as numpy arrays ("np") or torch tensors ("pt")."""
+    from safetensors import safe_open
+
+    path = existing_file(path, what)
+    require_memory(path.stat().st_size, shown(path))
+    with reading_with(path, ".safetensors"), safe_open(str(path), framework=framework) as file:
+        return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: bool = False) -> Any:
+    """Reads what torch.save wrote: tensors and plain values only; pickled objects are refused, never run.
+
+    mmap: tensors of a large file are memory-mapped.
+    """
+    import torch
+
+    path = existing_file(path, what)
+    try:
+        # what torch wrote before 1.6 is no zip archive, and cannot be mapped
+        mapped = mmap and path.stat().st_size > memory.memory() // 24 and zipfile.is_zipfile(path)
+        require_memory(0 if mapped else path.stat().st_size, shown(path))
+        with warnings.catch_warnings():
+            for message in ("Detected pickle protocol", ".*TorchScript archive"):  # if it matters, an error follows
+                warnings.filterwarnings("ignore", message=message)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except InputError:
+        raise
+    except Exception:  # a damaged pickle raises nearly anything
+        raise InputError(
+            f"{shown(path)} cannot be read as a checkpoint of tensors: it is damaged, no PyTorch file, a TorchScript "
+            "archive, or pickles other objects, which is refused; save tensors, or a model's state_dict()"
+        ) from None

@@ -1,0 +1,259 @@
+"""From the arrays or columns of a file to its sides: which are rows, of which modality, and what belongs to them."""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict
+from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
+
+from clip_geometry.embeddings import Embeddings, LazyRows, Reader, ShardedRows, joined
+from clip_geometry.io.format import Sides
+from clip_geometry.io.reading import reading_with, require_memory
+from clip_geometry.modalities import modality_name
+from clip_geometry.progress import note
+from clip_geometry.registry import InputError, listed, shown
+
+KINDS = ("emb", "embedding", "embeddings", "embeds", "features", "vectors")
+STEMS = {
+    "image": ("image", "images", "img"),
+    "text": ("text", "texts", "txt"),
+    "audio": ("audio",),
+    "video": ("video", "videos"),
+}
+LABEL_NAMES = ("label", "labels")
+UNNAMED = ""  # the modality of a file that does not name one
+
+
+# --- which arrays are rows, and of which modality
+
+
+def check_vectors(array: Any, source: str) -> Any:
+    """Return `array` as (n, d) floating point in native byte order; raise InputError for anything else."""
+    if array.ndim != 2:
+        raise InputError(
+            f"{source} has {array.ndim} dimensions, shape {array.shape}; embeddings are rows and columns, (n, d)"
+        )
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        raise InputError(
+            f"{source} holds {array.dtype} values; embeddings are float16, float32 or float64, so convert them first"
+        )
+    if array.shape[1] == 0:
+        raise InputError(f"{source} has shape {array.shape}, rows without columns; embeddings have d ≥ 1")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def is_rows(array: Any) -> bool:
+    return array.ndim == 2 and array.dtype.kind == "f"
+
+
+def modality_of(name: str) -> str | None:
+    """Return the modality that the name of a file, array or column says: `img_emb` is image. None for other names."""
+    bare = _bare(name).casefold()
+    return next((modality for modality, stems in STEMS.items() if bare in stems), None)
+
+
+def _bare(name: str) -> str:
+    """Return `audio` of `audio_embeddings`."""
+    stem, _, kind = name.rpartition("_")
+    return stem if stem and kind.casefold() in KINDS else name
+
+
+def sides_by_name(names: Collection[str], source: Path, what: str) -> dict[str, str]:
+    """Return modality → name, {UNNAMED: name} if the only name is that of no known modality.
+
+    The name of rows in a group is a path, of which the last part counts, or the one above if the last is "embeddings".
+    `what` the names are ("arrays", "vector columns") is for the errors.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        above, _, called = name.rpartition("/")
+        called = above.rpartition("/")[2] if above and called.casefold() in KINDS else called
+        modality = modality_of(called)
+        if modality is None:
+            alone = len(names) == 1
+            modality = UNNAMED if alone else modality_name(_bare(called), f"{shown(source)}: {what.removesuffix('s')}")
+        if modality in found:
+            raise InputError(
+                f"{shown(source)} has several {what} for {modality}: {listed((found[modality], name))}; keep one"
+            )
+        found[modality] = name
+    return found
+
+
+# --- what a file says of the origin of its rows
+
+
+class _Map(TypedDict):
+    """A map that the rows went through before they were written."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # pyright: ignore[reportGeneralTypeIssues]
+    pipeline: list[str]
+    fitted_on: str | None
+
+
+class Provenance(TypedDict, total=False):
+    """What a file may say of the origin of its rows, as far as this package reads it; other keys are kept."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # pyright: ignore[reportGeneralTypeIssues]
+    maps: list[_Map]
+    model_options: dict[str, Any] | None
+    data_options: dict[str, Any] | None
+    encoder: dict[str, Any] | None
+    recipe: dict[str, Any] | None
+    class_names: list[str] | None
+    truncated: int | None
+    dropped: int | None
+    n: int | None
+
+
+class Facts(BaseModel):
+    """What an export writes into a table, which the columns cannot hold."""
+
+    modality: Annotated[str, AfterValidator(modality_name)] | None = None
+    language: str | None = None
+    pair_on: Literal["item_id", "label"] = "item_id"
+    provenance: Provenance = {}
+
+
+# --- sides of tables
+
+
+def sides_of_columns(
+    vectors: Mapping[str, Any],
+    columns: dict[str, np.ndarray],
+    path: Path,
+    facts: Facts | None = None,
+    *,
+    ids: bool = False,
+) -> Sides:
+    """Return the sides of a table: those of its vector columns, or of the values of its column `modality`.
+
+    ids: take the column `id` for item_id where there is none.
+    """
+    facts = facts or Facts()
+    if ids and "item_id" not in columns and "id" in columns:
+        columns = {"item_id": columns.pop("id"), **columns}
+    of_row = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
+    item_id = columns.pop("item_id", None)
+    label = next((name for name in columns if name.casefold() in LABEL_NAMES), None)
+    labels = None if label is None else columns.pop(label)
+    sides = {
+        modality: Embeddings(
+            rows,
+            modality,
+            item_id=item_id,
+            labels=labels,
+            language=facts.language,
+            pair_on=facts.pair_on,
+            metadata=columns,
+            provenance={**facts.provenance, "source": str(path), "dtype": str(rows.dtype)},
+        )
+        for modality, rows in vectors.items()
+    }
+    return sides if of_row is None else _by_modality(sides[UNNAMED], of_row, path)
+
+
+def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> Sides:
+    """Return the rows of each value of the column `modality`, in the order of their first."""
+    what = f"{shown(path)}, column 'modality':"
+    sides = {}
+    for name in [modality_name(name, what) for name in dict.fromkeys(of_row.tolist())]:
+        numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, ShardedRows)
+        vectors = ShardedRows.chosen(rows.vectors, numbers) if lazy else None
+        sides[name] = replace(rows.take(numbers, vectors=vectors), modality=name)
+    if len(sides) > 1 and (rows.item_id is None or len(set(rows.item_id)) == len(rows)):
+        note(
+            f"{shown(path)} has no column 'item_id' with the same value in rows that pair, so they pair by position or "
+            f"not at all; other columns are {listed(rows.metadata)}"
+        )
+    return sides
+
+
+# --- sides of arrays
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array in a file; `opened` as in `LazyRows`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    opened: Callable[[], AbstractContextManager[Reader]]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def rows(self, source: str) -> Any:
+        """The matrix, in memory or read on demand."""
+        (n, d), native = self.shape, self.dtype.newbyteorder("=")
+        check_vectors(np.broadcast_to(np.zeros((), native), self.shape), source)
+        require_memory(d * min(n, LazyRows.SPAN) * native.itemsize, source)
+        return joined([LazyRows(self.opened, (n, d), native)])
+
+    def values(self, source: str) -> np.ndarray:
+        require_memory(math.prod(self.shape) * self.dtype.itemsize, source)
+        with self.opened() as read:
+            return np.asarray(read(0, self.shape[0]))
+
+
+@contextmanager
+def slices(path: Path, kind: str, array: Any) -> Iterator[Reader]:
+    """Open an array that its library reads by slices, as `Stored` needs it."""
+    with reading_with(path, kind):
+        yield lambda start, stop: array[start:stop]
+
+
+def sides_of_arrays(
+    arrays: Mapping[str, np.ndarray | Stored], path: Path, dtypes: Mapping[str, str] | None = None
+) -> Sides:
+    """Return the sides among arrays whose names are paths ("image", "coco/image", "image/embeddings").
+
+    The rows are the matrices of floats. What else lies in the same group and has a value for each row of one of them
+    belongs to it: item_id (or id), label, and metadata. dtypes: of the arrays in the file, if they have other types.
+    """
+    last = {name: name.rpartition("/")[2].casefold() for name in arrays}
+    rows = [name for name, each in arrays.items() if is_rows(each) and last[name] not in LABEL_NAMES]
+    if not rows:
+        kinds = listed(f"{name} {each.dtype}{list(each.shape)}" for name, each in arrays.items())
+        raise InputError(
+            f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of float16, float32 or float64"
+        )
+    sides: Sides = {}
+    beside = sorted(set(arrays) - set(rows))
+    left = set(beside)
+    for modality, name in sides_by_name(rows, path, "arrays of rows").items():
+        matrix, source = arrays[name], f"{shown(path)}, array {shown(name)},"
+        vectors = matrix.rows(source) if isinstance(matrix, Stored) else check_vectors(matrix, source)
+        columns = {}
+        for other in beside:
+            group, _, column = other.rpartition("/")
+            is_plain = arrays[other].dtype.kind in "fiubSTUO"
+            if is_plain and group == name.rpartition("/")[0] and arrays[other].shape[:1] == (len(vectors),):
+                columns[column] = _column(arrays[other], f"{shown(path)}, array {shown(other)},")
+                left.discard(other)
+        found = sides_of_columns({modality: vectors}, columns, path, ids=True)
+        if dtypes:
+            found[modality] = replace(found[modality], provenance={"source": str(path), "dtype": dtypes[name]})
+        sides |= found
+    if labels := [name for name in left if last[name] in LABEL_NAMES]:
+        counts = " and ".join(str(len(side)) for side in sides.values())
+        raise InputError(
+            f"{shown(path)} has labels of shape {arrays[labels[0]].shape} for {counts} rows; expected one label per row"
+        )
+    if left:
+        note(f"left out of {shown(path)}, which are not a value for each row: {listed(sorted(left))}")
+    return sides
+
+
+def _column(array: np.ndarray | Stored, source: str) -> np.ndarray:
+    values = array.values(source) if isinstance(array, Stored) else array
+    if values.dtype.kind not in "SOTU":
+        return values
+    texts = [each.decode() if isinstance(each, bytes) else each for each in values.ravel().tolist()]
+    return np.fromiter(texts, object, len(texts)).reshape(values.shape)

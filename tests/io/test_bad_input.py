@@ -1,0 +1,562 @@
+"""Bad input in every format: one clear sentence each, and nothing is run."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from clip_geometry.io.sources import read_any, read_embeddings
+from clip_geometry.registry import InputError
+from fuzz.outcome import require_sentence
+from support import format_clients as written
+from support.format_cases import FORMATS, cloud, write
+from support.format_clients import ALL, IMAGE, N
+
+
+class Canary:
+    """Whoever unpickles it makes a file."""
+
+    def __reduce__(self):
+        return exec, ("open('canary', 'w').close()",)
+
+
+# --- what a file may hold: name → content, or a function that writes the path; and what is said of it
+
+
+def array(values):
+    """Write an array as what the suffix says."""
+
+    def save(path):
+        if path.suffix == ".npz":
+            np.savez(path, values)
+        else:
+            write(path, values)
+
+    return save
+
+
+def arrays(**named):
+    tensors = {name: torch.from_numpy(np.asarray(each)) for name, each in named.items()}
+    savers = {".npz": lambda path: np.savez(path, **named), ".pt": lambda path: torch.save(tensors, path)}
+    return lambda path: savers.get(path.suffix, lambda path: save_file(tensors, path))(path)
+
+
+def table(facts=None, **columns):
+    found = pa.table(columns)
+    if facts is not None:
+        found = found.replace_schema_metadata({b"clip_geometry": facts.encode(errors="surrogatepass")})
+    return lambda path: pq.write_table(found, path)
+
+
+def npy(values, **options):
+    file = io.BytesIO()
+    np.save(file, values, **options)
+    return file.getvalue()
+
+
+def header(text):
+    text = text.ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(12)
+
+
+def tar(**members):
+    """A tar of these members, `_` in a name for a dot."""
+
+    def save(path):
+        with tarfile.open(path, "w") as file:
+            for name, content in members.items():
+                entry = tarfile.TarInfo(name.removeprefix("k").replace("_", "."))
+                entry.size = len(content)
+                file.addfile(entry, io.BytesIO(content))
+
+    return save
+
+
+def hdf5(write):
+    def save(path):
+        import h5py
+
+        with h5py.File(path, "w") as file:
+            write(file, path)
+
+    return save
+
+
+def virtual(file, path):
+    import h5py
+
+    with h5py.File(path.with_name("y.h5"), "w") as other:
+        other["image"] = IMAGE
+    layout = h5py.VirtualLayout((N, 8), "f4")
+    layout[:] = h5py.VirtualSource("y.h5", "image", (N, 8))
+    file.create_virtual_dataset("image", layout)
+
+
+def linked(file, path):
+    import h5py
+
+    file["image"] = h5py.ExternalLink("y.h5", "image")
+
+
+def external(file, path):
+    path.with_name("secret").write_bytes(bytes(1000))
+    file.create_dataset("image", (10, 4), "f4", external=[(str(path.with_name("secret")), 0, 160)])
+
+
+def half_written(file, path):
+    file.create_dataset("image", (N, 8), "f4", chunks=(7, 8))[: N // 2] = IMAGE[: N // 2]
+
+
+def zarr(version=3, change=None, **storage):
+    """An array whose description `change` alters."""
+
+    def save(path):
+        import zarr
+
+        group = zarr.create_group(path, zarr_format=version)
+        group.create_array("image", data=IMAGE, **storage)
+        if change:
+            description = path / "image" / ("zarr.json" if version == 3 else ".zarray")
+            description.write_text(json.dumps(json.loads(description.read_text()) | change))
+
+    return save
+
+
+def zarr_with_pickle(path):
+    import numcodecs
+
+    zarr(2)(path)
+    (path / "note").mkdir()
+    described = json.loads((path / "image" / ".zarray").read_text())
+    described |= {"shape": [N], "chunks": [N], "dtype": "|O", "compressor": None, "filters": [{"id": "pickle"}]}
+    (path / "note" / ".zarray").write_text(json.dumps(described))
+    (path / "note" / "0").write_bytes(bytes(numcodecs.Pickle().encode(np.array([Canary()] * N, object))))
+
+
+def zarr_cut(share, **storage):
+    """A chunk that is cut short, or is missing."""
+
+    def save(path):
+        zarr(chunks=(20, 8), **storage)(path)
+        chunk = path / "image" / "c" / "1" / "0"
+        content = chunk.read_bytes()
+        chunk.write_bytes(content[: int(share * len(content))]) if share else chunk.unlink()
+
+    return save
+
+
+def zarr_blosc_twice(path):
+    import numcodecs
+
+    zarr(2, filters=[numcodecs.Blosc()], compressors=numcodecs.Blosc())(path)
+
+
+def blosc():
+    import zarr
+
+    return zarr.codecs.BloscCodec(cname="lz4")
+
+
+def zarr_save(**arrays):
+    def save(path):
+        import zarr
+
+        zarr.save_group(path, **arrays)
+
+    return save
+
+
+def huge(path):
+    import zarr
+
+    zarr.create_array(path, shape=(10**12, 1000), chunks=(10**9, 1000), dtype="f4")
+
+
+def dataset_of(name):
+    def save(path):
+        folder = written.datasets(path.parent)
+        state = json.loads((folder / "state.json").read_text())
+        state["_data_files"][0]["filename"] = name
+        (folder / "state.json").write_text(json.dumps(state))
+        folder.rename(path.with_name("train"))
+        shutil.rmtree(path)
+        path.with_name("train").rename(path)
+
+    return save
+
+
+def lance_without(piece):
+    def save(path):
+        shutil.rmtree(written.lance(path.parent) / piece)
+        (path.parent / "db" / "x.lance").rename(path)
+
+    return save
+
+
+ROW = IMAGE[0]
+NO_ROWS = r"has no rows: none of its arrays .* is a matrix of float16, float32 or float64"
+NO_NAME = "is no name of a modality"
+CODECS = [{"name": "numcodecs.pickle", "configuration": {}}]
+BAD = {
+    "x.npy": [
+        (array(np.ones(12, "f4")), "1 dimensions, shape .*; embeddings are rows and columns"),
+        (array(np.ones((2, 3, 2))), "3 dimensions, shape"),
+        (array(np.ones(())), "0 dimensions, shape"),
+        (array(np.ones((3, 2), "complex64")), "holds complex64 values; embeddings are float16, float32 or float64"),
+        (array(np.ones((3, 2), int)), "holds int64 values; embeddings are"),
+        (array(np.ones((3, 2), bool)), "holds bool values; embeddings are"),
+        (array(np.array([["a", "b"]])), "values; embeddings are"),
+        (array(np.ones((2, 2), np.longdouble)), "values; embeddings are"),
+        (array(np.zeros((2, 2), "f4,f4")), "values; embeddings are"),
+        (array(cloud(3, 0)), "rows without columns"),
+        (npy(np.array([Canary()]), allow_pickle=True), "holds pickled Python objects, which are not loaded"),
+        (header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, 3), }"), r"declares the shape \(True, 3\)"),
+    ],
+    "x.npz": [
+        (array(np.ones((2, 3, 2))), NO_ROWS),
+        (array(np.ones((3, 2), int)), NO_ROWS),
+        (array(np.array([Canary()])), "holds pickled Python objects, which are not loaded"),
+        (arrays(), NO_ROWS),
+        (arrays(**{"<b>": cloud(), "text": cloud()}), NO_NAME),
+        (arrays(**{"0": cloud(), "text": cloud()}), NO_NAME),
+        (arrays(**{"a-to-b": cloud(), "text": cloud()}), NO_NAME),
+        (arrays(image=cloud(), images=cloud()), "several arrays of rows for image: image, images; keep one"),
+        (arrays(rows=cloud(), labels=np.arange(6)), r"has labels of shape \(6,\) for 7 rows; expected one label per"),
+        (arrays(rows=cloud(), Label=np.ones((7, 1))), "label"),
+    ],
+    "x.safetensors": [
+        (array(np.ones(12, "f4")), NO_ROWS),
+        (arrays(**{"a-to-b": cloud(), "text": cloud()}), NO_NAME),
+        (arrays(rows=cloud(), labels=np.arange(6)), r"has labels of shape \(6,\) for 7 rows; expected one label per"),
+        (
+            lambda path: save_file({"image": torch.ones(2, 2).to(torch.float8_e4m3fn)}, path),
+            "holds float8_e4m3fn values; embeddings are bfloat16",
+        ),
+    ],
+    "x.pt": [
+        (lambda path: torch.save({"a": 1}, path), "holds a dict; expected a tensor, or a dict of tensors by name"),
+        (lambda path: torch.save(Canary(), path), "pickles other objects, which is refused"),
+        (arrays(**{"a-to-b": cloud(), "text": cloud()}), NO_NAME),
+    ],
+    "x.parquet": [
+        (table(a=[1, 2], b=["x", "y"]), "has no vector column: none of a, b is a list of floating point"),
+        (table(v=[[1, 2], [3, 4]]), "has no vector column"),
+        (table(v=[[1.0, 2.0], [3.0, 4.0], [5.0]]), "'v', is ragged: row 0 has 2 values and row 2 has 1"),
+        (table(v=[[1.0, 2.0], None]), "has no vector in 1 of 2 rows"),
+        (table(v=[None, "[1,2]"]), "'v', has '' in row 0; expected 2 numbers as in"),
+        (table(v=["[1,2]", "[1,true]"]), r"'v', has '\[1,true\]' in row 1; expected 2 numbers"),
+        (table(v=[[1.0, 2.0], [None, 4.0]]), "has 1 missing values inside its vectors"),
+        (table(v=[[], []], k=[1, 2]), "has no vector column|rows without columns"),
+        (table(v=[[1.0]], **{"0": [[2.0]]}), "vector column '0' is no name of a modality"),
+        *(
+            (table(item_id=ids, embedding=cloud(3).tolist()), "missing ids would pair with each other")
+            for ids in (["a", None, None], [1, None, 2], ["a", "", "b"], [0.5, float("nan"), 1.0])
+        ),
+        *(
+            (table(facts, embedding=cloud(3).tolist()), r"the metadata of .*x\.parquet")
+            for facts in ("{", "[]", '{"modality": "pooled"}', '{"pair_on": 3}', "[" * 10_000, "\ud800")
+        ),
+        *(
+            (table(json.dumps({"provenance": {key: value}}), embedding=[[1.0]]), rf"{key}.* should be a valid")
+            for key in ("maps", "model_options", "data_options", "encoder")
+            for value in (3, "x", [1])
+        ),
+        *((table(embedding=[[1.0]], modality=[value]), rf"'modality': .* {NO_NAME}") for value in (None, "pooled", 3)),
+    ],
+    "x.feather": [(b"ARROW1\0\0" + bytes(100), r"is no readable \.feather file, damaged or cut short")],
+    "x.arrow": [(b"ARROW1\0\0" + bytes(100), r"is no readable \.arrow file, damaged or cut short")],
+    "x.csv": [
+        ("0.5,1.5\n2.5\n", "Expected 2 columns, got 1"),
+        ("0.5,1.5\n2.5,3.5,4.5\n", "Expected 2 columns, got 3"),
+        ("0.5,1.5,1.0\n2.5,3.x,4.5\n3.5,4.5,5.5\n", r"column 'f1': Failed to parse string: '3\.x'"),
+        ("0.5,abc,1.0\n2.5,def,4.5\n", "column 'f1': Failed to parse string: 'def'"),
+        ("0.5,1.5,1.0\n2.5,3.5,4.5\nx,4.5,5.5\n", "column 'f0': Failed to parse string: 'x'"),
+        ("0.5,1.5,1.0\n2.5,,4.5\n", "has no number in 1 of 2 rows of column 'f1'"),
+        ("a,0.5,1.5\nb,2.5,3.5\n", "column 'f0': Failed to parse string: '[ab]'"),
+        ("v0,v1\n0.5,1.5\n2.5,3_5\n", "column 'v1': Failed to parse string: '3_5'"),
+        ("v0,v1\n0.5,1.5\n2.5,3-5\n", "column 'v1': Failed to parse string: '3-5'"),
+        ("a,b\n", "has no rows"),
+        ("a,b\nx,y\n", r"has neither columns of numbers nor one of texts such as \[0\.1,0\.2\].*columns are a, b"),
+        ('id,v\n1,"[0.5,1]"\n2,"[0.5,1"\n', r"'v', has '\[0\.5,1' in row 1; expected 2 numbers as in"),
+        ('id,v\n1,"[0.5,1]"\n2,"[0.5]"\n', r"'v', has '\[0\.5\]' in row 1; expected 2 numbers"),
+        ("a,a\n1,2\n", "has two columns of one name"),
+        ("item_id,v0,v1\n,1,2\nb,3,4\n", "item_id of embeddings is missing or empty in row 0"),
+        ("a\0b,c\n1,2\n", "does not begin with a line of text"),
+        (b"a,\xff\n1,2\n", "does not begin with a line of text"),
+    ],
+    "x.h5": [
+        (hdf5(lambda file, _: file.update(a=np.arange(6).reshape(2, 3), b=["x"])), NO_ROWS),
+        (hdf5(lambda file, _: file.create_dataset("image", data=np.zeros((5, 0), "f4"))), "rows without columns"),
+        (hdf5(external), "does not hold all values of 'image'"),
+        (hdf5(virtual), "does not hold all values of 'image'"),
+        (hdf5(linked), "has no rows"),
+        (hdf5(half_written), "does not hold all values of 'image'"),
+        (
+            hdf5(lambda file, _: file.create_dataset("image", (10**12, 1000), "f4", chunks=(10**4, 1000))),
+            "does not hold all values of 'image'",
+        ),
+    ],
+    "x.zarr": [
+        (lambda path: path.mkdir(), "has no rows"),
+        (zarr_save(image=IMAGE, label=np.arange(4)), r"has labels of shape \(4,\) for 60 rows; expected one label per"),
+        (zarr_with_pickle, r"note/\.zarray asks for the codec 'pickle'"),
+        (zarr(change={"codecs": CODECS}), "asks for the codec 'pickle'"),
+        (zarr(change={"codecs": "pickle"}), "asks for the codec"),
+        (zarr(change={"codecs": [7]}), "asks for the codec '7'"),
+        (zarr(change={"codecs": 7}), "is no readable zarr file"),
+        (zarr(chunks=(10, 8), shards=(20, 8)), "asks for the codec 'sharding_indexed'"),
+        (zarr_blosc_twice, "asks for the codec 'blosc', which is not read there"),
+        (zarr(change={"codecs": [{"name": "blosc"}, {"name": "zstd"}]}), "asks for the codec 'blosc'"),
+        (zarr_cut(0), "is no readable zarr file.*it has 2 of 3 chunks"),
+        (lambda path: zarr_cut(0.3, compressors=blosc())(path), "is no readable zarr file"),
+        (lambda path: zarr_cut(0.9, compressors=blosc())(path), "is no readable zarr file"),
+        (huge, "a chunk of .* takes .* in memory"),
+    ],
+    "x.tar": [
+        (tar(k0_npy=npy(np.array([Canary()]), allow_pickle=True)), "holds pickled Python objects"),
+        (tar(k0_npy=npy(IMAGE)), "are no vectors of one length and type"),
+        (tar(k0_npy=npy(ROW), k1_npy=npy(ROW[:3])), "are no vectors of one length and type"),
+        (tar(k0_npy=npy(ROW), k1_npy=npy(ROW.astype("f8"))), "are no vectors of one length and type"),
+        (tar(k0_npy=npy(np.arange(4))), "holds int64 values; embeddings are"),
+        (tar(k0_npy=b"x" * 99), r"is no \.npy file"),
+        (tar(k0_npy=npy(ROW)[:-1]), "its header declares 32 bytes, it has 31"),
+        (tar(k0_jpg=b"x", k0_txt=b"y"), "has no vectors: expected .npy files"),
+        (tar(k0_npy=npy(ROW), k0_json=b"{"), "is no readable JSON"),
+        (tar(k0_npy=npy(ROW), k0_json=b"[1]"), "is .*: input should be a valid object"),
+        (tar(k0_npy=npy(ROW), k0_txt=b"\xff"), "is not a text in UTF-8"),
+        (tar(k0_npy=npy(ROW), k1_npy=npy(ROW), k0_NPY=npy(ROW)), "two samples '0'; each key"),
+        (tar(k0_npy=npy(ROW), k0_image_npy=npy(ROW)), f"kinds of vector '' {NO_NAME}"),
+    ],
+    "x": [
+        *(
+            (dataset_of(name), r"state\.json is no readable datasets file|is a directory")
+            for name in ("../y.arrow", "/etc/passwd", "", None, 3, "..")
+        ),
+        (lambda path: path.write_text("x"), "unknown extension.*known are"),
+        (lambda path: path.mkdir(), "is a directory, but neither a store nor a clip-retrieval folder"),
+        (lambda path: None, "x does not exist"),
+    ],
+    "x.lance": [(lance_without(piece), "is no readable LanceDB file") for piece in ("data", "_versions")],
+    "x.parqet": [("x", "unknown extension.*did you mean '.parquet'")],
+    "x.zip": [(b"PK\x05\x06" + bytes(18), r"has the unknown extension '\.zip'")],
+}
+CASES = [(name, *case) for name, cases in BAD.items() for case in cases]
+NUMBERS = [f"{name}-{k}" for name, cases in BAD.items() for k in range(len(cases))]
+
+
+@pytest.mark.parametrize(("name", "make", "message"), CASES, ids=NUMBERS)
+def test_bad_input(tmp_path, monkeypatch, name, make, message):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / name
+    if callable(make):
+        make(path)
+    else:
+        path.write_bytes(make if isinstance(make, bytes) else make.encode())
+    with pytest.raises(InputError, match=message) as caught:
+        read_any(path)
+    require_sentence(str(caught.value))
+    assert not Path("canary").exists()
+
+
+ANY = [*(f"x{suffix}" for suffix in FORMATS), "x.h5", "x.faiss", "x.index", "x.tar", "x.csv", "x.tsv", "x.arrow"]
+OTHERS = {
+    "nothing": b"",
+    "text": b"1.0 2.0\n3.0 4.0\n" * 9,
+    "zeros": b"\0" * 600,
+    "x": b"x",
+    "bytes": bytes(range(256)) * 4,
+    "an empty zip": b"PK\x05\x06" + bytes(18),
+}
+
+
+@pytest.mark.parametrize("name", ANY)
+@pytest.mark.parametrize("content", OTHERS)
+def test_a_file_of_something_else(tmp_path, name, content):
+    (tmp_path / name).write_bytes(OTHERS[content])
+    if content == "text" and name in ("x.csv", "x.tsv"):
+        return
+    with pytest.raises(InputError) as caught:
+        read_any(tmp_path / name)
+    require_sentence(str(caught.value))
+    assert "unsafe" not in str(caught.value) and ("is empty (0 bytes)" in str(caught.value)) == (content == "nothing")
+
+
+# --- files that were cut short, altered, or lack a piece
+
+
+def read_whole(path):
+    """The rows of every modality; None where they were refused in a sentence. Any other exception fails."""
+    try:
+        return {name: np.asarray(side.vectors) for name, side in read_any(path).items()}
+    except InputError as error:
+        require_sentence(str(error))
+        return None
+
+
+def files_of(path):
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+# what no reader needs: transactions and hints of Lance, attributes of zarr
+NEEDLESS = ("_transactions", "latest_version_hint.json", "dataset_info.json", ".zattrs", ".zgroup", ".manifest")
+
+
+@pytest.fixture(params=[10**9, 1], ids=["in memory", "streamed"])
+def held(request, monkeypatch):
+    monkeypatch.setattr("clip_geometry.embeddings.LARGE", request.param)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("kept", [0.02, 0.3, 0.6, 0.99])
+def test_an_array_that_was_cut_short(tmp_path, suffix, kept):
+    path = write(tmp_path / f"x{suffix}", cloud(50, 20))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * kept)])
+    what = "cannot be read as a checkpoint of tensors: it is damaged" if suffix == ".pt" else "damaged or cut short"
+    with pytest.raises(InputError, match=what):
+        read_embeddings(path, modality="image")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_damaged_content(tmp_path, suffix):
+    path = write(tmp_path / f"x{suffix}", cloud(500, 20))
+    data = bytearray(path.read_bytes())
+    if suffix == ".npz":
+        data[len(data) // 2] ^= 1  # its checksum tells
+    else:
+        data[4:60] = b"\xff" * 56  # the header of the first page
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="damaged or cut short"):
+        read_embeddings(path, modality="image")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_file_that_was_cut_short(tmp_path, name, held, capsys):
+    """Every file that a reader needs, at several lengths: refused, or what was cut off was not needed. Text that ends
+    in the middle of a number gets a note."""
+    path = ALL[name](tmp_path)
+    whole = read_whole(path)
+    for file in files_of(path):
+        if any(part in str(file.relative_to(tmp_path)) for part in NEEDLESS):
+            continue
+        content = file.read_bytes()
+        for share in (0, 0.02, 0.3, 0.7, 0.95):
+            file.write_bytes(content[: int(len(content) * share)])
+            found, said = read_whole(path), capsys.readouterr().err
+            if found is not None and "if it was cut short" not in said:
+                for modality, rows in whole.items():
+                    assert np.array_equal(found[modality], rows), (file, share)
+        file.write_bytes(content)
+    assert read_whole(path)["image"].shape == IMAGE.shape
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != "lance"])
+def test_a_file_that_is_missing(tmp_path, name, held):
+    path = ALL[name](tmp_path)
+    for file in files_of(path):
+        if any(part in str(file.relative_to(tmp_path)) for part in NEEDLESS):
+            continue
+        away = file.rename(tmp_path / "away")
+        found = read_whole(path)
+        # a shard, or an array with its description, may be gone without a trace, but never part of one
+        assert found is None or all(len(rows) in (N, 25, 35, 50) for rows in found.values())
+        away.rename(file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_bytes_that_were_altered(tmp_path, name):
+    """Values or a sentence, whatever byte has changed. In a process of its own, which a library could take with it."""
+    path = ALL[name](tmp_path)
+    rng = np.random.default_rng(3)
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "from pathlib import Path\n"
+        "from test_bad_input import read_whole\n"
+        "for line in sys.stdin:\n"
+        "    read_whole(Path(sys.argv[3])); print('read', flush=True)\n"
+    )
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        code,
+        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
+        str(path),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as p:
+        for k in range(24):
+            files = files_of(path)
+            file = files[rng.integers(len(files))]
+            content = file.read_bytes()
+            other = bytearray(content)
+            start = rng.integers(len(other) if k % 2 else min(len(other), 400))  # headers are at the beginning
+            size = int(rng.integers(1, 9))
+            other[start : start + size] = (
+                b"\xff" * size if k % 3 == 0 else rng.integers(0, 256, size, np.uint8).tobytes()
+            )
+            file.write_bytes(other)
+            p.stdin.write("again\n")
+            p.stdin.flush()
+            said = p.stdout.readline()
+            if said != "read\n":
+                p.stdin.close()
+                pytest.fail(f"{file.name}, {size} bytes from {start}: {p.stderr.read()[-2000:]}")
+            file.write_bytes(content)
+        p.stdin.close()
+        assert p.wait() == 0
+
+
+def test_text_that_ends_within_a_number_is_said(tmp_path, capsys):
+    (tmp_path / "x.csv").write_text("0.5,1.5\n2.5,3.5")
+    read_any(tmp_path / "x.csv")
+    assert "if it was cut short, its last number is wrong" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(20)
+def test_groups_that_contain_each_other_are_visited_once(tmp_path):
+    """Along every path, 12 groups that each contain all 12 would be visited 12^16 times."""
+    import h5py
+
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        groups = [file.create_group(f"g{k}") for k in range(12)]
+        for group in groups:
+            for k, other in enumerate(groups):
+                group[f"to{k}"] = other
+        groups[0]["image"] = IMAGE
+    assert read_whole(tmp_path / "x.h5")["image"].shape == IMAGE.shape
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "header", ["_" * 60_000 + "x,b", ",".join(f"image_{k}" for k in range(16_000))], ids=["underscores", "columns"]
+)
+def test_a_header_of_any_length_is_read_in_linear_time(tmp_path, header):
+    """A regular expression took minutes for the first, and looking columns up by name for the second."""
+    line = ",".join("0.5" for _ in header.split(","))
+    (tmp_path / "x.csv").write_text(f"{header}\n{line}\n{line}\n")
+    (side,) = read_any(tmp_path / "x.csv").values()
+    assert side.vectors.shape == (2, len(header.split(",")))
+
+
+@pytest.mark.parametrize("value", [3, "x", [1], [[1]]])
+def test_an_origin_beside_a_file_of_the_wrong_type_is_one_sentence(tmp_path, value):
+    """It ended in a traceback when the rows were measured."""
+    np.save(tmp_path / "image.npy", cloud())
+    (tmp_path / "image.npy.json").write_text(json.dumps({"clip_geometry": {"maps": value}}))
+    with pytest.raises(InputError, match=r"maps.* should be a valid"):
+        read_any(tmp_path / "image.npy")
