@@ -198,28 +198,27 @@ def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool)
 
 
 def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop: int) -> dict[str, Any]:
-    encoder, dataset = manifest["recipe"]["encoder"], manifest["recipe"]["dataset"]
+    recipe = manifest["recipe"]
+    encoder, dataset = recipe["encoder"], recipe["dataset"]
     shards = [shard for shard in side["shards"] if shard["start"] < stop]
+    counts = {"truncated": sum(shard["truncated"] for shard in shards)}
+    if "lost" in side:
+        counts["lost"] = sum(shard.get("lost", 0) for shard in shards)
+    if "dropped" in side:
+        counts["dropped"] = side["dropped"]
     return {
         "source": str(folder),
-        "key": manifest["recipe"]["key"],
-        "model": encoder["model"],
-        "features": encoder["features"],
-        "precision": encoder["precision"],
+        "key": recipe["key"],
+        **{key: encoder[key] for key in ("model", "features", "precision")},
         "seed": encoder.get("seed"),
         "dataset": dataset["name"],
         "split": dataset["split"],
         "language": side["language"],
         "prompt": dataset["prompt"],
-        "model_options": manifest["model_options"],
-        "data_options": manifest["data_options"],
+        **{key: manifest[key] for key in ("model_options", "data_options")},
         "n": rows,
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
-        "truncated": sum(shard["truncated"] for shard in shards),
-        **({"lost": sum(shard.get("lost", 0) for shard in shards)} if "lost" in side else {}),
-        **({"dropped": side["dropped"]} if "dropped" in side else {}),
+        **counts,
         "dtype": side["dtype"],
-        "class_names": manifest["class_names"],
-        "encoder": manifest["encoder"],
-        "recipe": manifest["recipe"],
+        **{key: manifest[key] for key in ("class_names", "encoder", "recipe")},
     }
