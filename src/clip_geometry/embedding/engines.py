@@ -53,9 +53,6 @@ class Engine:
     def __init__(self) -> None:
         self.spent: dict[str, Any] = {}
 
-    def __repr__(self) -> str:
-        return f"<{self.name} engine>"
-
     def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
         """Yields the records of missing shards in any order, each when its files are written.
 
@@ -81,9 +78,8 @@ class Engine:
                 yield from finished()
                 writing = [writer.submit(write)]
             yield from finished()
-        facts = {**given.facts, "compile": maker.throughput.compile, **given.spent.facts()}
-        self.spent[side.modality] = facts
-        detail(throughput_line(side.modality, facts))
+        self.spent[side.modality] = {**given.facts, "compile": maker.throughput.compile, **given.spent.facts()}
+        detail(throughput_line(side.modality, self.spent[side.modality]))
 
     def stream(self, rows: StreamedRows) -> StreamedRows:
         """The same rows; the engine runs the passes over them that are aggregations."""
@@ -108,8 +104,8 @@ def open_engine(name: str, address: str | None = None) -> AbstractContextManager
     Example:
         >>> import clip_geometry as cg
         >>> with cg.open_engine("local") as engine:
-        ...     engine
-        <local engine>
+        ...     engine.name
+        'local'
     """
     if address is not None and name == "local":
         raise InputError(f"address {address!r} is that of a Ray cluster, and the engine is local; give engine ray too")
@@ -148,7 +144,9 @@ class RayEngine(Engine):
         self.actors += [worker.remote() for _ in range(min(count, len(shards)) - len(self.actors))]
         waiting, left = deque(shards), len(shards)
         # an actor is given a shard once it has answered, so that one that waits for a place delays none
-        busy: dict[Any, tuple[Any, Shard | None]] = {actor.ready.remote(): (actor, None) for actor in self.actors}
+        busy: dict[Any, tuple[Any, Shard | None]] = {
+            actor.__ray_ready__.remote(): (actor, None) for actor in self.actors
+        }
         self._note_waiting(list(busy))
         with bar as advance:
             while left:
@@ -237,9 +235,6 @@ class ShardWorker:
     """The class of an actor. It builds its encoder with the first shard, whose errors reach the driver as they are."""
 
     maker: Any = None
-
-    def ready(self) -> None:
-        """Returns as soon as the process runs."""
 
     def make(self, sent: list[Any], modality: str, shard: Shard) -> Record:
         """Computes one shard. sent: in a list, so that Ray does not resolve the references: they are fetched once, and
@@ -333,8 +328,7 @@ def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
 
 
 def sum_span(job: tuple[Any, ...], span: range, along: Tensor | None) -> Any:
-    x, zero, accumulate, size = job
-    return aggregate_blocks(x, zero, accumulate, size, along, span)
+    return aggregate_blocks(*job, along, span)
 
 
 def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
@@ -382,8 +376,7 @@ def _ray_engine(address: str | None) -> Iterator[RayEngine]:
         try:
             if port.isdecimal() and "/" not in host:  # Ray itself would try for minutes before it reports none answers
                 socket.create_connection((host, int(port)), timeout=10).close()
-            local = {"include_dashboard": False} if address == "local" else {}
-            ray.init(address=address, logging_level="ERROR", **local)
+            ray.init(address=address, logging_level="ERROR", include_dashboard=False if address == "local" else None)
         except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
             while error.__cause__ is not None:  # a refused token, for example, is reported as a failed connection
                 error = error.__cause__

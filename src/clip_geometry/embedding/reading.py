@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import files
-from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within
+from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within, summary
 from clip_geometry.embeddings import Embeddings, ShardedRows, joined
 from clip_geometry.paths import existing_folder
 from clip_geometry.reading import read_npy, read_table
@@ -132,7 +132,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
 
 def _check_shards(side: Mapping[str, Any], path: Path, modality: str) -> None:
     """The shards have to follow each other, each with the files of its number, and to add up to the side."""
-    stop, kept = 0, [shard for shard in side["shards"] if shard["rows"]]
+    stop = 0
     for number, record in enumerate(side["shards"]):
         shard = Shard(number, record["start"], record["stop"])
         if set(record["files"]) != {shard.vectors, shard.metadata} or not stop == shard.start < shard.stop:
@@ -142,9 +142,8 @@ def _check_shards(side: Mapping[str, Any], path: Path, modality: str) -> None:
         if others or shard.stop - shard.start > record["rows"] + len(skipped):
             raise _contradiction(path, f"{modality} shard {number} lacks items or skipped others than its own")
         stop = shard.stop
-    total = {"n": sum(shard["rows"] for shard in kept), "items": stop, "d": side["d"] if kept else None}
-    total["skipped"] = [item for shard in side["shards"] for item in shard["skipped"]]
-    if any(side[key] != value for key, value in total.items()) or any(shard["d"] != side["d"] for shard in kept):
+    dimensions = {shard["d"] for shard in side["shards"] if shard["rows"]}
+    if len(dimensions) != 1 or side | summary(side["shards"]) != side:
         raise _contradiction(path, f"the {modality} shards are not, taken together, what it says of them")
 
 

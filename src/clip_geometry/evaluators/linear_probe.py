@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,11 +15,6 @@ from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import members, one_of, positive_number, seed_number, whole_number
 from clip_geometry.rows.matrix import Rows, as_codes, as_two_sets, as_values
-
-if TYPE_CHECKING:
-    Solver: TypeAlias = Literal["sklearn", "torch"]
-else:  # so that an unknown one is an InputError, not one of a type checker
-    Solver = Any
 
 GRID = tuple(10.0**power for power in range(-2, 5))  # rows of unit length need more than 1, of length 10 less
 STRONGEST = 1e300  # C without any penalty that is still a float
@@ -34,7 +29,7 @@ def linear_probe(
     test_y: Any,
     *,
     C: float | Iterable[float] | str = 1.0,
-    solver: Solver = "sklearn",
+    solver: str = "sklearn",
     max_iter: int = 1000,
     seed: int = 0,
 ) -> dict[str, float]:
@@ -139,7 +134,7 @@ def _best(
     codes: Int[Tensor, " n"],
     k: int,
     strengths: list[float],
-    solver: Solver,
+    solver: str,
     max_iter: int,
     seed: int,
 ) -> float:

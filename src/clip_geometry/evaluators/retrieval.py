@@ -1,11 +1,10 @@
 """Retrieval of the pair among the other modality, or in one index of both; exact, in blocks, for any n."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -21,13 +20,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import flag, members, one_of, whole_number
 from clip_geometry.rows.matrix import Rows, as_aligned, as_two_sets, as_unit_rows, mean_row
 
-if TYPE_CHECKING:
-    Index: TypeAlias = Literal["cross", "mixed"]
-    Pairs: TypeAlias = Tensor | np.ndarray | Sequence[Sequence[int]]
-else:  # so that anything else is an InputError, not one of a type checker
-    Index = Any
-    Pairs = Any
-
 PAIR = ("image", "text")
 Lists: TypeAlias = dict[tuple[str, str], tuple[Tensor, Tensor]]  # by modality of the queries and "own" or "other"
 EPS = torch.finfo(torch.float64).eps
@@ -41,10 +33,10 @@ TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows th
 def retrieval(
     image: "Rows | Search",
     text: Rows | None = None,
-    pairs: Pairs | None = None,
+    pairs: Any = None,
     *,
     k: int | Iterable[int] = (1, 5, 10),
-    index: Index = "cross",
+    index: str = "cross",
     median_rank: bool = True,
     block_size: int = 1024,
 ) -> dict[str, float]:
@@ -115,7 +107,7 @@ class Search(Statistic):
         ways: The searches of images for texts and of texts for images.
     """
 
-    def __init__(self, image: Rows, text: Rows, pairs: Pairs | None = None):
+    def __init__(self, image: Rows, text: Rows, pairs: Any = None):
         image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
         self.n, self._pairs = min(len(image), len(text)), pairs
         self._rows: Any = image, text
@@ -188,7 +180,7 @@ class Way:
         distances, numbers = self._lists[key]
         return distances[:, :most], numbers[:, :most]
 
-    def ahead(self, index: Index, most: int) -> Int[Tensor, " n"]:
+    def ahead(self, index: str, most: int) -> Int[Tensor, " n"]:
         """How many rows that are no pairs are as near as the pair of each query, up to `most` and more."""
         near = self.near("other", most + self.most_pairs)[1]
         ahead = self._are_ahead(self.found, near) & ~self.are_pairs(near)
@@ -206,7 +198,7 @@ class Way:
         n, query = len(self.found), torch.arange(len(near), device=near.device)[:, None]
         return torch.isin(query * n + near, self.i * n + self.j)
 
-    def all_ahead(self, index: Index, block_size: int) -> Int[Tensor, " n"]:
+    def all_ahead(self, index: str, block_size: int) -> Int[Tensor, " n"]:
         """How many rows that are no pairs are as near as the pair of each query."""
         if "cross" not in self._all_ahead:
             self._all_ahead["cross"] = _ahead(self.queries, self.pair, self.found, self.i, self.j, block_size)
@@ -240,7 +232,7 @@ def _shares(
     pairs: Any = None,
     *,
     items: tuple[Int[Tensor, " n"], Int[Tensor, " m"]] | None = None,
-    index: Index = "cross",
+    index: str = "cross",
     median_rank: bool = True,
 ) -> dict[str, Share]:
     """Return the numbers of `retrieval` that are means, with the effect of each item on the queries of all others.
@@ -383,12 +375,10 @@ def _leads_of_pairs(
     return leads
 
 
-WAYS = {"image_to_text": ("text", "image"), "text_to_image": ("image", "text")}  # (what is found, of what)
 RANKS = (1, 5, 10)
 MOST_ROWS = 20  # of one item whose effect is computed exactly
 ASKED = 100  # queries that a remark looks at
 MANY = 0.1  # share of queries with ties from which on they are remarked on
-_AN = {"image": "an image", "text": "a text"}
 
 
 def _queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
@@ -425,7 +415,7 @@ def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> s
 def _numbers(index: str) -> dict[str, dict[str, Any]]:
     """The fields of each number, those of the median ranks first, which need all products of the pairs."""
     found: dict[str, dict[str, Any]] = {}
-    for way in WAYS:
+    for way in ("image_to_text", "text_to_image"):
         remark = {"remark": partial(_queries_and_ties, way)}
         found[f"{way}.median_rank"] = {**remark, "options": {"index": index}}
         found |= {f"{way}.r_at_{top}": remark for top in RANKS}
