@@ -75,6 +75,7 @@ def test_errors_are_one_sentence_and_leave_nothing(cli, refused, folder):
     assert "did you mean 'center'?" in failed("--repairs", "centr")
     assert "unknown pipeline step" in failed("--pipeline", "normalise")
     assert "nix" in failed("--data", "nix")
+    assert "qb_norm ranks items by the whole list" in failed("--repairs", "qb_norm", "--no-umap")
     (folder / "short.txt").write_text("a\nb")
     assert "has 2 captions for 60 text rows" in failed("--captions", "short.txt")
     (folder / "short.txt").unlink()

@@ -183,8 +183,8 @@ def test_compiled_towers_are_asked_for_and_told(loader, tmp_path, monkeypatch):
     assert {shard["compile"] for shard in manifest["sides"]["text"]["shards"]} == {True}
 
 
-def test_without_processes_where_they_cannot_be_given_the_reader(monkeypatch, loader, tmp_path):
-    monkeypatch.setattr("clip_geometry.embedding.supply.can_be_sent", lambda reader: False)
+def test_without_processes_where_forking_is_unsafe(monkeypatch, loader, tmp_path):
+    monkeypatch.setattr("clip_geometry.embedding.supply.FORKS", False)
     loader()
     manifest = run(tmp_path, throughput=Throughput(workers=2))
     assert manifest["run"]["image"]["workers"] == 0

@@ -29,7 +29,6 @@ from clip_geometry.embedding.supply import (
     PARTS,
     Supply,
     Throughput,
-    can_be_sent,
     default_workers,
     reading_ahead,
     supply,
@@ -416,19 +415,3 @@ def test_an_interrupt_while_the_workers_begin_is_not_lost():
         HOOKS.clear()
         signal.signal(signal.SIGINT, before)
     assert not multiprocessing.active_children()
-
-
-@pytest.mark.slow
-def test_spawned_workers_read_the_same():
-    """As on systems where forking is unsafe: what they are given is pickled, and has no model in it."""
-    transform = image_transform_v2(PreprocessCfg(size=4), is_train=False)
-    reader = ImageReader(fakes.picture, None, halves(transform))
-    assert can_be_sent(reader, "spawn")
-    assert not can_be_sent(ImageReader(fakes.picture, transform), "spawn")
-    assert can_be_sent(ImageReader(fakes.picture, transform), "fork")
-    assert not can_be_sent(ImageReader(lambda k: k, None, halves(transform)), "spawn")
-    with reading_ahead(reader, BATCHES[:2], 1, start="spawn") as read:
-        for batch, indices in zip(read, BATCHES[:2], strict=True):
-            here = reader(indices)
-            assert np.array_equal(batch.values, here.values)
-            assert (batch.index, batch.failed) == (here.index, here.failed)

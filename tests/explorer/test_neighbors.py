@@ -33,10 +33,10 @@ def all_scores(repair, points):
 
 @pytest.mark.parametrize(
     "name",
-    ["none", "center", "gr_clip", "procrustes", "posterior", "posterior[isotonic]", "csls", "rrf", "whiten(8)[pooled]"],
+    ["none", "center", "gr_clip", "procrustes", "posterior", "posterior[isotonic]", "csls", "whiten(8)[pooled]"],
 )
 def test_lists_are_those_of_all_scores(name, points, monkeypatch):
-    monkeypatch.setattr(neighbors, "SCORES", 7 * len(points))  # seven queries at a time
+    monkeypatch.setattr(neighbors, "SCORES", 1000)  # 25 items at a time
     queries = np.arange(1, len(points), 3)
     repair, found = found_by(name, points, queries)
     scores = all_scores(repair, points)
@@ -127,3 +127,8 @@ def test_three_modalities(sets):
     lists = found.states[0].neighbors.numbers
     own = found.points.modality[lists] == found.points.modality[found.queries][:, None]
     assert (own.sum(1) == K).all() and lists.shape == (360, 2 * K)
+
+
+def test_repairs_without_a_score_are_refused(sets):
+    with pytest.raises(cg.InputError, match="rrf ranks items by the whole list"):
+        cg.explore(sets, repairs=["rrf"], umap=False)

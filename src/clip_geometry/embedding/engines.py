@@ -144,9 +144,7 @@ class RayEngine(Engine):
         self.actors += [worker.remote() for _ in range(min(count, len(shards)) - len(self.actors))]
         waiting, left = deque(shards), len(shards)
         # an actor is given a shard once it has answered, so that one that waits for a place delays none
-        busy: dict[Any, tuple[Any, Shard | None]] = {
-            actor.__ray_ready__.remote(): (actor, None) for actor in self.actors
-        }
+        busy: dict[Any, Any] = {actor.__ray_ready__.remote(): (actor, None) for actor in self.actors}
         self._note_waiting(list(busy))
         with bar as advance:
             while left:

@@ -44,7 +44,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Reads batches of images. It is sent to worker processes, so it holds no model where `pixels` are given.
+    """Reads batches of images.
 
     Attributes:
         load: Opens the image of an item.
@@ -164,9 +164,9 @@ def _layout(reader: ImageReader, batches: Sequence[range]) -> tuple[tuple[int, .
 
     Raises LookupError if they have no known size.
     """
-    if reader.pixels is not None:
+    if reader.pixels is not None and batches:
         return (3, *reader.pixels.size), np.uint8
-    for k in batches[0] if reader.preprocess is not None else ():
+    for k in batches[0] if batches and reader.preprocess is not None else ():
         read = reader.read_or_none([k])
         if read is None:  # the error is raised where the batch is asked for
             break

@@ -5,14 +5,13 @@ Also the options that make this fast, and where the time went.
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread, current_thread, main_thread
 from typing import Any
@@ -29,7 +28,7 @@ from clip_geometry.encoders.base import Encoder
 from clip_geometry.registry import InputError
 
 # A forked worker needs nothing pickled, and a script no `if __name__ == "__main__"`; elsewhere forking is unsafe.
-START = "fork" if sys.platform == "linux" else "spawn"
+FORKS = sys.platform == "linux"
 MAX_WORKERS = 16
 FEW = 512  # images that are read sooner than processes start
 PARTS = ("decode", "transfer", "compute", "write")
@@ -42,6 +41,7 @@ class Throughput(Config):
 
     Attributes:
         workers: Processes that decode images. Default: 0 for few images, else the number of cores less one, at most 16.
+            0 on systems other than Linux.
         compile: Run the towers through torch.compile, which takes about a minute before it saves time.
         sort_texts: Batch texts of similar length where the tower pads a batch to its longest text. Texts are sorted
             within a shard, and rows are stored in the order of the data set.
@@ -154,7 +154,7 @@ def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: in
     given = Supply(encoder, side)
     images = sum(shard.stop - shard.start for shard in shards)
     workers = default_workers(images) if how.workers is None else how.workers
-    if not workers or not can_be_sent(given.reader):
+    if not workers or not FORKS:
         yield given
         return
     planned = [
@@ -175,20 +175,9 @@ def default_workers(images: int) -> int:
     return min(cores - 1, MAX_WORKERS)
 
 
-def can_be_sent(reader: ImageReader, start: str = START) -> bool:
-    """Whether a worker can be given the reader: a forked one has it, any other has to unpickle it."""
-    if start == "fork" or reader.preprocess is not None:  # which would bring its model along
-        return start == "fork"
-    try:
-        pickle.dumps(reader)
-    except Exception:  # pickle raises PicklingError, AttributeError, TypeError, …
-        return False
-    return True
-
-
 @contextmanager
 def reading_ahead(
-    reader: ImageReader, batches: Sequence[range], workers: int, *, pin_memory: bool = False, start: str = START
+    reader: ImageReader, batches: Sequence[range], workers: int, *, pin_memory: bool = False
 ) -> Iterator[Iterator[Batch | None]]:
     """Reads the batches in worker processes, which end with the block.
 
@@ -201,9 +190,7 @@ def reading_ahead(
     items: Any = range(max((batch.stop for batch in batches), default=0))
     sampler: Any = batches
     coming: Any = None
-    shared = start == "fork" and batches
-    slots = shared_batches(reader, batches, AHEAD * workers) if shared else nullcontext(reader.read_or_none)
-    with slots as read:
+    with shared_batches(reader, batches, AHEAD * workers) as read:
         try:
             with _delayed_interrupt(), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # above cores, as asked
@@ -215,7 +202,7 @@ def reading_ahead(
                     prefetch_factor=AHEAD,
                     pin_memory=pin_memory,
                     worker_init_fn=_begin_worker,
-                    multiprocessing_context=start,
+                    multiprocessing_context="fork",
                     generator=torch.Generator(),  # otherwise a number is drawn from the user's
                 )
                 coming = iter(loader)  # forks now, before any thread of ours runs

@@ -129,7 +129,7 @@ def explore(
         labels: One label per row.
         ids: The item of each row.
         repairs: Names of repairs, or steps of a pipeline such as "whiten(32)[pooled]"; by default the maps and the
-            posterior, of more than 20,000 points fewer of them.
+            posterior, of more than 20,000 points fewer of them. Repairs that rank whole lists cannot be shown.
         pipeline: Steps before everything, such as "center[each]".
         limit: Number of points, at most 100,000; of more rows, a random sample is shown.
         data: The data set of the rows, its name or path, such as a folder of images, for captions and thumbnails;

@@ -1,10 +1,11 @@
 """The neighbors of points before and after a repair, which points are hubs, and what a mixed search finds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from clip_geometry.explorer.points import Points
 from clip_geometry.repairs import Repair
@@ -35,25 +36,38 @@ def neighbors_of(repair: Repair, points: Points, queries: np.ndarray, advance: C
     """Return the neighbors of each query among all points but itself, by the scores of a fitted repair."""
     width = 2 * K if len(points.sets) > 1 else K
     numbers, scores = np.full((len(queries), width), -1), np.full((len(queries), width), -np.inf)
-    step = max(1, SCORES // len(points))
     for place, query in enumerate(points.sets):
-        own = torch.from_numpy(points.modality == place)
-        of_query = np.flatnonzero(points.modality[queries] == place)
-        for start in range(0, len(of_query), step):
-            part = of_query[start : start + step]
-            rows = queries[part] - points.starts[query]
-            found = repair.mixed(query, points.rows[query][rows], points.rows, rows)
-            table = torch.from_numpy(np.concatenate([found[item] for item in points.sets], axis=1))
-            lists = []
-            for mask, most in ((own, int(own.sum()) - 1), (~own, int((~own).sum()))):
-                best = table[:, mask].topk(min(K, most))
-                lists.append((best.values, mask.nonzero()[:, 0][best.indices]))
-            values, columns = (torch.cat(each, dim=1) for each in zip(*lists, strict=True))
-            values, order = values.sort(dim=1, descending=True, stable=True)
-            numbers[part, : values.shape[1]] = columns.gather(1, order).numpy()
-            scores[part, : values.shape[1]] = values.numpy()
-            advance(len(part))
+        chosen = np.flatnonzero(points.modality[queries] == place)
+        if len(chosen):
+            best = {item: _best_items(repair, points, query, queries[chosen], item) for item in points.sets}
+            lists = [best.pop(query)]
+            if best:
+                lists.append(_top([*best.values()], K))
+            values, found = _top(lists, width)
+            scores[chosen, : values.shape[1]] = values.numpy()
+            numbers[chosen, : values.shape[1]] = found.masked_fill(values == -torch.inf, -1).numpy()
+        advance(len(chosen))
     return Neighbors(numbers, scores)
+
+
+def _best_items(repair: Repair, points: Points, query: str, queries: np.ndarray, item: str) -> tuple[Tensor, Tensor]:
+    """Scores and numbers of the K best items of a modality. Items come in blocks, so that each is mapped once."""
+    q, x, step = points.rows[query][queries - points.starts[query]], points.rows[item], max(K, SCORES // len(queries))
+    lists = []
+    for start in range(0, len(x), step):
+        table = torch.from_numpy(repair.scores(query, q, item, x[start : start + step]))
+        itself = queries - points.starts[item] - start  # of queries of another modality, out of range
+        inside = (itself >= 0) & (itself < table.shape[1])
+        table[inside, itself[inside]] = -torch.inf
+        values, columns = table.topk(min(K, table.shape[1]))
+        lists.append((values, columns + points.starts[item] + start))
+    return _top(lists, K)
+
+
+def _top(lists: Sequence[tuple[Tensor, Tensor]], most: int) -> tuple[Tensor, Tensor]:
+    values, numbers = (torch.cat(each, dim=1) for each in zip(*lists, strict=True))
+    values, order = values.sort(dim=1, descending=True, stable=True)
+    return values[:, :most], numbers.gather(1, order)[:, :most]
 
 
 def search_numbers(points: Points, queries: np.ndarray, found: Neighbors, before: Neighbors) -> dict[str, float]:

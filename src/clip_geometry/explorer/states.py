@@ -15,6 +15,7 @@ from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair, repairs
+from clip_geometry.repairs.base import Listwise
 from clip_geometry.repairs.maps import Mapped, SeparateMeans
 from clip_geometry.transforms import RankWarning, transforms
 
@@ -104,9 +105,15 @@ def states_of(
 
 
 def make(name: str) -> Repair:
-    """Return a registered repair, or one step of a pipeline as a repair."""
+    """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
     step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
-    return Mapped(name) if step else repairs[name].make()
+    repair = Mapped(name) if step else repairs[name].make()
+    if isinstance(repair, Listwise):
+        raise InputError(
+            f"{name} ranks items by the whole list and has no score of its own; the explorer shows repairs that rate "
+            "each item for itself"
+        )
+    return repair
 
 
 def chances(points: Points) -> dict[str, float]:
