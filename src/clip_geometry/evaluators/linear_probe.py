@@ -74,7 +74,7 @@ def linear_probe(
     solver = one_of(solver, "solver", _SOLVERS)
     max_iter, seed = whole_number(max_iter, "max_iter"), seed_number(seed)
     train, test = as_two_sets(train_x, test_x, ("train_x", "test_x"), least=1)
-    train, test = _in_products(train), _in_products(test)
+    train, test = (x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32) for x in (train, test))
     n, m = len(train), len(test)
     labels, test_labels = as_values(train_y, n, name="labels in train_y"), as_values(test_y, m, name="labels in test_y")
     _, k = as_codes(labels, n, name="labels in train_y")
@@ -99,11 +99,6 @@ def linear_probe(
         "iterations": float(fit.iterations),
         "C": chosen,
     }
-
-
-def _in_products(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Return float32 for all but float64 rows; scikit-learn computes in the precision of its input."""
-    return x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
 
 
 def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:

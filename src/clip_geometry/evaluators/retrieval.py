@@ -1,7 +1,6 @@
 """Retrieval of the pair among the other modality, or in one index of both; exact, in blocks, for any n."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
@@ -86,7 +85,6 @@ def retrieval(
     tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
     if not tops:
         raise InputError("k is empty; expected ranks such as (1, 5, 10)")
-    search.check_pairs()
     averages = {}
     for way in search.ways:
         ahead = way.ahead(index, max(tops))
@@ -340,16 +338,14 @@ def _ahead(
         for theirs in torch.arange(len(rows), device=query.device).split(block_size):
             here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
             columns = rows[theirs[0] : theirs[-1] + 1] - mean
-            kinds = iter(roundings.items())
-            while True:
-                kind, rounding = next(kinds)
+            for kind, rounding in roundings.items():
                 reach = TIE + rounding * longest
                 lower, upper = (bound.to(kind)[:, None] for bound in (least - reach, least + reach))
                 products = queries.to(kind) @ columns.to(kind).T
                 products[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
                 ahead = products > upper
                 a, b = ((products >= lower) ^ ahead).nonzero(as_tuple=True)
-                if len(a) <= ahead.numel() // DENSE or kind == torch.float64:
+                if len(a) <= ahead.numel() // DENSE:
                     break
             counts[mine] += ahead.sum(1)
             tied = _leads_of_pairs(query, pair, rows, mine[a], theirs[b]) >= -TIE
@@ -392,36 +388,31 @@ def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> s
     """The remark of ranks: also how many queries have other rows exactly as near as their pair, of ASKED queries, since
     each takes O(nd)."""
     search = next(each for each in Search(image, text, pairs).ways if each.name == way)
-    own, other, mine, theirs, name = search.queries, search.found, search.i, search.j, search.of
+    own, other = search.queries, search.found
     asked = torch.linspace(0, len(own) - 1, min(len(own), ASKED), device=own.device).long()
-    pair, mean = search.pair[asked], mean_row(other)
-    centered, wanted = other - mean, pair - mean
+    mean = mean_row(other)
+    centered, wanted = other - mean, search.pair[asked] - mean
     leads = own[asked] @ centered.T - (own[asked] * wanted).sum(1)[:, None]
     reach = TIE + (2 * own.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
     as_near = leads.abs() <= reach[:, None]
-    place = torch.full((len(own),), -1, device=own.device).index_put_(
-        (asked,), torch.arange(len(asked), device=own.device)
-    )
-    known = place[mine] >= 0
-    as_near[place[mine[known]], theirs[known]] = False  # a pair itself is no tie
-    tied = int(as_near.any(1).sum())
-    said = (
-        f"{tied} of {len(asked)} {name} queries looked at have other rows exactly as near as their pair, and ties "
-        "count against the query"
-    )
-    return "; ".join(filter(None, (_queries(image, text, pairs), said if tied > MANY * len(asked) else None))) or None
+    known = torch.isin(search.i, asked)
+    as_near[torch.searchsorted(asked, search.i[known]), search.j[known]] = False  # a pair itself is no tie
+    tied, remarks = int(as_near.any(1).sum()), [_queries(image, text, pairs)]
+    if tied > MANY * len(asked):
+        remarks.append(
+            f"{tied} of {len(asked)} {search.of} queries looked at have other rows exactly as near as their pair, and "
+            "ties count against the query"
+        )
+    return "; ".join(filter(None, remarks)) or None
 
 
-def _numbers(index: str) -> dict[str, dict[str, Any]]:
-    """The fields of each number, those of the median ranks first, which need all products of the pairs."""
-    found: dict[str, dict[str, Any]] = {}
-    for way in ("image_to_text", "text_to_image"):
-        remark = {"remark": partial(_queries_and_ties, way)}
-        found[f"{way}.median_rank"] = {**remark, "options": {"index": index}}
-        found |= {f"{way}.r_at_{top}": remark for top in RANKS}
-    return found
-
-
-_RETRIEVAL = Measure("retrieval", retrieval, statistic=Search, remark=_queries, shares=_shares)
 for _name, _index in (("retrieval", "cross"), ("retrieval[mixed]", "mixed")):
-    add_evaluator(replace(_RETRIEVAL, name=_name, options={"index": _index, "median_rank": False}), _numbers(_index))
+    _numbers: dict[str, dict[str, Any]] = {}
+    for _way in ("image_to_text", "text_to_image"):
+        _remark = {"remark": partial(_queries_and_ties, _way)}
+        _numbers |= {f"{_way}.r_at_{top}": _remark for top in RANKS}
+        _numbers[f"{_way}.median_rank"] = {**_remark, "options": {"index": _index}}  # which needs all products
+    _options = {"index": _index, "median_rank": False}
+    add_evaluator(
+        Measure(_name, retrieval, options=_options, statistic=Search, remark=_queries, shares=_shares), _numbers
+    )
