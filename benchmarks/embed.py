@@ -141,7 +141,7 @@ def hand_over(count, kind):
     for _ in range(3):
         start = time.perf_counter()
         with reading_ahead(reader, batches, 1) as read:
-            assert sum(len(batch.index) for batch in read if batch.pixels.any()) == count
+            assert sum(len(batch.index) for batch in read if batch.values.any()) == count
         seconds.append(time.perf_counter() - start)
     return count / statistics.median(seconds)
 

@@ -54,7 +54,7 @@ def test_images_of_a_folder(cli, folder):
     (folder / "photos").mkdir()
     for k in range(60):
         Image.new("RGB", (200, 100), (k, 0, 0)).save(folder / "photos" / f"{k:03d}.png")
-    done = cli("explore", "image.npy", "text.npy", "-o", "e.html", "--images", "photos", "--repairs", "", "--no-umap")
+    done = cli("explore", "image.npy", "text.npy", "-o", "e.html", "--data", "photos", "--repairs", "", "--no-umap")
     assert done.status == 0, done.err
     assert '"thumbnails":60' in (folder / "e.html").read_text()
 

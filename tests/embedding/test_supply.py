@@ -22,10 +22,17 @@ import support.embed_fakes as fakes
 from clip_geometry.data.base import Side
 from clip_geometry.data.images import rgb
 from clip_geometry.embedding import images
-from clip_geometry.embedding.images import ImageReader, ReadBatch
+from clip_geometry.embedding.images import ImageReader
 from clip_geometry.embedding.rows import ShardRows, embed_shard
 from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import PARTS, Throughput, can_be_sent, default_workers, reading_ahead, supply
+from clip_geometry.embedding.supply import (
+    PARTS,
+    Supply,
+    Throughput,
+    default_workers,
+    reading_ahead,
+    supply,
+)
 from clip_geometry.encoders.pixels import halves
 from clip_geometry.registry import InputError
 
@@ -113,12 +120,9 @@ def test_rows_and_items_are_those_of_the_obvious_loop(seed):
     encoder, told = Flat(fakes.FakeConfig(), fits=here.fits), []
     side = Side("image", [f"img-{k}" for k in range(here.items)], here.load)
     how = Throughput(workers=here.workers)
-    with supply(encoder, side, here.shards, here.batch_size, how) as (given, _):
+    with supply(encoder, side, here.shards, here.batch_size, how) as given:
         for shard in here.shards:
-            rows, expected = (
-                embed_shard(encoder, side, shard, here.batch_size, told.append, given),
-                obvious(here, shard),
-            )
+            rows, expected = embed_shard(given, shard, here.batch_size, told.append), obvious(here, shard)
             assert rows.index == list(expected)
             assert list(rows.columns(side)["item_id"]) == [f"img-{k}" for k in expected]
             found = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 192))
@@ -133,9 +137,9 @@ def test_every_bit_is_the_same():
     here = replace(case(3), workers=3, fits=None)
     encoder = Flat(fakes.FakeConfig())
     side = Side("image", [str(k) for k in range(here.items)], here.load)
-    with supply(encoder, side, here.shards, 4, Throughput(workers=3)) as (given, _):
+    with supply(encoder, side, here.shards, 4, Throughput(workers=3)) as given:
         for shard in here.shards:
-            fast, plain = (embed_shard(encoder, side, shard, 4, lambda done: None, each) for each in (given, None))
+            fast, plain = (embed_shard(each, shard, 4, lambda done: None) for each in (given, Supply(encoder, side)))
             assert fast.index == plain.index and fast.skipped == plain.skipped
             assert np.array_equal(np.concatenate(fast.vectors), np.concatenate(plain.vectors))
 
@@ -144,11 +148,11 @@ def test_batches_that_are_not_asked_for_are_passed_over():
     here = replace(case(1), items=16, corrupt=set(), refused=-1)
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 16, here.load)
     shards = [Shard(0, 0, 8), Shard(1, 8, 16)]
-    with supply(encoder, side, shards, 4, Throughput(workers=1)) as (given, facts):
+    with supply(encoder, side, shards, 4, Throughput(workers=1)) as given:
         for indices in (range(2), range(2, 6), range(12, 16)):
             inputs = given.batch(indices)
             assert torch.equal(inputs.values, torch.stack([TRANSFORM(rgb(here.load(k))) for k in indices]))
-    assert facts["workers"] == 1
+    assert given.facts == {"workers": 1}
 
 
 def test_this_process_reads_only_what_nobody_read_ahead():
@@ -162,10 +166,10 @@ def test_this_process_reads_only_what_nobody_read_ahead():
 
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, load)
     shards = [Shard(0, 0, 7), Shard(1, 7, 14), Shard(3, 21, 28), Shard(5, 35, 40)]
-    with supply(encoder, side, shards, 3, Throughput(workers=1)) as (given, _):
+    with supply(encoder, side, shards, 3, Throughput(workers=1)) as given:
         for shard in shards:
             encoder.fits = 2 if shard.number == 1 else None
-            embed_shard(encoder, side, shard, 3, lambda done: None, given)
+            embed_shard(given, shard, 3, lambda done: None)
     assert read_here == list(range(7, 13))  # one by one; the last one of the shard was planned so
 
 
@@ -180,7 +184,7 @@ def test_an_error_is_raised_as_itself_when_its_batch_is_asked_for(workers):
         return fakes.picture(k)
 
     side = Side("image", [""] * 20, load)
-    with supply(encoder, side, [Shard(0, 0, 20)], 4, Throughput(workers=workers)) as (given, _):
+    with supply(encoder, side, [Shard(0, 0, 20)], 4, Throughput(workers=workers)) as given:
         assert given.batch(range(4)).index == [0, 1, 2, 3]
         with pytest.raises(InputError, match=r"^item 5 is not for you$"):
             given.batch(range(4, 8))
@@ -192,24 +196,23 @@ def test_an_error_is_raised_as_itself_when_its_batch_is_asked_for(workers):
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_the_parts_of_the_time_are_no_more_than_the_whole(workers, monkeypatch):
-    """What the main process waits for is done one after the other, and whatever it does itself was worked, too."""
+    """What the main process waits for is done one after the other."""
     here = replace(case(1), items=40, corrupt=set(), refused=-1)
     normalize = Flat.pixels.normalize
     monkeypatch.setattr(type(Flat.pixels), "normalize", lambda self, pixels: time.sleep(0.01) or normalize(pixels))
     features = Flat.image_features
     monkeypatch.setattr(Flat, "image_features", lambda self, pixels: time.sleep(0.02) or features(self, pixels))
+    on = ImageReader.on
+    monkeypatch.setattr(ImageReader, "on", lambda self, *given: time.sleep(0.005) or on(self, *given))
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, here.load)
-    with supply(encoder, side, [Shard(0, 0, 40)], 4, Throughput(workers=workers)) as (given, _):
-        embed_shard(encoder, side, Shard(0, 0, 40), 4, lambda done: None, given)
+    with supply(encoder, side, [Shard(0, 0, 40)], 4, Throughput(workers=workers)) as given:
+        embed_shard(given, Shard(0, 0, 40), 4, lambda done: None)
     facts = given.spent.facts()
-    assert sum(facts[part]["waited"] for part in PARTS) <= facts["seconds"] + 1e-3  # they are rounded
-    assert min(facts["compute"].values()) >= 0.2
-    # of 0.2 s; between the two clocks another process may run
-    assert facts["compute"]["waited"] == pytest.approx(facts["compute"]["worked"], abs=0.05)
-    assert min(facts["decode"]["worked"], facts["decode"]["waited"]) >= 0.1  # of ten batches, in this process
+    assert sum(facts[part] for part in PARTS) <= facts["seconds"] + 1e-3  # they are rounded
+    assert facts["compute"] >= 0.2 and facts["decode"] >= 0.1 and facts["transfer"] >= 0.05  # of ten batches
 
 
-def test_what_workers_do_is_counted_as_worked_and_not_as_waited():
+def test_what_workers_do_meanwhile_is_not_counted():
     def load(k):
         time.sleep(0.01)
         if k == 5:
@@ -217,20 +220,11 @@ def test_what_workers_do_is_counted_as_worked_and_not_as_waited():
         return fakes.picture(k)
 
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 12, load)
-    with supply(encoder, side, [Shard(0, 0, 12)], 4, Throughput(workers=3)) as (given, _):
+    with supply(encoder, side, [Shard(0, 0, 12)], 4, Throughput(workers=3)) as given:
         time.sleep(0.5)  # by now all three batches have been read
-        embed_shard(encoder, side, Shard(0, 0, 12), 4, lambda done: None, given)
+        embed_shard(given, Shard(0, 0, 12), 4, lambda done: None)
     facts = given.spent.facts()
-    assert facts["decode"]["worked"] >= 0.12 > facts["decode"]["waited"] and facts["items"] == 12
-
-
-def test_the_way_to_a_gpu_is_transfer(monkeypatch):
-    monkeypatch.setattr(ReadBatch, "on", lambda self, device: time.sleep(0.05) or torch.as_tensor(self.pixels))
-    encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 8, fakes.picture)
-    with supply(encoder, side, [Shard(0, 0, 8)], 4, Throughput()) as (given, _):
-        embed_shard(encoder, side, Shard(0, 0, 8), 4, lambda done: None, given)
-    transfer = given.spent.facts()["transfer"]
-    assert transfer["waited"] == pytest.approx(transfer["worked"], abs=1e-3) and transfer["worked"] >= 0.1
+    assert facts["decode"] < 0.12 and facts["items"] == 12
 
 
 def test_sorted_rows_and_what_was_skipped_come_back_in_the_order_of_the_data_set():
@@ -291,7 +285,7 @@ def test_batches_come_in_order_whoever_is_slow(workers):
     with reading_ahead(reader, BATCHES, workers) as read:
         for batch, indices in zip(read, BATCHES, strict=True):
             assert batch.index == list(indices)
-            assert np.array_equal(batch.pixels, reader(indices).pixels)
+            assert np.array_equal(batch.values, reader(indices).values)
     assert torch.equal(torch.get_rng_state(), state)  # DataLoader would draw a seed from it
     assert not multiprocessing.active_children()
 
@@ -317,12 +311,12 @@ def test_pixels_come_through_few_slots_of_shared_memory(form):
         for batch, indices in zip(read, batches, strict=True):
             time.sleep(0.02)
             here = reader(indices)
-            assert (batch.index, batch.failed, batch.form) == (here.index, here.failed, form)
-            assert np.array_equal(batch.pixels, here.pixels)
-            if batch.pixels is not None:
-                places.add(batch.pixels.ctypes.data)
+            assert (batch.index, batch.failed) == (here.index, here.failed)
+            assert np.array_equal(batch.values, here.values)
+            if batch.values is not None:
+                places.add(batch.values.ctypes.data)
                 (memory,) = images._memories.values()
-                assert np.may_share_memory(batch.pixels, memory)
+                assert np.may_share_memory(batch.values, memory)
     assert len(places) == 2 * 2 + 1
     assert not images._memories
 
@@ -346,7 +340,7 @@ def test_pixels_that_do_not_fit_the_shared_memory_come_all_the_same(preprocess):
                 assert batch is None
                 continue
             here = reader(indices)
-            assert batch.pixels.dtype == here.pixels.dtype and np.array_equal(batch.pixels, here.pixels)
+            assert batch.values.dtype == here.values.dtype and np.array_equal(batch.values, here.values)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -377,7 +371,7 @@ def test_without_memory_to_share_batches_come_through_pipes(monkeypatch):
     reader = ImageReader(fakes.picture, None, halves(image_transform_v2(PreprocessCfg(size=4), is_train=False)))
     with reading_ahead(reader, BATCHES, 2) as read:
         for batch, indices in zip(read, BATCHES, strict=True):
-            assert np.array_equal(batch.pixels, reader(indices).pixels)
+            assert np.array_equal(batch.values, reader(indices).values)
 
 
 @pytest.mark.parametrize("act", [die, die_while_sending])
@@ -421,19 +415,3 @@ def test_an_interrupt_while_the_workers_begin_is_not_lost():
         HOOKS.clear()
         signal.signal(signal.SIGINT, before)
     assert not multiprocessing.active_children()
-
-
-@pytest.mark.slow
-def test_spawned_workers_read_the_same():
-    """As on systems where forking is unsafe: what they are given is pickled, and has no model in it."""
-    transform = image_transform_v2(PreprocessCfg(size=4), is_train=False)
-    reader = ImageReader(fakes.picture, None, halves(transform))
-    assert can_be_sent(reader, "spawn")
-    assert not can_be_sent(ImageReader(fakes.picture, transform), "spawn")
-    assert can_be_sent(ImageReader(fakes.picture, transform), "fork")
-    assert not can_be_sent(ImageReader(lambda k: k, None, halves(transform)), "spawn")
-    with reading_ahead(reader, BATCHES[:2], 1, start="spawn") as read:
-        for batch, indices in zip(read, BATCHES[:2], strict=True):
-            here = reader(indices)
-            assert np.array_equal(batch.pixels, here.pixels)
-            assert (batch.index, batch.form, batch.failed) == (here.index, "cut", here.failed)

@@ -113,8 +113,6 @@ def test_it_says_why_the_points_stay(page, exploration):
     assert not said.is_visible()
     move(page, 3)
     assert said.inner_text().startswith("The points do not move: posterior changes how pairs of rows are scored")
-    page.get_by_label("UMAP").check()
-    assert said.is_visible()
     move(page, 1)
     assert not said.is_visible()
     assert "The points do not move at posterior: the scores of pairs of rows change" in " ".join(exploration.notes)

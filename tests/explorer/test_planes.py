@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.explorer import planes
 from clip_geometry.explorer.planes import principal_plane, umap_plane
 
 
@@ -35,25 +34,6 @@ class TestPrincipalPlane:
 
 
 class TestUmapPlane:
-    def test_rows_outside_of_the_sample_lie_between_their_nearest(self, monkeypatch):
-        """The layout of the sample is replaced: UMAP takes long to compile."""
-        x = rows().astype(np.float32)
-        monkeypatch.setattr(planes, "_fitted", lambda sample, seed, start: sample[:, :2].astype(float))
-        found = umap_plane(x, seed=3, most=100)
-        chosen = np.flatnonzero((found == x[:, :2]).all(1))
-        assert len(chosen) == 100
-        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-        for row in np.setdiff1d(np.arange(300), chosen)[:20]:
-            distances = 1 - unit[chosen].astype(float) @ unit[row]
-            near = np.argsort(distances)[:5]
-            weights = 1 / distances[near]
-            expected = weights @ x[chosen[near], :2] / weights.sum()
-            assert found[row] == pytest.approx(expected, rel=1e-4, abs=1e-5)
-
-    def test_too_few_rows(self):
-        with pytest.raises(cg.InputError, match="there are 3 rows; UMAP needs at least 4"):
-            umap_plane(rows(3))
-
     @pytest.mark.slow
     def test_clusters_stay_together_and_a_start_is_followed(self):
         generator = np.random.default_rng(0)
@@ -66,11 +46,3 @@ class TestUmapPlane:
         centers = [np.stack([plane[code == each].mean(0) for each in range(4)]) for plane in (first, mirrored)]
         centers = [each - each.mean(0) for each in centers]
         assert (centers[0] * centers[1] * [-1, 1]).sum() > 0.9 * np.linalg.norm(centers[0]) * np.linalg.norm(centers[1])
-
-    @pytest.mark.slow
-    def test_neighbors_that_are_known_give_the_layout_of_umap(self, monkeypatch):
-        """From 4,096 rows on UMAP takes the exact neighbors that we found."""
-        generator = np.random.default_rng(0)
-        code = generator.integers(5, size=4200)
-        x = (6 * generator.normal(size=(5, 8))[code] + generator.normal(size=(4200, 8))).astype(np.float32)
-        assert float(cg.silhouette(umap_plane(x), code)) > 0.6

@@ -9,7 +9,7 @@ import mmap
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from clip_geometry import files
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.rows import Record, ShardMaker
 from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import supply, throughput_line
+from clip_geometry.embedding.supply import throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.io.reading import first_line
 from clip_geometry.progress import Advance, PassProgress, detail, note
@@ -53,9 +53,6 @@ class Engine:
     def __init__(self) -> None:
         self.spent: dict[str, Any] = {}
 
-    def __repr__(self) -> str:
-        return f"<{self.name} engine>"
-
     def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
         """Yields the records of missing shards in any order, each when its files are written.
 
@@ -68,28 +65,21 @@ class Engine:
             shards: Which of them.
             bar: Entered when the work begins; counts finished items.
         """
-        supplied = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput)
         writing: list[Future[Record]] = []  # of the last shard
 
-        def write(shard: Callable[[], Record]) -> Record:
-            with given.spent.doing("write", waited=False):
-                return shard()
-
         def finished() -> list[Record]:
-            with given.spent.doing("write", worked=False):
+            with given.spent.doing("write"):
                 return [each.result() for each in writing]
 
         # worker processes are forked before the threads of the progress bar and of the writer begin
-        with supplied as (given, facts), bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
+        with maker.supply(side, shards) as given, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
             for shard in shards:
-                computed = maker.compute(side, shard, given, advance)
-                records = finished()
-                writing = [writer.submit(write, computed)]
-                yield from records
-            records = finished()
-        self.spent[side.modality] = {**facts, "compile": maker.throughput.compile, **given.spent.facts()}
+                write = maker.compute(given, shard, advance)
+                yield from finished()
+                writing = [writer.submit(write)]
+            yield from finished()
+        self.spent[side.modality] = {**given.facts, "compile": maker.throughput.compile, **given.spent.facts()}
         detail(throughput_line(side.modality, self.spent[side.modality]))
-        yield from records
 
     def stream(self, rows: StreamedRows) -> StreamedRows:
         """The same rows; the engine runs the passes over them that are aggregations."""
@@ -114,8 +104,8 @@ def open_engine(name: str, address: str | None = None) -> AbstractContextManager
     Example:
         >>> import clip_geometry as cg
         >>> with cg.open_engine("local") as engine:
-        ...     engine
-        <local engine>
+        ...     engine.name
+        'local'
     """
     if address is not None and name == "local":
         raise InputError(f"address {address!r} is that of a Ray cluster, and the engine is local; give engine ray too")
@@ -148,14 +138,13 @@ class RayEngine(Engine):
         if self.maker is not maker:
             self.end_actors()
             what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
-            copy = with_readers(maker, needs["num_cpus"] - 1)
-            self.sent = [self._send(value, what) for value in (environment(maker.encoder), copy)]
-            self.maker = maker
+            sent = environment(maker.encoder), with_readers(maker, needs["num_cpus"] - 1)
+            self.sent, self.maker = [self._send(value, what) for value in sent], maker
         worker = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(ShardWorker)
         self.actors += [worker.remote() for _ in range(min(count, len(shards)) - len(self.actors))]
         waiting, left = deque(shards), len(shards)
         # an actor is given a shard once it has answered, so that one that waits for a place delays none
-        busy: dict[Any, tuple[Any, Shard | None]] = {actor.ready.remote(): (actor, None) for actor in self.actors}
+        busy: dict[Any, Any] = {actor.__ray_ready__.remote(): (actor, None) for actor in self.actors}
         self._note_waiting(list(busy))
         with bar as advance:
             while left:
@@ -222,9 +211,7 @@ class RayEngine(Engine):
     def _note_waiting(self, jobs: list[Any]) -> None:
         """Notifies the user where no job begins, for example because others hold the cluster's processors."""
         if not self.ray.wait(jobs, num_returns=1, timeout=PATIENCE)[0]:
-            note(
-                f"no worker has answered for {PATIENCE:.0f} s; others may use the cluster's processors: see ray status"
-            )
+            note(f"no worker has answered for {PATIENCE:.0f} s; others may use the processors: see ray status")
 
     def _result(self, job: Any, worker: str, advice: str) -> Any:
         """The result of a job. Its InputError and OSError are raised as they are; others keep Ray's traceback."""
@@ -247,9 +234,6 @@ class ShardWorker:
 
     maker: Any = None
 
-    def ready(self) -> None:
-        """Returns as soon as the process runs."""
-
     def make(self, sent: list[Any], modality: str, shard: Shard) -> Record:
         """Computes one shard. sent: in a list, so that Ray does not resolve the references: they are fetched once, and
         the maker after the environment is replicated."""
@@ -261,7 +245,9 @@ class ShardWorker:
             maker: Any = ray.get(sent[1])
             require_equal(driver["weights"], weights_of(maker.encoder))
             self.maker = maker
-        return self.maker.make(modality, shard)
+        side = next(side for side in self.maker.dataset.sides if side.modality == modality)
+        with self.maker.supply(side, [shard]) as given:
+            return self.maker.compute(given, shard, lambda done: None)()
 
 
 def environment(encoder: Encoder) -> dict[str, Any]:
@@ -271,8 +257,8 @@ def environment(encoder: Encoder) -> dict[str, Any]:
     found = ("clip_geometry.", *(f"{each.module.partition('.')[0]}." for each in of_packages("clip_geometry.encoders")))
     own = {name: entry for name, entry in encoders.items() if not entry.config.__module__.startswith(found)}
     variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
-    must_match = {"versions": versions(), "weights": weights_of(encoder)}
-    return {"folder": str(Path.cwd()), "variables": variables, "families": own, **must_match}
+    here = {"folder": str(Path.cwd()), "variables": variables, "families": own}
+    return here | {"versions": versions(), "weights": weights_of(encoder)}
 
 
 def replicate(driver: Mapping[str, Any]) -> None:
@@ -340,17 +326,14 @@ def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
 
 
 def sum_span(job: tuple[Any, ...], span: range, along: Tensor | None) -> Any:
-    x, zero, accumulate, size = job
-    return aggregate_blocks(x, zero, accumulate, size, along, span)
+    return aggregate_blocks(*job, along, span)
 
 
 def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
     """(file, dtype, mode, offset in bytes, shape), or the values of a map that is not a run of rows of a file."""
     base: Any = getattr(mapped, "_mmap", None)
-    # of a map that is copied on write, changes are in this process only
-    if base is None or mapped.filename is None or mapped.mode == "c":
-        return np.array(mapped)
-    if not (mapped.flags.c_contiguous and mapped.size):
+    file = base is not None and mapped.filename is not None and mapped.mode != "c"  # c: changed in this process only
+    if not (file and mapped.flags.c_contiguous and mapped.size):
         return np.array(mapped)
     # a slice of a map keeps the offset of the whole map, which starts at the beginning of its page
     begin = np.frombuffer(base, np.uint8).ctypes.data  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -391,8 +374,7 @@ def _ray_engine(address: str | None) -> Iterator[RayEngine]:
         try:
             if port.isdecimal() and "/" not in host:  # Ray itself would try for minutes before it reports none answers
                 socket.create_connection((host, int(port)), timeout=10).close()
-            local = {"include_dashboard": False} if address == "local" else {}
-            ray.init(address=address, logging_level="ERROR", **local)
+            ray.init(address=address, logging_level="ERROR", include_dashboard=False if address == "local" else None)
         except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
             while error.__cause__ is not None:  # a refused token, for example, is reported as a failed connection
                 error = error.__cause__

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import files
-from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within
+from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within, summary
 from clip_geometry.embeddings import Embeddings, ShardedRows, joined
 from clip_geometry.io.reading import read_npy, read_table
 from clip_geometry.paths import existing_folder
@@ -132,7 +132,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
 
 def _check_shards(side: Mapping[str, Any], path: Path, modality: str) -> None:
     """The shards have to follow each other, each with the files of its number, and to add up to the side."""
-    stop, kept = 0, [shard for shard in side["shards"] if shard["rows"]]
+    stop = 0
     for number, record in enumerate(side["shards"]):
         shard = Shard(number, record["start"], record["stop"])
         if set(record["files"]) != {shard.vectors, shard.metadata} or not stop == shard.start < shard.stop:
@@ -142,9 +142,8 @@ def _check_shards(side: Mapping[str, Any], path: Path, modality: str) -> None:
         if others or shard.stop - shard.start > record["rows"] + len(skipped):
             raise _contradiction(path, f"{modality} shard {number} lacks items or skipped others than its own")
         stop = shard.stop
-    total = {"n": sum(shard["rows"] for shard in kept), "items": stop, "d": side["d"] if kept else None}
-    total["skipped"] = [item for shard in side["shards"] for item in shard["skipped"]]
-    if any(side[key] != value for key, value in total.items()) or any(shard["d"] != side["d"] for shard in kept):
+    dimensions = {shard["d"] for shard in side["shards"] if shard["rows"]}
+    if len(dimensions) != 1 or side | summary(side["shards"]) != side:
         raise _contradiction(path, f"the {modality} shards are not, taken together, what it says of them")
 
 
@@ -198,28 +197,27 @@ def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool)
 
 
 def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop: int) -> dict[str, Any]:
-    encoder, dataset = manifest["recipe"]["encoder"], manifest["recipe"]["dataset"]
+    recipe = manifest["recipe"]
+    encoder, dataset = recipe["encoder"], recipe["dataset"]
     shards = [shard for shard in side["shards"] if shard["start"] < stop]
+    counts = {"truncated": sum(shard["truncated"] for shard in shards)}
+    if "lost" in side:
+        counts["lost"] = sum(shard.get("lost", 0) for shard in shards)
+    if "dropped" in side:
+        counts["dropped"] = side["dropped"]
     return {
         "source": str(folder),
-        "key": manifest["recipe"]["key"],
-        "model": encoder["model"],
-        "features": encoder["features"],
-        "precision": encoder["precision"],
+        "key": recipe["key"],
+        **{key: encoder[key] for key in ("model", "features", "precision")},
         "seed": encoder.get("seed"),
         "dataset": dataset["name"],
         "split": dataset["split"],
         "language": side["language"],
         "prompt": dataset["prompt"],
-        "model_options": manifest["model_options"],
-        "data_options": manifest["data_options"],
+        **{key: manifest[key] for key in ("model_options", "data_options")},
         "n": rows,
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
-        "truncated": sum(shard["truncated"] for shard in shards),
-        **({"lost": sum(shard.get("lost", 0) for shard in shards)} if "lost" in side else {}),
-        **({"dropped": side["dropped"]} if "dropped" in side else {}),
+        **counts,
         "dtype": side["dtype"],
-        "class_names": manifest["class_names"],
-        "encoder": manifest["encoder"],
-        "recipe": manifest["recipe"],
+        **{key: manifest[key] for key in ("class_names", "encoder", "recipe")},
     }

@@ -1,6 +1,7 @@
 """The items of a shard through an encoder, batch by batch, and into the files of a store."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from itertools import groupby
@@ -12,7 +13,7 @@ import torch
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import Shard, Store
-from clip_geometry.embedding.supply import Inputs, Supply, Throughput, supply
+from clip_geometry.embedding.supply import Supply, Throughput, supply
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note
@@ -77,73 +78,73 @@ class ShardRows:
         return facts | ({"lost": self.lost} if self.further else {})
 
 
-def embed_shard(
-    encoder: Encoder, side: Side, shard: Shard, batch_size: int, advance: Advance, supply: Supply | None = None
-) -> ShardRows:
-    """Embeds one shard. Its bytes depend on nothing but the arguments.
+def embed_shard(supply: Supply, shard: Shard, batch_size: int, advance: Advance) -> ShardRows:
+    """Embeds one shard. Its bytes depend on nothing but the encoder, the data and the batch size.
 
     Args:
-        encoder: The model.
-        side: The images or texts.
-        shard: Which of them.
+        supply: Where batches come from.
+        shard: Which items.
         batch_size: Items per batch, halved for the rest of the shard whenever memory runs out.
         advance: Called with the number of items of each finished batch.
-        supply: Where batches come from. Default: read here, one after the other.
 
     Raises:
         InputError: Memory runs out and the batch cannot be halved, or a row is NaN or infinite.
     """
-    supply = supply or Supply(encoder, side)
     rows, order, position, size = ShardRows(), supply.order(shard), 0, batch_size
     while position < len(order):
         indices, batch = order[position : position + size], None
         try:
-            batch = _embed_batch(encoder, side, supply.batch(indices), supply)
+            batch = _embed_batch(supply, indices)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
         if batch is None:  # the exception is gone, and with it the batch's tensors, which its traceback held
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            size, model = len(indices), encoder.config.model
-            if encoder.config.depends_on_batch:
-                raise InputError(
-                    f"memory ran out with {size} items a batch, and the rows of {model} depend on their "
-                    "batch: give a smaller batch size"
-                )
-            if size == 1:
-                raise InputError(
-                    f"memory ran out with a single item: {model} needs a larger device than "
-                    f"{encoder.device}, or a lower precision"
-                )
-            note(f"memory ran out with {size} items a batch: trying {size // 2}")
-            size //= 2
+            size = _halved(len(indices), supply.encoder)
             continue
         rows.extend(batch)
         advance(len(indices))
         position += len(indices)
-    if not isinstance(order, range):
+    if supply.sort:
         rows.sort()
     supply.spent.items += len(order)
     return rows
 
 
-def _embed_batch(encoder: Encoder, side: Side, inputs: Inputs, supply: Supply) -> ShardRows:
+def _halved(size: int, encoder: Encoder) -> int:
+    model = encoder.config.model
+    if encoder.config.depends_on_batch:
+        raise InputError(
+            f"memory ran out with {size} items a batch, and the rows of {model} depend on their batch: give a smaller "
+            "batch size"
+        )
+    if size == 1:
+        raise InputError(
+            f"memory ran out with a single item: {model} needs a larger device than {encoder.device}, or a lower "
+            "precision"
+        )
+    note(f"memory ran out with {size} items a batch: trying {size // 2}")
+    return size // 2
+
+
+def _embed_batch(supply: Supply, indices: Sequence[int]) -> ShardRows:
     def skip(k: int, reason: str) -> None:
         rows.skipped.append({"index": k, "item_id": str(side.item_id[k]), "reason": reason})
 
-    rows, items = ShardRows(index=inputs.index), inputs.index
-    for k, reason in inputs.failed:
+    encoder, side, batch = supply.encoder, supply.side, supply.batch(indices)
+    rows, items = ShardRows(index=batch.index), batch.index
+    for k, reason in batch.failed:
         skip(k, reason)
     if not items:
         return rows
     rows.sizes.append(len(items))
     if side.modality == "image":
         with supply.spent.doing("compute"):
-            given = encoder.image_rows(inputs.values)
+            given = encoder.image_rows(batch.values)
     else:
         with supply.spent.doing("decode"):
-            tokens = encoder.tokenize(inputs.values)
+            tokens = encoder.tokenize(batch.values)
         with supply.spent.doing("compute"):
             given = encoder.text_rows(tokens)
         rows.truncated = tokens.truncated
@@ -155,7 +156,7 @@ def _embed_batch(encoder: Encoder, side: Side, inputs: Inputs, supply: Supply) -
     elif vectors.shape[:-1] != (len(items),):
         raise RuntimeError(f"{encoder.config.model} gave {vectors.shape} for {len(items)} {side.modality} items")
     elif side.modality == "text":
-        rows.text = inputs.values
+        rows.text = batch.values
     if rows.index:
         rows.vectors.append(vectors)
         if given.item is not None:
@@ -197,18 +198,17 @@ class ShardMaker:
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "encoder"}
 
-    def compute(self, side: Side, shard: Shard, given: Supply, advance: Advance) -> Callable[[], Record]:
+    def supply(self, side: Side, shards: Sequence[Shard]) -> AbstractContextManager[Supply]:
+        """Opens the batches of these shards."""
+        return supply(self.encoder, side, shards, self.batch_size, self.throughput)
+
+    def compute(self, given: Supply, shard: Shard, advance: Advance) -> Callable[[], Record]:
         """Computes the rows of a shard; returns a function that writes them and gives the record."""
-        rows = embed_shard(self.encoder, side, shard, self.batch_size, advance, given)
+        rows = embed_shard(given, shard, self.batch_size, advance)
         facts = {**rows.facts(), "device": str(self.encoder.device)}
         # what made it fast, where the rows may show it
         facts |= {"sorted": True} if given.sort else {}
         facts |= {"compile": True} if self.throughput.compile else {}
         vectors = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 0), np.float32)
-        return partial(Store(self.folder).write_shard, side.modality, shard, vectors, rows.columns(side), facts)
-
-    def make(self, modality: str, shard: Shard) -> Record:
-        """Computes and writes one shard; returns its record."""
-        side = next(side for side in self.dataset.sides if side.modality == modality)
-        with supply(self.encoder, side, [shard], self.batch_size, self.throughput) as (given, _):
-            return self.compute(side, shard, given, lambda done: None)()
+        store = Store(self.folder)
+        return partial(store.write_shard, given.side.modality, shard, vectors, rows.columns(given.side), facts)

@@ -5,15 +5,14 @@ Also the options that make this fast, and where the time went.
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import replace
 from threading import Thread, current_thread, main_thread
 from typing import Any
 
@@ -23,13 +22,13 @@ from torch.utils.data import DataLoader
 
 from clip_geometry.config import Config
 from clip_geometry.data.base import Side
-from clip_geometry.embedding.images import ImageReader, ReadBatch, shared_batches
+from clip_geometry.embedding.images import Batch, ImageReader, shared_batches
 from clip_geometry.embedding.store import Shard
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.registry import InputError
 
 # A forked worker needs nothing pickled, and a script no `if __name__ == "__main__"`; elsewhere forking is unsafe.
-START = "fork" if sys.platform == "linux" else "spawn"
+FORKS = sys.platform == "linux"
 MAX_WORKERS = 16
 FEW = 512  # images that are read sooner than processes start
 PARTS = ("decode", "transfer", "compute", "write")
@@ -42,6 +41,7 @@ class Throughput(Config):
 
     Attributes:
         workers: Processes that decode images. Default: 0 for few images, else the number of cores less one, at most 16.
+            0 on systems other than Linux.
         compile: Run the towers through torch.compile, which takes about a minute before it saves time.
         sort_texts: Batch texts of similar length where the tower pads a batch to its longest text. Texts are sorted
             within a shard, and rows are stored in the order of the data set.
@@ -51,85 +51,65 @@ class Throughput(Config):
     compile: bool = False
     sort_texts: bool = True
 
-    def sorts(self, encoder: Encoder, side: Side) -> bool:
-        """Whether texts are sorted; never where a row depends on its batch, which sorting changes."""
-        padded = side.modality == "text" and encoder.pads_to_longest
-        return self.sort_texts and padded and not encoder.config.depends_on_batch
-
 
 class Spent:
-    """Seconds spent on one side of a data set, by part: decode (and tokenize), transfer, compute, write.
+    """Seconds that the main process spent on one side of a data set, by part: decode (and tokenize), transfer, compute,
+    write.
+
+    It does one thing at a time, so that the parts add up to the whole. What worker processes, the thread that writes
+    and a GPU do beside it counts where it is waited for.
 
     Attributes:
-        waited: Seconds of the main process, which does one thing at a time, so that the parts add up to the whole.
-            What a GPU computes is waited for where its rows are fetched.
-        worked: Seconds of whoever did the work: all worker processes and threads together.
+        seconds: Part → seconds.
         items: Number of items embedded.
     """
 
     def __init__(self) -> None:
         self.begin = time.perf_counter()
-        self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.worked: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.items = 0
 
     @contextmanager
-    def doing(self, part: str, *, waited: bool = True, worked: bool = True) -> Iterator[None]:
-        """Time a part of the work: what the main process waits for, what someone works on, or both, which is what the
-        main process does itself. Only one thread of this process works on each part."""
+    def doing(self, part: str) -> Iterator[None]:
+        """Time a part of the work."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            seconds = time.perf_counter() - start
-            self.waited[part] += seconds * waited
-            self.worked[part] += seconds * worked
+            self.seconds[part] += time.perf_counter() - start
 
     def facts(self) -> dict[str, Any]:
-        """Items, seconds of the side, and the seconds waited and worked of each part."""
-        parts = {part: {"waited": round(self.waited[part], 4), "worked": round(self.worked[part], 4)} for part in PARTS}
+        """Items, seconds of the side, and seconds of each part."""
+        parts = {part: round(seconds, 4) for part, seconds in self.seconds.items()}
         return {"items": self.items, "seconds": round(time.perf_counter() - self.begin, 4), **parts}
 
 
 def throughput_line(modality: str, facts: dict[str, Any]) -> str:
-    """`image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time; …`."""
+    """`image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time`."""
     seconds = max(facts["seconds"], 1e-9)
-    waited = ", ".join(f"{part} {facts[part]['waited'] / seconds:.0%}" for part in PARTS)
-    beside = [part for part in PARTS if facts[part]["worked"] - facts[part]["waited"] > 0.01 * seconds]
-    hidden = ", ".join(f"{part} {facts[part]['worked']:.1f} s" for part in beside)
+    shares = ", ".join(f"{part} {facts[part] / seconds:.0%}" for part in PARTS)
     rate = f"{facts['items']} items in {facts['seconds']:.1f} s ({facts['items'] / seconds:.0f}/s)"
-    return f"{modality}: {rate}: {waited} of the time" + (f"; overlapped: {hidden}" if hidden else "")
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """A batch as the encoder takes it.
-
-    Attributes:
-        index: Items of the batch that could be read.
-        values: Their pixels, stacked, or a list of texts.
-        failed: Item and reason of each one that could not be read.
-    """
-
-    index: list[int]
-    values: Any
-    failed: list[tuple[int, str]]
+    return f"{modality}: {rate}: {shares} of the time"
 
 
 class Supply:
-    """The batches of one side of a data set.
+    """The batches of one side of a data set, as the encoder takes them.
 
     Batches in `planned` come from worker processes, in that order. Any other batch, such as a smaller one after memory
     ran out, is read here when it is asked for.
+
+    Attributes:
+        facts: How batches are read, for the manifest.
     """
 
     def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
-        self.side, self.device, self.sort, self.lengths = side, encoder.device, sort, encoder.text_lengths
+        self.encoder, self.side, self.sort = encoder, side, sort
+        self.facts: dict[str, Any] = {"sorted": sort} if side.modality == "text" else {"workers": 0}
         self.spent = Spent()
-        pixels = encoder.pixels
-        self.reader = ImageReader(side.load, None if pixels or encoder.takes_images else encoder.preprocess, pixels)
+        ready = encoder.pixels or encoder.takes_images
+        self.reader = ImageReader(side.load, None if ready else encoder.preprocess, encoder.pixels)
         self.planned: deque[range] = deque()
-        self.coming: Iterator[ReadBatch | None] = iter(())
+        self.coming: Iterator[Batch | None] = iter(())
 
     def order(self, shard: Shard) -> Sequence[int]:
         """The items of a shard in the order in which they are embedded: if sorted, the longest texts first, so that
@@ -138,44 +118,44 @@ class Supply:
         if not self.sort:
             return items
         with self.spent.doing("decode"):
-            lengths = self.lengths([str(self.side.load(k)) for k in items])
+            lengths = self.encoder.text_lengths([str(self.side.load(k)) for k in items])
         return sorted(items, key=lambda k: -lengths[k - shard.start])
 
-    def batch(self, indices: Sequence[int]) -> Inputs:
-        if self.side.modality == "text":
-            with self.spent.doing("decode"):
-                return Inputs(list(indices), [self.side.load(k) for k in indices], [])
-        with self.spent.doing("decode", worked=False):
-            read = None
-            while self.planned and self.planned[0].start <= indices[0]:
-                planned, coming = self.planned.popleft(), next(self.coming)
-                read = coming if planned == indices else None
-            read = read or self.reader(indices)
-            self.spent.worked["decode"] += read.seconds
-        if read.pixels is None:
-            return Inputs(read.index, None, read.failed)
-        with self.spent.doing("transfer"):
-            pixels = read.on(self.device)
+    def batch(self, indices: Sequence[int]) -> Batch:
         with self.spent.doing("decode"):
-            return Inputs(read.index, self.reader.finish(pixels, read.form), read.failed)
+            batch = self._read(indices)
+        if batch.values is None or isinstance(batch.values, list):
+            return batch
+        with self.spent.doing("transfer"):
+            pixels = self.reader.on(self.encoder.device, batch.values)
+        if self.reader.pixels is not None:
+            with self.spent.doing("decode"):
+                pixels = self.reader.pixels.normalize(pixels)
+        return replace(batch, values=pixels)
+
+    def _read(self, indices: Sequence[int]) -> Batch:
+        if self.side.modality == "text":
+            return Batch(list(indices), [self.side.load(k) for k in indices])
+        batch = None
+        while self.planned and self.planned[0].start <= indices[0]:
+            planned, coming = self.planned.popleft(), next(self.coming)
+            batch = coming if planned == indices else None
+        return batch or self.reader(indices)
 
 
 @contextmanager
-def supply(
-    encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput
-) -> Iterator[tuple[Supply, dict[str, Any]]]:
-    """Opens the supply of the shards' batches; also gives the facts about it for the manifest."""
+def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput) -> Iterator[Supply]:
+    """Opens the supply of the shards' batches. Texts are not sorted where rows depend on their batch, which sorting
+    changes."""
     if side.modality == "text":
-        sort = how.sorts(encoder, side)
-        yield Supply(encoder, side, sort=sort), {"sorted": sort}
+        sort = how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
+        yield Supply(encoder, side, sort=sort)
         return
     given = Supply(encoder, side)
     images = sum(shard.stop - shard.start for shard in shards)
     workers = default_workers(images) if how.workers is None else how.workers
-    workers = workers if can_be_sent(given.reader) else 0
-    facts = {"workers": workers}
-    if not workers:
-        yield given, facts
+    if not workers or not FORKS:
+        yield given
         return
     planned = [
         range(start, min(start + batch_size, shard.stop))
@@ -183,8 +163,8 @@ def supply(
         for start in range(shard.start, shard.stop, batch_size)
     ]
     with reading_ahead(given.reader, planned, workers, pin_memory=encoder.device.type == "cuda") as coming:
-        given.planned, given.coming = deque(planned), coming
-        yield given, facts
+        given.facts, given.planned, given.coming = {"workers": workers}, deque(planned), coming
+        yield given
 
 
 def default_workers(images: int) -> int:
@@ -195,23 +175,10 @@ def default_workers(images: int) -> int:
     return min(cores - 1, MAX_WORKERS)
 
 
-def can_be_sent(reader: ImageReader, start: str = START) -> bool:
-    """Whether a worker can be given the reader: a forked one has it, any other has to unpickle it."""
-    if start == "fork":
-        return True
-    if reader.preprocess is not None:  # it would bring its model along
-        return False
-    try:
-        pickle.dumps(reader)
-    except Exception:  # pickle raises PicklingError, AttributeError, TypeError, …
-        return False
-    return True
-
-
 @contextmanager
 def reading_ahead(
-    reader: ImageReader, batches: Sequence[range], workers: int, *, pin_memory: bool = False, start: str = START
-) -> Iterator[Iterator[ReadBatch | None]]:
+    reader: ImageReader, batches: Sequence[range], workers: int, *, pin_memory: bool = False
+) -> Iterator[Iterator[Batch | None]]:
     """Reads the batches in worker processes, which end with the block.
 
     Yields:
@@ -223,38 +190,33 @@ def reading_ahead(
     items: Any = range(max((batch.stop for batch in batches), default=0))
     sampler: Any = batches
     coming: Any = None
-    stack = ExitStack()
-    read: Any = reader
-    if start == "fork" and batches:
-        with suppress(OSError):  # no memory to share: through pipes, then
-            read = stack.enter_context(shared_batches(reader, batches, AHEAD * workers))
-    try:
-        with _delayed_interrupt(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # more than cores, as asked
-            loader = DataLoader(
-                items,
-                batch_sampler=sampler,
-                collate_fn=read.read_or_none,
-                num_workers=workers,
-                prefetch_factor=AHEAD,
-                pin_memory=pin_memory,
-                worker_init_fn=_begin_worker,
-                multiprocessing_context=start,
-                generator=torch.Generator(),  # otherwise a number is drawn from the user's
-            )
-            coming = iter(loader)  # forks now, before any thread of ours runs
-        yield coming
-    except RuntimeError as error:  # torch raises it wherever the main process is when a worker dies
-        if not str(error).startswith("DataLoader worker"):
-            raise
-        raise InputError(
-            "a worker process that decodes images was killed, perhaps for lack of memory: run the same command again "
-            "to continue, with fewer workers (workers=0 for none) if it happens again"
-        ) from None
-    finally:
-        if coming is not None:
-            coming._shutdown_workers()  # now, not when the last traceback that holds the iterator is gone
-        stack.close()
+    with shared_batches(reader, batches, AHEAD * workers) as read:
+        try:
+            with _delayed_interrupt(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # above cores, as asked
+                loader = DataLoader(
+                    items,
+                    batch_sampler=sampler,
+                    collate_fn=read,
+                    num_workers=workers,
+                    prefetch_factor=AHEAD,
+                    pin_memory=pin_memory,
+                    worker_init_fn=_begin_worker,
+                    multiprocessing_context="fork",
+                    generator=torch.Generator(),  # otherwise a number is drawn from the user's
+                )
+                coming = iter(loader)  # forks now, before any thread of ours runs
+            yield coming
+        except RuntimeError as error:  # torch raises it wherever the main process is when a worker dies
+            if not str(error).startswith("DataLoader worker"):
+                raise
+            raise InputError(
+                "a worker process that decodes images was killed, perhaps for lack of memory: run the same command "
+                "again to continue, with fewer workers (workers=0 for none) if it happens again"
+            ) from None
+        finally:
+            if coming is not None:
+                coming._shutdown_workers()  # now, not when the last traceback that holds the iterator is gone
 
 
 @contextmanager

@@ -79,23 +79,17 @@ def _losses(
     log Σ_j exp(l_ij) − l_ii = log(1 + Σ_{j≠i} exp(l_ij − l_ii)) keeps its digits if the pair wins by far.
     """
     own = (scale * (u * v).sum(1)).split(block_size)
-    to_text: list[Tensor | None] = [None] * len(own)
-    to_image: list[Tensor | None] = [None] * len(own)
+    to_text, to_image = ([part.new_full(part.shape, -torch.inf) for part in own] for _ in range(2))
     for i, a in enumerate(u.split(block_size)):
         for j, b in enumerate(v.split(block_size)):
             logits = scale * (a @ b.T)
             if i == j:
                 itself = torch.eye(len(a), dtype=torch.bool, device=a.device)
                 logits = logits.masked_fill(itself, NEVER)
-            to_text[i] = _joined(to_text[i], (logits - own[i][:, None]).logsumexp(1))
-            to_image[j] = _joined(to_image[j], (logits - own[j]).logsumexp(0))
-    negatives = (torch.cat([part for part in parts if part is not None]) for parts in (to_text, to_image))
-    to_text_all, to_image_all = (torch.logaddexp(each, torch.zeros_like(each)) for each in negatives)
-    return to_text_all, to_image_all
-
-
-def _joined(sum_so_far: Tensor | None, block: Tensor) -> Tensor:
-    return block if sum_so_far is None else torch.logaddexp(sum_so_far, block)
+            to_text[i] = torch.logaddexp(to_text[i], (logits - own[i][:, None]).logsumexp(1))
+            to_image[j] = torch.logaddexp(to_image[j], (logits - own[j]).logsumexp(0))
+    zero = u.new_zeros(len(u))
+    return torch.logaddexp(torch.cat(to_text), zero), torch.logaddexp(torch.cat(to_image), zero)
 
 
 add_evaluator(Measure("contrastive_loss", contrastive_loss))

@@ -17,7 +17,7 @@ from clip_geometry.rows.matrix import Rows, as_aligned, mean_row, total, unit_ro
 
 EPS = torch.finfo(torch.float64).eps
 BINS = 1_000_000  # 8 MB of counts
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 
 
 class CosineHistograms(NamedTuple):
@@ -85,9 +85,9 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_siz
         halves += int(torch.searchsorted(ranks, squares).sum())
         counts += _counts(1 - squares / 2, edges)
     found = {"matching.mean": float(matching.mean()), "matching.std": float(matching.std(correction=0))}
-    found |= {f"matching.{_name(q)}": float(matching.quantile(q)) for q in QUANTILES}
+    found |= {f"matching.{name}": float(matching.quantile(q)) for name, q in QUANTILES.items()}
     found |= {"random.mean": float(mean), "random.std": _spread(u, v, mean)}
-    found |= {f"random.{_name(q)}": _quantile(counts, edges, q) for q in QUANTILES}
+    found |= {f"random.{name}": _quantile(counts, edges, q) for name, q in QUANTILES.items()}
     return found | {"auc": halves / (2 * len(u) * int(counts.sum()))}
 
 
@@ -169,10 +169,6 @@ def _quantile(counts: Float[Tensor, " b"], edges: Float[Tensor, " b1"], q: float
     inside = (orders + 0.5 - below[numbers] + counts[numbers]) / counts[numbers]
     low, high = (edges[numbers] + inside * (edges[numbers + 1] - edges[numbers])).tolist()
     return low + (place - math.floor(place)) * (high - low)
-
-
-def _name(q: float) -> str:
-    return f"q{round(100 * q):02d}"
 
 
 add_evaluator(Measure("cosine_distributions", cosine_distributions))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,11 +15,6 @@ from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import members, one_of, positive_number, seed_number, whole_number
 from clip_geometry.rows.matrix import Rows, as_codes, as_two_sets, as_values
-
-if TYPE_CHECKING:
-    Solver: TypeAlias = Literal["sklearn", "torch"]
-else:  # so that an unknown one is an InputError, not one of a type checker
-    Solver = Any
 
 GRID = tuple(10.0**power for power in range(-2, 5))  # rows of unit length need more than 1, of length 10 less
 STRONGEST = 1e300  # C without any penalty that is still a float
@@ -34,7 +29,7 @@ def linear_probe(
     test_y: Any,
     *,
     C: float | Iterable[float] | str = 1.0,
-    solver: Solver = "sklearn",
+    solver: str = "sklearn",
     max_iter: int = 1000,
     seed: int = 0,
 ) -> dict[str, float]:
@@ -79,7 +74,7 @@ def linear_probe(
     solver = one_of(solver, "solver", _SOLVERS)
     max_iter, seed = whole_number(max_iter, "max_iter"), seed_number(seed)
     train, test = as_two_sets(train_x, test_x, ("train_x", "test_x"), least=1)
-    train, test = _in_products(train), _in_products(test)
+    train, test = (x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32) for x in (train, test))
     n, m = len(train), len(test)
     labels, test_labels = as_values(train_y, n, name="labels in train_y"), as_values(test_y, m, name="labels in test_y")
     _, k = as_codes(labels, n, name="labels in train_y")
@@ -104,11 +99,6 @@ def linear_probe(
         "iterations": float(fit.iterations),
         "C": chosen,
     }
-
-
-def _in_products(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Return float32 for all but float64 rows; scikit-learn computes in the precision of its input."""
-    return x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
 
 
 def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
@@ -139,7 +129,7 @@ def _best(
     codes: Int[Tensor, " n"],
     k: int,
     strengths: list[float],
-    solver: Solver,
+    solver: str,
     max_iter: int,
     seed: int,
 ) -> float:

@@ -56,6 +56,7 @@ def modality_separability(
         (1.0, 0.5)
     """
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.svm import LinearSVC
 
     image, text = as_two_sets(image, text, ("image", "text"))
@@ -68,28 +69,19 @@ def modality_separability(
     modality = np.repeat([0, 1], [len(image), len(text)])
     rng = np.random.default_rng(seed)
     shuffled = [rng.permutation(modality) for _ in range(draws)]
-    found = {}
+    splits, found = StratifiedKFold(folds, shuffle=True, random_state=seed), {}
     classifiers: dict[str, Callable[[], Any]] = {
         "logistic_regression": lambda: LogisticRegression(max_iter=1000),
         "linear_svc": lambda: LinearSVC(random_state=seed),
     }
     for name, make in classifiers.items():
-        train, held_out = _accuracies(make, x, modality, folds, seed)
-        nulls = np.array([_accuracies(make, x, labels, folds, seed) for labels in shuffled]).mean(0)
-        found |= {f"{name}.train": train, f"{name}.cross_validated": held_out}
-        found |= {f"{name}.null": float(nulls[1]), f"{name}.null_train": float(nulls[0])}
+        train, held_out = [], []
+        for labels in (modality, *shuffled):
+            train.append(float(make().fit(x, labels).score(x, labels)))
+            held_out.append(float(cross_val_score(make(), x, labels, cv=splits).mean()))
+        found |= {f"{name}.train": train[0], f"{name}.null_train": float(np.mean(train[1:]))}
+        found |= {f"{name}.cross_validated": held_out[0], f"{name}.null": float(np.mean(held_out[1:]))}
     return found
-
-
-def _accuracies(
-    make: Callable[[], Any], x: np.ndarray, labels: np.ndarray, folds: int, seed: int
-) -> tuple[float, float]:
-    """Return the accuracy on the training rows, and cross-validated."""
-    from sklearn.model_selection import StratifiedKFold, cross_val_score
-
-    splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    train = make().fit(x, labels).score(x, labels)
-    return float(train), float(cross_val_score(make(), x, labels, cv=splits).mean())
 
 
 def _centered_together(image: Rows, text: Rows) -> str | None:

@@ -1,11 +1,9 @@
 """Retrieval of the pair among the other modality, or in one index of both; exact, in blocks, for any n."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -21,13 +19,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import flag, members, one_of, whole_number
 from clip_geometry.rows.matrix import Rows, as_aligned, as_two_sets, as_unit_rows, mean_row
 
-if TYPE_CHECKING:
-    Index: TypeAlias = Literal["cross", "mixed"]
-    Pairs: TypeAlias = Tensor | np.ndarray | Sequence[Sequence[int]]
-else:  # so that anything else is an InputError, not one of a type checker
-    Index = Any
-    Pairs = Any
-
 PAIR = ("image", "text")
 Lists: TypeAlias = dict[tuple[str, str], tuple[Tensor, Tensor]]  # by modality of the queries and "own" or "other"
 EPS = torch.finfo(torch.float64).eps
@@ -41,10 +32,10 @@ TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows th
 def retrieval(
     image: "Rows | Search",
     text: Rows | None = None,
-    pairs: Pairs | None = None,
+    pairs: Any = None,
     *,
     k: int | Iterable[int] = (1, 5, 10),
-    index: Index = "cross",
+    index: str = "cross",
     median_rank: bool = True,
     block_size: int = 1024,
 ) -> dict[str, float]:
@@ -94,7 +85,6 @@ def retrieval(
     tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
     if not tops:
         raise InputError("k is empty; expected ranks such as (1, 5, 10)")
-    search.check_pairs()
     averages = {}
     for way in search.ways:
         ahead = way.ahead(index, max(tops))
@@ -115,7 +105,7 @@ class Search(Statistic):
         ways: The searches of images for texts and of texts for images.
     """
 
-    def __init__(self, image: Rows, text: Rows, pairs: Pairs | None = None):
+    def __init__(self, image: Rows, text: Rows, pairs: Any = None):
         image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
         self.n, self._pairs = min(len(image), len(text)), pairs
         self._rows: Any = image, text
@@ -188,7 +178,7 @@ class Way:
         distances, numbers = self._lists[key]
         return distances[:, :most], numbers[:, :most]
 
-    def ahead(self, index: Index, most: int) -> Int[Tensor, " n"]:
+    def ahead(self, index: str, most: int) -> Int[Tensor, " n"]:
         """How many rows that are no pairs are as near as the pair of each query, up to `most` and more."""
         near = self.near("other", most + self.most_pairs)[1]
         ahead = self._are_ahead(self.found, near) & ~self.are_pairs(near)
@@ -206,7 +196,7 @@ class Way:
         n, query = len(self.found), torch.arange(len(near), device=near.device)[:, None]
         return torch.isin(query * n + near, self.i * n + self.j)
 
-    def all_ahead(self, index: Index, block_size: int) -> Int[Tensor, " n"]:
+    def all_ahead(self, index: str, block_size: int) -> Int[Tensor, " n"]:
         """How many rows that are no pairs are as near as the pair of each query."""
         if "cross" not in self._all_ahead:
             self._all_ahead["cross"] = _ahead(self.queries, self.pair, self.found, self.i, self.j, block_size)
@@ -240,7 +230,7 @@ def _shares(
     pairs: Any = None,
     *,
     items: tuple[Int[Tensor, " n"], Int[Tensor, " m"]] | None = None,
-    index: Index = "cross",
+    index: str = "cross",
     median_rank: bool = True,
 ) -> dict[str, Share]:
     """Return the numbers of `retrieval` that are means, with the effect of each item on the queries of all others.
@@ -348,16 +338,14 @@ def _ahead(
         for theirs in torch.arange(len(rows), device=query.device).split(block_size):
             here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
             columns = rows[theirs[0] : theirs[-1] + 1] - mean
-            kinds = iter(roundings.items())
-            while True:
-                kind, rounding = next(kinds)
+            for kind, rounding in roundings.items():
                 reach = TIE + rounding * longest
                 lower, upper = (bound.to(kind)[:, None] for bound in (least - reach, least + reach))
                 products = queries.to(kind) @ columns.to(kind).T
                 products[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
                 ahead = products > upper
                 a, b = ((products >= lower) ^ ahead).nonzero(as_tuple=True)
-                if len(a) <= ahead.numel() // DENSE or kind == torch.float64:
+                if len(a) <= ahead.numel() // DENSE:
                     break
             counts[mine] += ahead.sum(1)
             tied = _leads_of_pairs(query, pair, rows, mine[a], theirs[b]) >= -TIE
@@ -383,12 +371,10 @@ def _leads_of_pairs(
     return leads
 
 
-WAYS = {"image_to_text": ("text", "image"), "text_to_image": ("image", "text")}  # (what is found, of what)
 RANKS = (1, 5, 10)
 MOST_ROWS = 20  # of one item whose effect is computed exactly
 ASKED = 100  # queries that a remark looks at
 MANY = 0.1  # share of queries with ties from which on they are remarked on
-_AN = {"image": "an image", "text": "a text"}
 
 
 def _queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
@@ -402,36 +388,31 @@ def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> s
     """The remark of ranks: also how many queries have other rows exactly as near as their pair, of ASKED queries, since
     each takes O(nd)."""
     search = next(each for each in Search(image, text, pairs).ways if each.name == way)
-    own, other, mine, theirs, name = search.queries, search.found, search.i, search.j, search.of
+    own, other = search.queries, search.found
     asked = torch.linspace(0, len(own) - 1, min(len(own), ASKED), device=own.device).long()
-    pair, mean = search.pair[asked], mean_row(other)
-    centered, wanted = other - mean, pair - mean
+    mean = mean_row(other)
+    centered, wanted = other - mean, search.pair[asked] - mean
     leads = own[asked] @ centered.T - (own[asked] * wanted).sum(1)[:, None]
     reach = TIE + (2 * own.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
     as_near = leads.abs() <= reach[:, None]
-    place = torch.full((len(own),), -1, device=own.device).index_put_(
-        (asked,), torch.arange(len(asked), device=own.device)
-    )
-    known = place[mine] >= 0
-    as_near[place[mine[known]], theirs[known]] = False  # a pair itself is no tie
-    tied = int(as_near.any(1).sum())
-    said = (
-        f"{tied} of {len(asked)} {name} queries looked at have other rows exactly as near as their pair, and ties "
-        "count against the query"
-    )
-    return "; ".join(filter(None, (_queries(image, text, pairs), said if tied > MANY * len(asked) else None))) or None
+    known = torch.isin(search.i, asked)
+    as_near[torch.searchsorted(asked, search.i[known]), search.j[known]] = False  # a pair itself is no tie
+    tied, remarks = int(as_near.any(1).sum()), [_queries(image, text, pairs)]
+    if tied > MANY * len(asked):
+        remarks.append(
+            f"{tied} of {len(asked)} {search.of} queries looked at have other rows exactly as near as their pair, and "
+            "ties count against the query"
+        )
+    return "; ".join(filter(None, remarks)) or None
 
 
-def _numbers(index: str) -> dict[str, dict[str, Any]]:
-    """The fields of each number, those of the median ranks first, which need all products of the pairs."""
-    found: dict[str, dict[str, Any]] = {}
-    for way in WAYS:
-        remark = {"remark": partial(_queries_and_ties, way)}
-        found[f"{way}.median_rank"] = {**remark, "options": {"index": index}}
-        found |= {f"{way}.r_at_{top}": remark for top in RANKS}
-    return found
-
-
-_RETRIEVAL = Measure("retrieval", retrieval, statistic=Search, remark=_queries, shares=_shares)
 for _name, _index in (("retrieval", "cross"), ("retrieval[mixed]", "mixed")):
-    add_evaluator(replace(_RETRIEVAL, name=_name, options={"index": _index, "median_rank": False}), _numbers(_index))
+    _numbers: dict[str, dict[str, Any]] = {}
+    for _way in ("image_to_text", "text_to_image"):
+        _remark = {"remark": partial(_queries_and_ties, _way)}
+        _numbers |= {f"{_way}.r_at_{top}": _remark for top in RANKS}
+        _numbers[f"{_way}.median_rank"] = {**_remark, "options": {"index": _index}}  # which needs all products
+    _options = {"index": _index, "median_rank": False}
+    add_evaluator(
+        Measure(_name, retrieval, options=_options, statistic=Search, remark=_queries, shares=_shares), _numbers
+    )

@@ -1,7 +1,7 @@
 """Zero-shot classification by the class text nearest to the image, and ensembles of prompts."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,16 +15,11 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import one_of
 from clip_geometry.rows.matrix import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
 
-if TYPE_CHECKING:
-    Logits: TypeAlias = Literal["cosine", "dot", "neg_distance"]
-else:  # so that an unknown one is an InputError, not one of a type checker
-    Logits = Any
-
 BLOCK = 1024  # images whose logits are in memory at a time
 
 
 @in_kind
-def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine") -> dict[str, float]:
+def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosine") -> dict[str, float]:
     """Measure the accuracy of choosing the class with the highest logit.
 
     Of equal logits the lowest class index wins, for top_5 too; equal rows of class_text have exactly equal logits.
@@ -58,7 +53,7 @@ def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "c
 
 
 def _shares(
-    image: Rows, labels: Any, class_text: Rows, *, items: tuple[Int[Tensor, " n"]], logits: Logits = "cosine"
+    image: Rows, labels: Any, class_text: Rows, *, items: tuple[Int[Tensor, " n"]], logits: str = "cosine"
 ) -> dict[str, Share]:
     """Return the numbers that are means over images; the class texts are no sample."""
     ranks, _, k = zero_shot_ranks(image, labels, class_text, logits=logits)
@@ -68,7 +63,7 @@ def _shares(
 
 @torch.no_grad()
 def zero_shot_ranks(
-    image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine"
+    image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosine"
 ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], int]:
     """Return how many classes precede the right one for each image, the labels, and K."""
     logits = one_of(logits, "logits", ("cosine", "dot", "neg_distance"))

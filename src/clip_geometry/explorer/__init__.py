@@ -10,7 +10,6 @@ import numpy as np
 from clip_geometry.display.words import listed
 from clip_geometry.explorer.illustrations import Illustrations, illustrate
 from clip_geometry.explorer.page import plotly_script, render
-from clip_geometry.explorer.planes import UMAP_ROWS
 from clip_geometry.explorer.points import MOST_FIT, Points, choose_points
 from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
@@ -23,7 +22,7 @@ __all__ = ["Exploration", "explore"]
 
 LIMIT = 100_000  # points, at most
 WORK = 5 * 10**8  # products of a query and a point for each map, at most: 22,000 points are all queries
-LIST_BYTES = 16_000_000  # of all neighbors on the page
+LIST_BYTES = 16_000_000  # of all neighbors on the page, 6 for each of the 20 of a query
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +77,8 @@ class Exploration:
                 "rows."
             )
         notes.append("The signs of principal components are chosen so that they agree along the slider.")
-        if any(state.umap is not None for state in states):
-            sampled = f", fitted on {UMAP_ROWS:,} points; the others lie between their nearest"
-            sampled *= len(points) > UMAP_ROWS
-            notes.append(f"UMAP is by the cosine with 15 neighbors, with a seed{sampled}.")
+        if states[0].umap is not None:
+            notes.append("UMAP is by the cosine with 15 neighbors, with a seed.")
         notes += [f"{name} was left out: {why}." for name, why in self.failed.items()]
         return [*notes, *self.illustrations.notes]
 
@@ -115,7 +112,6 @@ def explore(
     limit: int = LIMIT,
     data: Any = None,
     captions: str | Path | None = None,
-    images: str | Path | None = None,
     umap: bool = True,
     title: str | None = None,
     seed: int = 0,
@@ -136,10 +132,10 @@ def explore(
             posterior, of more than 20,000 points fewer of them. Repairs that rank whole lists cannot be shown.
         pipeline: Steps before everything, such as "center[each]".
         limit: Number of points, at most 100,000; of more rows, a random sample is shown.
-        data: The data set of the rows, its name or path, for captions and thumbnails; stores name their own.
+        data: The data set of the rows, its name or path, such as a folder of images, for captions and thumbnails;
+            stores name their own. Items are matched by id, or in order where rows have no ids.
         captions: A file with one caption for each text.
-        images: A folder of the images, by item id or in the order of their names.
-        umap: Whether UMAP is drawn beside the principal components.
+        umap: Whether UMAP is drawn beside the principal components, of at most 4,000 points.
         title: Of the page; by default the model and the data set, where they are known, or the name of the folder.
         seed: Of samples, of the half that repairs are fitted on and of UMAP.
         progress: Called as in `cg.embed`.
@@ -166,8 +162,8 @@ def explore(
     stops = 6 if repairs is None else len(repairs) + 1
     most = min(WORK // len(points), LIST_BYTES // (stops * 20 * 6))
     queries = points.sample(max(most, 100), seed)
-    illustrations = illustrate(points, queries, data=data, captions=captions, images=images, progress=progress)
-    states, failed = states_of(points, queries, repairs, umap=umap and len(points) >= 4, seed=seed, progress=progress)
+    illustrations = illustrate(points, queries, data=data, captions=captions, progress=progress)
+    states, failed = states_of(points, queries, repairs, umap=umap, seed=seed, progress=progress)
     title = title or _title(points, image if text is None else None)
     return Exploration(points, queries, states, failed, illustrations, title)
 

@@ -39,13 +39,7 @@ class Illustrations:
 
 
 def illustrate(
-    points: Points,
-    queries: np.ndarray,
-    *,
-    data: Any = None,
-    captions: str | Path | None = None,
-    images: str | Path | None = None,
-    progress: Progress,
+    points: Points, queries: np.ndarray, *, data: Any = None, captions: str | Path | None = None, progress: Progress
 ) -> Illustrations:
     """Find the captions of the texts and the images of the rest.
 
@@ -54,23 +48,20 @@ def illustrate(
         queries: The points that are illustrated first.
         data: A data set, or the name or path of one; by default that of the store which the rows are from.
         captions: A file with a line for each row of the texts.
-        images: A folder of images, by item id or else in the order of their names.
         progress: As of `cg.embed`.
 
     Raises:
         InputError: What was given is not what the rows are of.
     """
-    notes: list[str] = []
-    if data is not None and images is not None:
-        raise InputError("a data set and a folder of images were both given; give one of them")
-    data = images if data is None else data
     loaded = data if isinstance(data, Dataset | None) else load_dataset(resolve_dataset(data))
+    notes: list[str] = []
     texts: list[str] = []
-    pictures: dict[int, tuple[Side, int]] = {}
+    images: dict[int, tuple[Side, int]] = {}
     stored: dict[str, Dataset | None] = {}
     for name, each in points.sets.items():
         source = loaded or _of_store(each, stored, notes)
-        image = _side(source, each, name, "image")
+        shows_images = name == "image" or (each.language is None and name != "text" and _captions(each) is None)
+        image, text = (source.image, source.text) if source is not None else (None, None)
         if captions is not None and (name == "text" or ("text" not in points.sets and name != "image")):
             lines, rows = read_labels(captions), points.given[name]
             if len(lines) != rows:
@@ -79,58 +70,46 @@ def illustrate(
                 )
             texts += [str(lines[int(row)]) for row in each.metadata[ROW]]
         else:
-            texts += _texts(each, _side(source, each, name, "text"))
-        if image is not None:
+            texts += _texts(each, None if shows_images else text)
+        if image is not None and shows_images:
             start = points.starts[name]
-            pictures |= {start + row: (image, k) for row, k in enumerate(_places(each, image)) if k >= 0}
-    if loaded is not None and not pictures and not any(texts):
+            images |= {start + row: (image, k) for row, k in enumerate(_places(each, image).tolist()) if k >= 0}
+    if loaded is not None and not images and not any(texts):
         raise InputError("no row is of the data set that was given: neither ids nor the number of rows agree")
-    thumbnails = _thumbnails(pictures, queries, progress)
-    if pictures and len(thumbnails) < len(pictures):
-        notes.append(f"{len(thumbnails):,} of {len(pictures):,} images have a thumbnail, to keep the file small.")
+    thumbnails = _thumbnails(images, queries, progress)
+    if len(thumbnails) < len(images):
+        notes.append(f"{len(thumbnails):,} of {len(images):,} images have a thumbnail, to keep the file small.")
     return Illustrations(texts, thumbnails, tuple(dict.fromkeys(notes)))
 
 
 def _of_store(each: Embeddings, stored: dict[str, Dataset | None], notes: list[str]) -> Dataset | None:
     """The data set that the manifest names, where it can be read on this machine."""
     recipe = dict(each.provenance.get("recipe") or {}).get("dataset")
-    if not recipe:
-        return None
     key = repr(recipe)
-    if key not in stored:
-        stored[key] = None
+    if recipe and key not in stored:
         try:
             stored[key] = load_dataset(dataset_from(recipe))
         except (InputError, OSError) as error:
-            name = shown(recipe.get("name"))
+            stored[key], name = None, shown(recipe.get("name"))
             notes.append(f"There are no images, since the data set {name} of the store could not be read: {error}.")
-    return stored[key]
-
-
-def _side(source: Dataset | None, each: Embeddings, name: str, kind: str) -> Side | None:
-    """The side of the data set that these rows are of: by their name, and texts whatever their language."""
-    side = None if source is None else getattr(source, kind)
-    if side is None:
-        return None
-    images = name == "image" or (each.language is None and name != "text" and not _captions(each))
-    return side if images == (kind == "image") else None
+    return stored.get(key)
 
 
 def _places(each: Embeddings, side: Side) -> np.ndarray:
-    """The item of the data set that each row is of; −1 for none."""
-    index = each.metadata.get("index")
-    ids = np.asarray(side.item_id, dtype=object)
-    if index is not None and each.item_id is not None:
-        index = np.asarray(index)
-        if index.dtype.kind in "iu" and (index < len(ids)).all() and (ids[index] == each.item_id).all():
-            return index
+    """The item of the data set that each row is of, by its id or the stem of a file name; −1 for none.
+
+    Where no id agrees, decimal ids are numbers of items, as those of rows without ids are.
+    """
     if each.item_id is None:
         return np.full(len(each), -1)
-    known = {item: k for k, item in reversed(list(enumerate(side.item_id)))}
-    by_stem = {Path(item).stem: k for item, k in known.items()}
-    places = np.array([known.get(item, by_stem.get(item, -1)) for item in each.item_id])
+    ids, index = np.asarray(side.item_id, dtype=object), np.asarray(each.metadata.get("index", ()))
+    if len(index) and index.dtype.kind in "iu" and index.max() < len(ids) and (ids[index] == each.item_id).all():
+        return index
+    items = reversed(list(enumerate(side.item_id)))
+    known = {key: k for k, item in items for key in (Path(item).stem, item)}
+    places = np.array([known.get(item, -1) for item in each.item_id])
     if (places < 0).all() and all(isinstance(item, str) and item.isdecimal() for item in each.item_id):
-        rows = np.array([int(item) for item in each.item_id])  # rows without ids are numbered
+        rows = np.array([int(item) for item in each.item_id])
         return rows if rows.max() < len(ids) else places
     return places
 
@@ -148,15 +127,15 @@ def _texts(each: Embeddings, side: Side | None) -> list[str]:
     return [str(side.load(k)) if k >= 0 else "" for k in _places(each, side).tolist()]
 
 
-def _thumbnails(pictures: Mapping[int, tuple[Side, int]], queries: np.ndarray, progress: Progress) -> dict[int, bytes]:
+def _thumbnails(images: Mapping[int, tuple[Side, int]], queries: np.ndarray, progress: Progress) -> dict[int, bytes]:
     """As many as the budget allows, those of queries first."""
-    order = dict.fromkeys((*(point for point in queries.tolist() if point in pictures), *pictures))
+    order = dict.fromkeys((*(point for point in queries.tolist() if point in images), *images))
     found, size = {}, 0
     if not order:
         return {}
     with progress("thumbnails", len(order)) as advance:
         for point in order:
-            side, k = pictures[point]
+            side, k = images[point]
             with suppress(OSError):  # a file that is missing or damaged has no thumbnail
                 image = side.load(k)
                 assert isinstance(image, Image.Image)

@@ -202,9 +202,9 @@
         make("small", {}, chance === undefined ? "\u00a0" : `by chance ${written(each, chance)}`)));
     }));
     $("still").hidden = !now.state || state.plane !== 0;
-    $("still").textContent = meta.still.replace("{}", state.name);
+    $("still").textContent = `The points do not move: ${state.name} changes how pairs of rows are scored, which a plane of the rows cannot show. Click a point to see its neighbors before and after.`;
     $("reading").textContent = now.plane === "umap"
-      ? `UMAP keeps neighbors, not distances: gaps and sizes of clusters say nothing.${planes[state.plane].umap ? "" : " It is drawn of the rows without a repair, whatever the slider says."}`
+      ? "UMAP keeps neighbors, not distances: gaps and sizes of clusters say nothing."
       : "Principal components of all modalities together. What they leave out is not seen here.";
   };
 

@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,7 @@ from clip_geometry.display.words import html_templates, listed, security_policy
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.explorer.neighbors import K
 from clip_geometry.explorer.points import Points
-from clip_geometry.explorer.states import STILL, State, chances
+from clip_geometry.explorer.states import State, chances
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import is_missing
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # as the report's, on a dark ground
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
 SHOWN_LABELS = 10  # with a color of their own; the palette has as many
-TEXT_BYTES = 5_000_000  # of all captions, like all ids; longer ones are cut
-LENGTHS = (300, 160, 100, 60, 40, 24)
+TEXT = 300  # characters of a caption or an id, at most
+TEXTS = 5_000_000  # of all captions, and of all ids
 NUMBERS = (
     ("modality_gap", "Modality gap, the distance of the means", "distance"),
     ("own_share", "Own modality in the top ten of the mixed index", "share"),
@@ -60,8 +59,6 @@ def render(found: "Exploration", command: str) -> str:
     drawn = [state for state in states if state.pca is not None]
     place = {state.name: k for k, state in enumerate(drawn)}
     packed: dict[str, bytes] = {}
-    planes = [_packed_plane(state, k, packed) for k, state in enumerate(drawn)]
-    columns = _colors(points, packed)
     partner = "The pair" if points.keyed_by == "pairs" else "One of its label"
     meta = {
         "n": len(points),
@@ -69,32 +66,32 @@ def render(found: "Exploration", command: str) -> str:
         "width": states[0].neighbors.numbers.shape[1],
         "queries": len(found.queries),
         "modalities": _modalities(points),
-        "planes": planes,
+        "planes": [_packed_plane(state, k, packed) for k, state in enumerate(drawn)],
         "states": [
-            _packed_state(state, k, place[state.drawn_as], len(points), packed) for k, state in enumerate(states)
+            _packed_state(state, k, len(points), packed) | {"plane": place[state.drawn_as]}
+            for k, state in enumerate(states)
         ],
-        "numbers": [{"key": key, "title": said.format(partner), "kind": kind} for key, said, kind in NUMBERS],
+        "numbers": [{"key": key, "title": title.format(partner), "kind": kind} for key, title, kind in NUMBERS],
         "chances": chances(points),
-        "still": STILL,
-        "colors": columns,
+        "colors": _colors(points, packed),
         "palette": COLORS[1:],
         "keyed_by": points.keyed_by,
         "thumbnails": len(illustrations.thumbnails),
     }
+    length = min(TEXT, TEXTS // len(points))
+    ids = [value if len(value) <= length else f"…{value[-length:]}" for value in _ids(points)]
+    texts = [value if len(value) <= length else f"{value[:length]}…" for value in illustrations.texts]
+    files = list(illustrations.thumbnails.values())
     packed |= {
         "queries": found.queries.astype("<u4").tobytes(),
         "keys": points.keys.astype("<i4").tobytes(),
         "held": points.held_out.astype("u1").tobytes(),
-        "ids": _json(_cut(_ids(points), end=True)).encode(),
-        "texts": _json(_cut(illustrations.texts)).encode(),
+        "ids": _json(ids).encode(),
+        "texts": _json(texts).encode(),
+        "thumb-points": np.array(list(illustrations.thumbnails), dtype="<u4").tobytes(),
+        "thumb-offsets": np.cumsum([0, *map(len, files)]).astype("<u4").tobytes(),
+        "thumbs": b"".join(files),
     }
-    if illustrations.thumbnails:
-        files = list(illustrations.thumbnails.values())
-        packed |= {
-            "thumb-points": np.array(list(illustrations.thumbnails), dtype="<u4").tobytes(),
-            "thumb-offsets": np.cumsum([0, *map(len, files)]).astype("<u4").tobytes(),
-            "thumbs": b"".join(files),
-        }
     encoded = {
         name: Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()) for name, data in packed.items()
     }
@@ -105,7 +102,6 @@ def render(found: "Exploration", command: str) -> str:
     # plotly.js would create these sheets, which the policy forbids. It finds them, adds the rules of its own to the
     # first, and takes those of its maps, which are not used here, for written. It compiles what draws the points.
     sheets = ["plotly.js-style-global", *re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)]
-    policy = security_policy(scripts=[plotly, script], styles=[style, ""], evaluates=True)
     template = html_templates(folder).get_template("page.html")
     return template.render(
         title=found.title,
@@ -119,7 +115,7 @@ def render(found: "Exploration", command: str) -> str:
         meta=Markup(_json(meta)),
         first={"pca-0": encoded.pop("pca-0")},
         rest=encoded,
-        policy=Markup(policy),
+        policy=Markup(security_policy(scripts=[plotly, script], styles=[style, ""], evaluates=True)),
         plotly=Markup(plotly),
         script=Markup(script),
         style=Markup(style),
@@ -139,7 +135,7 @@ def _packed_plane(state: State, number: int, packed: dict[str, bytes]) -> dict[s
     return found
 
 
-def _packed_state(state: State, number: int, plane: int, n: int, packed: dict[str, bytes]) -> dict[str, Any]:
+def _packed_state(state: State, number: int, n: int, packed: dict[str, bytes]) -> dict[str, Any]:
     numbers, scores = state.neighbors.numbers, state.neighbors.scores
     there = numbers >= 0
     low, high = (float(scores[there].min()), float(scores[there].max())) if there.any() else (0.0, 1.0)
@@ -148,14 +144,8 @@ def _packed_state(state: State, number: int, plane: int, n: int, packed: dict[st
     packed[f"near-{number}"] = np.where(there, numbers, 2**32 - 1).astype("<u4").tobytes()
     packed[f"scores-{number}"] = steps.astype("<u2").tobytes()
     packed[f"counts-{number}"] = np.minimum(counts, 65535).astype("<u2").tobytes()
-    return {
-        "name": state.name,
-        "summary": state.summary,
-        "plane": plane,
-        "numbers": state.numbers,
-        "scores": [low, high],
-        "most": int(counts.max()),
-    }
+    facts = {"scores": [low, high], "most": int(counts.max())}
+    return {"name": state.name, "summary": state.summary, "numbers": state.numbers, **facts}
 
 
 def _modalities(points: Points) -> list[dict[str, Any]]:
@@ -172,16 +162,13 @@ def _colors(points: Points, packed: dict[str, bytes]) -> dict[str, Any]:
     """The columns that points can be colored by: labels, and the language where there are several."""
     found = {}
     for name, column in {"label": _labels, "language": _languages}.items():
-        codes, names = pd.factorize(
-            np.array([value for each in points.sets.values() for value in column(each)], object)
-        )
-        if not 2 <= len(names) <= 60_000:
-            continue
-        sizes = np.bincount(codes[codes >= 0], minlength=len(names))
-        largest = np.argsort(-sizes, kind="stable")[:SHOWN_LABELS]
-        packed[name] = np.where(codes < 0, len(names), codes).astype("<u2").tobytes()
-        names = names.tolist()
-        found[name] = {"names": names, "shown": largest.tolist(), "sizes": sizes[largest].tolist()}
+        values = np.array([value for each in points.sets.values() for value in column(each)], object)
+        codes, names = pd.factorize(values)
+        if 2 <= len(names) <= 60_000:
+            sizes = np.bincount(codes[codes >= 0], minlength=len(names))
+            largest = np.argsort(-sizes, kind="stable")[:SHOWN_LABELS]
+            packed[name] = np.where(codes < 0, len(names), codes).astype("<u2").tobytes()
+            found[name] = {"names": names.tolist(), "shown": largest.tolist(), "sizes": sizes[largest].tolist()}
     return found
 
 
@@ -193,35 +180,18 @@ def _languages(each: Embeddings) -> list[str | None]:
 def _labels(each: Embeddings) -> list[str | None]:
     if each.labels is None:
         return [None] * len(each)
-    names = each.provenance.get("class_names")
-    found = []
-    for label in each.labels.tolist():
-        if is_missing(label) or label == "":
-            found.append(None)
-        elif names and isinstance(label, int) and 0 <= label < len(names):
-            found.append(str(names[label]))
-        else:
-            found.append(str(int(label) if isinstance(label, float) and label.is_integer() else label))
-    return found
+    names = dict(enumerate(each.provenance.get("class_names") or ()))
+    labels = [int(x) if isinstance(x, float) and x.is_integer() else x for x in each.labels.tolist()]
+    return [None if is_missing(label) or label == "" else str(names.get(label, label)) for label in labels]
 
 
 def _ids(points: Points) -> list[str]:
     """The id of each point: that of its item, or the modality with the number of the row."""
     found = []
     for name, each in points.sets.items():
-        ids = [str(k) for k in range(len(each))] if each.item_id is None else [str(value) for value in each.item_id]
-        numbered = each.item_id is None or all(value.isdecimal() for value in ids)
-        found += [f"{name} {value}" for value in ids] if numbered else ids
+        ids = [str(value) for value in (range(len(each)) if each.item_id is None else each.item_id)]
+        found += [f"{name} {value}" for value in ids] if all(map(str.isdecimal, ids)) else ids
     return found
-
-
-def _cut(texts: Sequence[str], *, end: bool = False) -> list[str]:
-    """The texts, cut to the largest length of LENGTHS with which all take at most TEXT_BYTES."""
-    for length in LENGTHS:
-        cut = [text if len(text) <= length else f"…{text[-length:]}" if end else f"{text[:length]}…" for text in texts]
-        if length == LENGTHS[-1] or sum(map(len, cut)) <= TEXT_BYTES:
-            return cut
-    return list(texts)
 
 
 def _json(value: Any) -> str:

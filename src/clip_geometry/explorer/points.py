@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings, is_large, pair_of
+from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import in_one_piece
-from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.mixed_index import MixedIndex, logit_scale_of, require_one_space
+from clip_geometry.search.mixed_index import MixedIndex, Rows, logit_scale_of, require_one_space
 from clip_geometry.transforms import Normalize, Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
@@ -65,29 +64,48 @@ class Points:
     @cached_property
     def keys(self) -> np.ndarray:
         """(n,) equal for points that belong together, of one item or else of one label; −1 for those of none."""
-        groups = self.index.groups.values()
-        if all(group is not None for group in groups):
-            return np.concatenate(list(groups))  # pyright: ignore[reportCallIssue, reportArgumentType]
-        if self.index.codes:
-            return np.concatenate(list(self.index.codes.values()))
-        return np.full(len(self), -1)
+        groups = [group for group in self.index.groups.values() if group is not None]
+        if len(groups) == len(self.sets):
+            return np.concatenate(groups)
+        return np.concatenate(list(self.index.codes.values())) if self.index.codes else np.full(len(self), -1)
 
     @property
     def keyed_by(self) -> str | None:
         """What `keys` are: "pairs", "labels" or None."""
         if len(self.sets) < 2 or not (self.keys >= 0).any():
             return None
-        return "pairs" if all(group is not None for group in self.index.groups.values()) else "labels"
+        return "labels" if any(group is None for group in self.index.groups.values()) else "pairs"
+
+    @cached_property
+    def has_partner(self) -> np.ndarray:
+        """(n,) mask of the points that a point of another modality belongs to."""
+        found = np.zeros(len(self), dtype=bool)
+        for place in range(len(self.sets)):
+            own = self.modality == place
+            found[own] = np.isin(self.keys[own], self.keys[~own])
+        return found & (self.keys >= 0)
 
     def sample(self, most: int, seed: int) -> np.ndarray:
-        """Numbers of at most so many points, ascending, whole items where possible."""
+        """Numbers of at most `most` points, ascending, whole items where possible."""
         if len(self) <= most:
             return np.arange(len(self))
-        rows = self.index.sampled(max(1, most * len(self.index.items) // len(self)), seed)
-        chosen = np.concatenate([self.starts[name] + numbers for name, numbers in rows.items()])
-        if len(chosen) > most:
-            chosen = np.random.default_rng(seed).choice(chosen, most, replace=False)
-        return np.sort(chosen)
+        rows = sampled_rows(self.index, most, seed)
+        return np.concatenate([self.starts[name] + numbers for name, numbers in rows.items()])
+
+
+def sampled_rows(index: MixedIndex, most: int, seed: int) -> Rows:
+    """Numbers of about `most` rows and no more, at least 2 of each modality, whole items where possible."""
+    total = sum(map(len, index.sets.values()))
+    if total <= most:
+        return index.all_rows
+    rows = index.sampled(max(2, most * len(index.items) // total), seed)
+    share, generator = most / sum(map(len, rows.values())), np.random.default_rng(seed)
+    if share >= 1:
+        return rows
+    return {
+        name: np.sort(generator.choice(numbers, max(2, int(share * len(numbers))), replace=False))
+        for name, numbers in rows.items()
+    }
 
 
 def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, seed: int) -> Points:
@@ -99,41 +117,31 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     require_one_space(sets, "one plane")
     if all(each.item_id is None for each in sets.values()) and len({len(each) for each in sets.values()}) == 1:
         sets = {name: replace(each, item_id=np.arange(len(each))) for name, each in sets.items()}
-    whole = _index(sets)
-    total, notes = sum(map(len, sets.values())), []
-    rows = whole.all_rows
-    if total > limit:
-        rows = whole.sampled(max(2, limit * len(whole.items) // total), seed)
-        if (drawn := sum(map(len, rows.values()))) > limit:
-            generator, share = np.random.default_rng(seed), limit / drawn
-            rows = {
-                name: np.sort(generator.choice(numbers, max(2, int(share * len(numbers))), replace=False))
-                for name, numbers in rows.items()
-            }
+    whole, notes = _index(sets), []
+    rows, total = sampled_rows(whole, limit, seed), sum(map(len, sets.values()))
     dim = next(iter(sets.values())).dim
     require_memory(3 * 8 * dim * sum(map(len, rows.values())), "the points, with their rows before and after a repair,")
-    numbers, vectors = {}, {}
+    numbers, shown = {}, {}
     for name, chosen in rows.items():
-        numbers[name], vectors[name] = _valid(sets[name], chosen)
-        if lost := len(chosen) - len(numbers[name]):
+        vectors = np.asarray(sets[name].vectors[chosen], dtype=np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            fine = np.isfinite(vectors).all(1) & (np.abs(vectors).max(1) > 0)
+        numbers[name] = chosen[fine]
+        if not fine.all():
+            lost = len(chosen) - len(numbers[name])
             notes.append(f"{lost:,} {plural(name)} have zeros only, NaN or infinity, and are left out.")
         if len(numbers[name]) < 2:
             raise InputError(f"fewer than 2 of the {name} rows have a direction; nothing can be shown")
+        kept = whole.sets[name].take(numbers[name], vectors=vectors[fine])
+        shown[name] = replace(kept, metadata={**kept.metadata, ROW: numbers[name]})
     if total > limit:
-        shown = " and ".join(
-            f"{len(chosen):,} of {len(sets[name]):,} {plural(name)}" for name, chosen in numbers.items()
-        )
-        notes.insert(0, f"A random sample is shown, {shown} (seed {seed}).")
-    shown_sets = {}
-    for name, each in whole.sets.items():
-        kept = each.take(numbers[name], vectors=vectors[name])
-        shown_sets[name] = replace(kept, metadata={**kept.metadata, ROW: numbers[name]})
-    large = is_large(*(x.shape for x in vectors.values()))
-    rows_of = {name: StreamedRows.of(x, name=name) if large else x for name, x in vectors.items()}
-    prepared = Pipeline(pipeline).fit_transform(rows_of, pair_of(shown_sets))[1]
+        sizes = (f"{len(chosen):,} of {len(sets[name]):,} {plural(name)}" for name, chosen in numbers.items())
+        notes.insert(0, f"A random sample is shown, {' and '.join(sizes)} (seed {seed}).")
+    prepared = {name: each.vectors for name, each in shown.items()}
+    prepared = Pipeline(pipeline).fit_transform(prepared, pair_of(shown))[1]
     unit = {name: in_blocks(lambda rows: Normalize().apply(np.asarray(rows)), x) for name, x in prepared.items()}
     index = MixedIndex(
-        {name: replace(each, vectors=unit[name]) for name, each in shown_sets.items()},
+        {name: replace(each, vectors=unit[name]) for name, each in shown.items()},
         whole.by,
         {name: None if group is None else group[numbers[name]] for name, group in whole.groups.items()},
         {name: codes[numbers[name]] for name, codes in whole.codes.items()},
@@ -152,14 +160,6 @@ def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
     except InputError:  # labels that the modalities do not share are still colors
         plain = {name: replace(each, labels=None) for name, each in sets.items()}
         return replace(MixedIndex.of(plain, logit_scale=scale), sets={name: sets[name] for name in sorted(sets)})
-
-
-def _valid(side: Embeddings, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The chosen rows that have a direction, and their numbers."""
-    rows = np.asarray(side.vectors[chosen], dtype=np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        fine = np.isfinite(rows).all(1) & (np.abs(rows).max(1) > 0)
-    return chosen[fine], rows[fine]
 
 
 def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:

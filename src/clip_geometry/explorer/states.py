@@ -7,26 +7,22 @@ from itertools import combinations
 
 import numpy as np
 
-from clip_geometry.explorer.neighbors import K, Neighbors, best_items, keeps_order, merged, rescored, search_numbers
-from clip_geometry.explorer.planes import PrincipalPlane, principal_plane, umap_plane
+from clip_geometry.explorer.neighbors import Neighbors, neighbors_of, search_numbers
+from clip_geometry.explorer.planes import UMAP_ROWS, PrincipalPlane, principal_plane, umap_plane
 from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry import modality_gap, null_value
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
-from clip_geometry.search.repairs import InnerProduct, Repair, repairs
+from clip_geometry.search.repairs import Repair, repairs
+from clip_geometry.search.repairs.base import Listwise
 from clip_geometry.search.repairs.maps import Mapped, SeparateMeans
 from clip_geometry.transforms import RankWarning, transforms
 
 NONE = "none"
-BY_DEFAULT = (NONE, "center", "whiten", "procrustes", "least_squares", "posterior")
-OF_MANY = (NONE, "center", "procrustes", "posterior")
+BY_DEFAULT = ("center", "whiten", "procrustes", "least_squares", "posterior")
+OF_MANY = ("center", "procrustes", "posterior")
 MANY = 20_000  # points above which fewer repairs are shown by default
-STILL = (
-    "The points do not move: {} changes how pairs of rows are scored, which a plane of the rows cannot show (an index "
-    "stores the change as added columns). Click a point to see its neighbors before and after."
-)
-UMAP_OF_ALL = 5000  # points up to which UMAP is drawn after every map, and not of the rows without a repair alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +57,7 @@ def states_of(
         points: What is shown.
         queries: The points whose neighbors are computed, ascending.
         names: Repairs, or steps of a pipeline such as whiten(32)[pooled]; None for a choice.
-        umap: Whether UMAP is computed, which takes most of the time of small sets.
+        umap: Whether UMAP is computed of up to 4,000 points, which takes most of their time.
         seed: Of UMAP.
         progress: As of `cg.embed`.
 
@@ -79,40 +75,32 @@ def states_of(
             if names is not None:
                 raise
             failed[repair.name] = str(error)
-    maps = {name: isinstance(each, Mapped | SeparateMeans) for name, each in fitted.items()}
-    searched = [name for name, each in fitted.items() if not keeps_order(each)]
-    best, found = {}, {}
-    with progress("neighbors", len(searched) * len(queries) * len(points.sets)) as advance:
-        for name, repair in fitted.items():
-            keeps = name not in searched
-            found[name] = rescored(repair, best) if keeps else best_items(repair, points, queries, advance)
-            best = best or found[name]
+    with progress("neighbors", len(fitted) * len(queries)) as advance:
+        lists = {name: neighbors_of(repair, points, queries, advance) for name, repair in fitted.items()}
+    umap = umap and 4 <= len(points) <= UMAP_ROWS
     planes, drawn, gaps = {}, {}, {}
-    drawn_apart = [NONE, *(name for name, is_map in maps.items() if is_map and name != NONE)]
-    with progress("planes", len(drawn_apart) * (1 + umap)) as advance:
-        for name in drawn_apart:  # the rows after one map at a time
-            each = points.rows
+    maps = [name for name, each in fitted.items() if isinstance(each, Mapped | SeparateMeans)]
+    with progress("planes", len(maps)) as advance:
+        for name in maps:  # the rows after one map at a time
+            rows = points.rows
             if name != NONE:
                 view = fitted[name].views_[0]
-                each = {modality: in_blocks(view.items[modality], x) for modality, x in each.items()}
-            gaps[name] = _gap(each)
-            planes[name] = principal_plane(list(each.values()), None if name == NONE else planes[NONE].points)
-            advance(1)
-            if umap and (name == NONE or len(points) <= UMAP_OF_ALL):
-                drawn[name] = umap_plane(np.concatenate(list(each.values())), seed=seed, start=drawn.get(NONE))
+                rows = {modality: in_blocks(view.items[modality], x) for modality, x in rows.items()}
+            couples = [float(modality_gap(rows[one], rows[other])) for one, other in combinations(rows, 2)]
+            gaps[name] = {"modality_gap": float(np.mean(couples))} if couples else {}
+            planes[name] = principal_plane(list(rows.values()), None if name == NONE else planes[NONE].points)
             if umap:
-                advance(1)
-            del each
+                drawn[name] = umap_plane(np.concatenate(list(rows.values())), seed=seed, start=drawn.get(NONE))
+            advance(1)
+            del rows
             give_back()  # the rows of this map, and what UMAP took
     states = []
     for name in fitted:
-        lists = merged(points, queries, found[name])
-        before = lists if name == NONE else states[0].neighbors
-        as_drawn = name if maps[name] else NONE
-        numbers = gaps[as_drawn] | search_numbers(points, queries, lists, before)
-        said = repairs[name].summary if name in repairs else "a step of a pipeline, fitted on half of the items"
-        said = "the rows as they are, compared by the cosine" if name == NONE else said
-        states.append(State(name, said, as_drawn, planes.get(name), drawn.get(name), lists, numbers))
+        drawn_as = name if name in maps else NONE
+        numbers = gaps[drawn_as] | search_numbers(points, queries, lists[name], lists[NONE])
+        summary = repairs[name].summary if name in repairs else "a step of a pipeline, fitted on half of the items"
+        summary = "the rows as they are, compared by the cosine" if name == NONE else summary
+        states.append(State(name, summary, drawn_as, planes.get(name), drawn.get(name), lists[name], numbers))
     return states, failed
 
 
@@ -120,38 +108,19 @@ def make(name: str) -> Repair:
     """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
     step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
     repair = Mapped(name) if step else repairs[name].make()
-    if not (isinstance(repair, InnerProduct) or keeps_order(repair)):
+    if isinstance(repair, Listwise):
         raise InputError(
-            f"{repair.name} ranks items by the whole list and has no score of its own; the explorer shows repairs that "
-            "are an inner product or a curve of the cosine"
+            f"{name} ranks items by the whole list and has no score of its own; the explorer shows repairs that rate "
+            "each item for itself"
         )
     return repair
 
 
-def _gap(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The modality gap, the mean over all couples of modalities."""
-    couples = [float(modality_gap(rows[one], rows[other])) for one, other in combinations(rows, 2)]
-    return {"modality_gap": float(np.mean(couples))} if couples else {}
-
-
 def chances(points: Points) -> dict[str, float]:
-    """Number → what rows without structure, or a list in random order, would give."""
-    sizes = np.array([len(each) for each in points.sets.values()])
-    n, dim = int(sizes.sum()), next(iter(points.sets.values())).dim
-    found = {"neighbors": float(np.mean(np.minimum(1, K / np.maximum(sizes - 1, 1))))}
-    if len(sizes) > 1:
-        nulls = [null_value("modality_gap", int(a), dim, n_text=int(b)) for a, b in combinations(sizes, 2)]
-        found |= {"modality_gap": float(np.mean(nulls)), "own_share": float(np.mean((sizes - 1) / (n - 1)))}
-    if points.keyed_by is None:
-        return found
-    # a point has as many partners as there are points of its key in other modalities
-    places, values = np.unique(points.keys, return_inverse=True)[1], []
-    whole = np.bincount(places)
-    for place, size in enumerate(sizes):
-        mine = (points.modality == place) & (points.keys >= 0)
-        partners = (whole - np.bincount(places[mine], minlength=len(whole)))[places[mine]]
-        if len(partners := partners[partners > 0]):
-            missed = np.prod([np.maximum(n - 1 - partners - k, 0) / (n - 1 - k) for k in range(min(K, n - 1))], axis=0)
-            values.append([(partners / (n - 1)).mean(), (1 - missed).mean(), (partners / (n - size)).mean()])
-    means = np.mean(values, axis=0).tolist() if values else []
-    return found | dict(zip(("r_at_1", "hit_at_10", "cross_r_at_1"), means, strict=False))
+    """The modality gap of rows without structure, and the share of the own modality in a list in random order."""
+    sizes, dim = [len(each) for each in points.sets.values()], next(iter(points.sets.values())).dim
+    if len(sizes) == 1:
+        return {}
+    nulls = [null_value("modality_gap", a, dim, n_text=b) for a, b in combinations(sizes, 2)]
+    own = (np.array(sizes) - 1) / (sum(sizes) - 1)
+    return {"modality_gap": float(np.mean(nulls)), "own_share": float(own.mean())}

@@ -133,10 +133,9 @@ def explore(
     pipeline: Annotated[str | None, typer.Option(help="steps before everything, e.g. center[each]")] = None,
     limit: Annotated[int, typer.Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
     data: Annotated[
-        str | None, typer.Option(help="data set of the rows, a name or a path, for images and texts")
+        str | None, typer.Option(help="data set of the rows, a name or a path (a folder of images), for images, texts")
     ] = None,
     captions: Annotated[Path | None, typer.Option(help="a file with one caption for each text")] = None,
-    images: Annotated[Path | None, typer.Option(help="folder of the images, by id or in order of their names")] = None,
     no_umap: Annotated[bool, typer.Option("--no-umap", help="principal components only, which is faster")] = False,
     title: Annotated[str | None, typer.Option(help="of the page")] = None,
     seed: Annotated[int, typer.Option(help="seed of samples, fits and UMAP", min=0, max=2**32 - 1)] = 0,
@@ -148,7 +147,7 @@ def explore(
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{shown(out)} is no .html file, which the explorer is; add the ending")
-    check_embeddings(*paths, captions, images)
+    check_embeddings(*paths, captions)
     check_pipeline(pipeline)
     check_repairs(repairs, steps=True)
     note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
@@ -168,7 +167,6 @@ def explore(
             limit=limit,
             data=data,
             captions=captions,
-            images=images,
             umap=not no_umap,
             title=title,
             seed=seed,
