@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
 
-from clip_geometry.embeddings import LazyRows
+from clip_geometry.embeddings import FileRows
 from clip_geometry.formats import read_any
 from clip_geometry.registry import InputError
 from support.format_cases import cloud
@@ -37,15 +37,15 @@ def test_rows_and_columns_of_arrays(tmp_path, memory):
     import h5py
 
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["image"], file["note"] = np.ones((2 * LazyRows.SPAN, 4), "f4"), np.ones((2 * LazyRows.SPAN, 3), int)
-    memory(16 * LazyRows.SPAN - 1)
+        file["image"], file["note"] = np.ones((2 * FileRows.SPAN, 4), "f4"), np.ones((2 * FileRows.SPAN, 3), int)
+    memory(16 * FileRows.SPAN - 1)
     with pytest.raises(InputError, match=f"array 'image', .*{REFUSED}"):
         read_any(tmp_path / "x.h5")
-    memory(2 * 8 * 3 * LazyRows.SPAN - 1)
+    memory(2 * 8 * 3 * FileRows.SPAN - 1)
     with pytest.raises(InputError, match=f"array 'note', .*{REFUSED}"):
         read_any(tmp_path / "x.h5")
-    memory(2 * 8 * 3 * LazyRows.SPAN)
-    assert len(read_any(tmp_path / "x.h5")["image"]) == 2 * LazyRows.SPAN
+    memory(2 * 8 * 3 * FileRows.SPAN)
+    assert len(read_any(tmp_path / "x.h5")["image"]) == 2 * FileRows.SPAN
 
 
 def test_a_chunk_may_be_larger_than_its_array(tmp_path, memory):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import reading
-from clip_geometry.embeddings import Embeddings, LazyRows, Reader, joined
+from clip_geometry.embeddings import Embeddings, FileRows, Reader, joined
 from clip_geometry.formats.format import register
 from clip_geometry.formats.tables import sides_of_columns
 from clip_geometry.formats.vectors import KINDS, LABEL_NAMES, UNNAMED, check_vectors, is_rows, sides_by_name
@@ -25,7 +25,7 @@ from clip_geometry.registry import InputError, listed, shown
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file; `opened` as in `LazyRows`."""
+    """An array in a file; `opened` as in `FileRows`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -41,8 +41,8 @@ def _rows(array: np.ndarray | Stored, source: str) -> Any:
         return check_vectors(array, source)
     (n, d), native = array.shape, array.dtype.newbyteorder("=")
     check_vectors(np.broadcast_to(np.zeros((), native), array.shape), source)
-    require_memory(d * min(n, LazyRows.SPAN) * array.dtype.itemsize, source)
-    return joined([LazyRows(array.opened, (n, d), native)])
+    require_memory(d * min(n, FileRows.SPAN) * array.dtype.itemsize, source)
+    return joined([FileRows(array.opened, (n, d), native)])
 
 
 def _column(array: np.ndarray | Stored, source: str) -> np.ndarray:

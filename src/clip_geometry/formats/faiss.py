@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import ChosenRows, LazyRows, Reader, ShardedRows, joined
+from clip_geometry.embeddings import FileRows, LazyRows, Reader, chosen_rows, joined
 from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.formats.tables import columns_of, sides_of_columns
 from clip_geometry.formats.vectors import UNNAMED
@@ -51,7 +51,7 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
             rows, ids = _rows_of_lists(index, path)
         else:
             shape = _flat(index, path).ntotal, index.d
-            rows = joined([LazyRows(functools.partial(_opened_rows, path), shape, np.float32)])
+            rows = joined([FileRows(functools.partial(_opened_rows, path), shape, np.float32)])
             ids = np.arange(len(rows))
         if outer is not index:
             ids = faiss.vector_to_array(outer.id_map)[ids]
@@ -59,8 +59,7 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
             raise damaged(path, "FAISS", f"{len(rows)} rows of {outer.ntotal}")
     order = np.argsort(ids, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
-        lazy: Any = [ChosenRows(rows, order)]
-        rows = ShardedRows(lazy) if isinstance(rows, ShardedRows) else rows[order]
+        rows = chosen_rows(rows, order) if isinstance(rows, LazyRows) else rows[order]
     numbered = outer is index and np.array_equal(ids[order], np.arange(len(order)))
     return rows, None if numbered else ids[order]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.embeddings import LazyRows, Reader, joined
+from clip_geometry.embeddings import FileRows, Reader, joined
 from clip_geometry.formats.format import Sides, reading_with, register
 from clip_geometry.formats.tables import plain_columns, rows_of_lists, sides_of_table, vector_columns
 from clip_geometry.formats.vectors import modality_of
@@ -23,9 +23,9 @@ def read_lance(path: Path) -> Sides:
         n, plain, vectors = table.count_rows(), plain_columns(table.schema, path), {}
         for name in vector_columns(table.schema, path):
             first = rows_of_lists(_read(table, [name], 0, 1).column(name), f"{shown(path)}, column {shown(name)},")
-            require_memory(min(n, LazyRows.SPAN) * first.shape[1] * first.itemsize, f"{shown(path)}, column {name},")
+            require_memory(min(n, FileRows.SPAN) * first.shape[1] * first.itemsize, f"{shown(path)}, column {name},")
             opened = functools.partial(_opened, path, table.version, name)
-            vectors[name] = joined([LazyRows(opened, (n, first.shape[1]), first.dtype)])
+            vectors[name] = joined([FileRows(opened, (n, first.shape[1]), first.dtype)])
         beside = _read(table, plain, 0, n) if plain else table.schema.empty_table().select([])
         return sides_of_table(vectors, beside, path, ids=True)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, StrictFloat, TypeAdapter, ValidationError
 
-from clip_geometry.embeddings import Embeddings, ShardedRows
+from clip_geometry.embeddings import Embeddings, LazyRows, chosen_rows
 from clip_geometry.files import writing
 from clip_geometry.formats.format import register
 from clip_geometry.formats.vectors import GROUP, LABEL_NAMES, UNNAMED, Provenance, check_vectors, sides_by_name
@@ -204,8 +204,8 @@ def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> dict[str, 
     names = [modality_name(name, what) for name in dict.fromkeys(of_row.tolist())]
     sides = {}
     for name in names:
-        numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, ShardedRows)
-        vectors = ShardedRows.chosen(rows.vectors, numbers) if lazy else None
+        numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, LazyRows)
+        vectors = chosen_rows(rows.vectors, numbers) if lazy else None
         sides[name] = replace(rows.take(numbers, vectors=vectors), modality=name)
     if len(sides) > 1 and (rows.item_id is None or len(set(rows.item_id)) == len(rows)):
         note(

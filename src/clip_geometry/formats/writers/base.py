@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.embeddings import ChosenRows, Embeddings, pair
+from clip_geometry.embeddings import Embeddings, chosen_rows, pair
 from clip_geometry.files import claimed, new_folder
 from clip_geometry.formats import read_any
 from clip_geometry.formats.tables import columns_beside, texts_of, vectors_of
@@ -122,8 +122,8 @@ def aligned(sets: Sets) -> dict[str, Embeddings]:
         for mine, theirs, rows, side in ((name, other, i, found[name]), (other, name, j, each)):
             if lone := len(side) - len(np.unique(rows)):
                 note(f"{lone} of {len(side)} {mine} rows have no {theirs} row and are left out")
-        found = {before: rows.take(i, vectors=ChosenRows(rows.vectors, i)) for before, rows in found.items()}
-        found[other] = each.take(j, vectors=ChosenRows(each.vectors, j))
+        found = {before: rows.take(i, vectors=chosen_rows(rows.vectors, i)) for before, rows in found.items()}
+        found[other] = each.take(j, vectors=chosen_rows(each.vectors, j))
     return found
 
 
