@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from clip_geometry.embeddings import Embeddings, ShardedRows, pair
+from clip_geometry.embeddings import Embeddings, LazyRows, pair
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows
 
@@ -103,7 +103,7 @@ def test_take_keeps_what_belongs_to_the_rows():
         (np.ma.masked_array(np.zeros((2, 3))), {}, "masked array"),
         ([[1.0], [1.0, 2.0]], {}, "rows of one length"),
         (None, {}, "is a NoneType"),
-        (ShardedRows([np.zeros((2, 3), dtype=int)]), {}, "dtype int64"),
+        (LazyRows([np.zeros((2, 3), dtype=int)]), {}, "dtype int64"),
     ],
 )
 def test_columns_that_do_not_fit(vectors, columns, message):
@@ -148,7 +148,7 @@ def test_ids_of_any_kind_are_words(kind):
 def test_vectors_become_arrays_and_what_is_not_in_memory_stays(tmp_path):
     x = np.arange(6.0).reshape(3, 2)
     np.save(tmp_path / "x.npy", x)
-    for lazy in (np.load(tmp_path / "x.npy", mmap_mode="r"), ShardedRows([x, x]), StreamedRows.of(x)):
+    for lazy in (np.load(tmp_path / "x.npy", mmap_mode="r"), LazyRows([x, x]), StreamedRows.of(x)):
         assert Embeddings(lazy, "image").vectors is lazy
     for given in (torch.from_numpy(x).bfloat16().requires_grad_(), pd.DataFrame(x), x.tolist(), x[::-1][::-1]):
         found = Embeddings(given, "image").vectors
@@ -181,4 +181,4 @@ def test_a_repr_says_what_it_is():
     origin = {"model": "\x1b[31mred", "dataset": "\u202ewen"}  # of a file: nothing that a terminal would interpret
     foreign = Embeddings(np.eye(2), "image", provenance=origin)
     assert repr(foreign) == r"<Embeddings: 2 × 2 float64, image, \x1b[31mred, \u202ewen>"
-    assert repr(ShardedRows([np.zeros((2, 3)), np.ones((4, 3))])) == "<ShardedRows: 6 × 3 float64 in 2 parts>"
+    assert repr(LazyRows([np.zeros((2, 3)), np.ones((4, 3))])) == "<LazyRows: 6 × 3 float64 in 2 parts>"

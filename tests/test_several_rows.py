@@ -13,7 +13,7 @@ import clip_geometry.encoders
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Dataset, Sentence, Side, words_of
 from clip_geometry.embedding.reading import read_store
-from clip_geometry.embeddings import ShardedRows
+from clip_geometry.embeddings import LazyRows, chosen_rows
 from clip_geometry.encoders.base import Rows
 from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, run
@@ -195,7 +195,7 @@ def test_one_layer_is_read_without_the_others(install, tmp_path):
     install()
     embedded(tmp_path)
     rows = read_store(tmp_path)["text"]
-    assert isinstance(rows.vectors, ShardedRows)
+    assert isinstance(rows.vectors, LazyRows)
     assert all(isinstance(part, np.memmap) for part in rows.vectors.parts)
     layer = rows.take(rows.metadata["layer"] == 1)
     assert type(layer.vectors) is np.ndarray and set(layer.metadata["layer"]) == {1}
@@ -205,20 +205,20 @@ def test_one_layer_is_read_without_the_others(install, tmp_path):
 def test_rows_of_one_each_are_as_before(monkeypatch, tmp_path):
     fakes.installer(monkeypatch)()
     manifest = run(tmp_path)
-    assert not isinstance(read_store(tmp_path)["image"].vectors, ShardedRows)
+    assert not isinstance(read_store(tmp_path)["image"].vectors, LazyRows)
     assert "lost" not in manifest["sides"]["text"] and "lost" not in manifest["sides"]["text"]["shards"][0]
     encoder = FakeEncoder(FakeConfig())
     given = encoder.text_rows(encoder.tokenize(["abc"]))
     assert given.item is None and torch.equal(given.vectors, encoder.text_features(encoder.tokenize(["abc"])))
 
 
-# --- ShardedRows: numpy is the oracle
+# --- LazyRows: numpy is the oracle
 
 
 @pytest.fixture
 def sharded():
     whole = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
-    return ShardedRows([whole[:4], whole[4:5], whole[5:]]), whole
+    return LazyRows([whole[:4], whole[4:5], whole[5:]]), whole
 
 
 @pytest.mark.parametrize(
@@ -290,13 +290,13 @@ def test_what_cannot_be_chosen_in_two_steps_is_refused(sharded, rows, message):
         sharded[0][rows]
 
 
-def test_it_is_an_array_to_numpy_and_its_first_rows_are_a_view(sharded):
+def test_it_is_an_array_to_numpy_and_its_chosen_rows_are_a_view(sharded):
     parts, whole = sharded
     assert (parts.shape, len(parts), parts.ndim, parts.size) == ((11, 3), 11, 2, 33)
     assert np.asarray(parts, dtype=np.float64).dtype == np.float64
-    leading = parts.first(6)
-    assert np.array_equal(leading, whole[:6]) and parts.first(0).shape == (0, 3) and parts.first(50).shape == (11, 3)
-    assert all(np.shares_memory(part, whole) for part in leading.parts)
+    chosen = chosen_rows(chosen_rows(parts, np.array([9, 0, 4, 4])), np.array([3, 0, 1]))
+    assert np.array_equal(chosen, whole[[4, 9, 0]]) and np.array_equal(chosen[1:], whole[[9, 0]])
+    assert all(np.shares_memory(part, whole) for part in chosen.parts)
     with pytest.raises(IndexError):
         parts[np.array([11])]
     with pytest.raises(IndexError):

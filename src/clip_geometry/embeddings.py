@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,80 +23,104 @@ def is_large(*shapes: tuple[int, int]) -> bool:
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """The rows of all parts, arrays or LazyRows: an array, or ShardedRows if that would be large."""
+    """The rows of all parts of `LazyRows`: an array, or LazyRows if that would be large."""
     if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
-    rows = ShardedRows(parts)
+    rows = LazyRows(parts)
     return rows if is_large(rows.shape) else np.asarray(rows)
 
 
-class ReadRows:
-    """Rows that are read when they are asked for. A subclass has `shape`, `dtype` and `__getitem__`."""
+Reader = Callable[[int, int], Any]  # (start, stop) → rows, a new array
 
-    ndim = 2
+
+@dataclass(frozen=True)
+class FileRows:
+    """A part of LazyRows: rows of a file that a format's library reads by (start, stop).
+
+    Args:
+        opened: Returns a context that gives a Reader. It is entered for each read, so that no file stays open and the
+            rows can be pickled.
+        shape: (n, d).
+        dtype: In native byte order, of the rows as read.
+    """
+
+    SPAN: ClassVar[int] = 4096  # rows that indices read in one go, at most
+    NEAR: ClassVar[int] = 64  # rows that are read in vain rather than asking a second time
+
+    opened: Callable[[], AbstractContextManager[Reader]]
     shape: tuple[int, int]
     dtype: Any
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.shape[0])
+            if start >= stop:
+                return np.empty((0, self.shape[1]), self.dtype)
+            with self.opened() as read:
+                found = np.asarray(read(start, stop), self.dtype)
+            if found.shape != (stop - start, self.shape[1]):
+                raise InputError(f"rows {start} to {stop} of a file have the shape {found.shape}; it has changed")
+            return found
+        wanted, place = np.unique(rows, return_inverse=True)
+        far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
+        spans = np.split(wanted, np.flatnonzero(far) + 1)
+        found = np.empty((len(wanted), self.shape[1]), self.dtype)
+        done = 0
+        with self.opened() as read:
+            for span in spans if len(wanted) else ():
+                block = np.asarray(read(int(span[0]), int(span[-1]) + 1))
+                found[done : done + len(span)] = block[span - span[0]]
+                done += len(span)
+        return found[place.reshape(-1)]
 
-    def __getitem__(self, rows: Any) -> Any:
-        raise NotImplementedError
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self[:].astype(dtype or self.dtype, copy=False)
-
-
-class ShardedRows(ReadRows):
-    """The rows of several memory maps, concatenated without a copy.
+class LazyRows:
+    """Rows that are read when they are asked for: those of several parts, one after the other, or some of them.
 
     Indexing reads the chosen rows into a new array, and so does `numpy.asarray` for all rows. As in numpy, rows are
     chosen by an integer, a slice, a mask or indices (k,), and columns after a comma.
+
+    Args:
+        parts: Arrays, memory maps and FileRows.
+        numbers: Which rows of the parts, in which order, (n,). Default: all.
 
     Raises:
         IndexError: Rows and columns are both chosen by arrays, or an index array is not a vector.
     """
 
-    def __init__(self, parts: Sequence[Any]):
-        self.parts = list(parts)
-        self.starts = np.cumsum([0, *(len(part) for part in parts)])
-        self.shape = (int(self.starts[-1]), parts[0].shape[1])
+    ndim = 2
+
+    def __init__(self, parts: Sequence[Any], numbers: np.ndarray | None = None):
+        self.parts, self.numbers = list(parts), numbers
+        self.starts = np.cumsum([0, *(part.shape[0] for part in parts)])
+        n = int(self.starts[-1]) if numbers is None else len(numbers)
+        self.shape = (n, int(parts[0].shape[1]))
         self.dtype = np.result_type(*(part.dtype for part in parts))
 
     def __repr__(self) -> str:
-        return f"<ShardedRows: {self.shape[0]} × {self.shape[1]} {self.dtype} in {len(self.parts)} parts>"
+        return f"<LazyRows: {self.shape[0]} × {self.shape[1]} {self.dtype} in {len(self.parts)} parts>"
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     @property
     def size(self) -> int:
         return self.shape[0] * self.shape[1]
 
-    def first(self, count: int) -> "ShardedRows":
-        """The first `count` rows. Reads nothing."""
-        kept = [part[: max(0, count - start)] for start, part in zip(self.starts, self.parts, strict=False)]
-        return ShardedRows([part for part in kept if len(part)] or kept[:1])
-
-    @classmethod
-    def chosen(cls, vectors: Any, numbers: np.ndarray) -> "ShardedRows":
-        """The rows of an array or ShardedRows with these numbers, which ascend. Reads nothing."""
-        parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
-        starts = np.cumsum([0, *(len(part) for part in parts)])
-        bounds = np.searchsorted(numbers, starts)
-        spans = zip(parts, starts, bounds, bounds[1:], strict=False)
-        kept = [ChosenRows(part, numbers[low:high] - start) for part, start, low, high in spans if low < high]
-        return cls(kept or [parts[0][:0]])
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype, copy=False)
 
     def __getitem__(self, rows: Any) -> Any:
         first, *rest = (rows or (slice(None),)) if isinstance(rows, tuple) else (rows,)
-        if isinstance(first, slice) and first.step in (None, 1):
+        if isinstance(first, slice) and first.step in (None, 1) and self.numbers is None:
             start, stop, _ = first.indices(len(self))
             spans = [slice(max(0, start - begin), max(0, stop - begin)) for begin in self.starts[:-1]]
             return np.concatenate([part[span] for part, span in zip(self.parts, spans, strict=True)])[
                 (slice(None), *rest)
             ]
         chosen = self._chosen(first, rest)
-        if chosen.ndim == 0:
-            return self._gathered(chosen.reshape(1))[(0, *rest)]
-        return self._gathered(chosen)[(slice(None), *rest)]
+        found = self._gathered(chosen.reshape(-1) if self.numbers is None else self.numbers[chosen.reshape(-1)])
+        return found[(slice(None) if chosen.ndim else 0, *rest)]
 
     def _chosen(self, first: Any, rest: Sequence[Any]) -> np.ndarray:
         """Numbers of the chosen rows, (k,), or () for one row. IndexError where choosing rows first and then columns
@@ -125,64 +149,22 @@ class ShardedRows(ReadRows):
         return out
 
 
-Reader = Callable[[int, int], Any]  # (start, stop) → rows, a new array
+def chosen_rows(vectors: Any, numbers: np.ndarray) -> Any:
+    """The rows of an array, LazyRows or StreamedRows with these numbers, in this order. Reads nothing."""
+    if isinstance(vectors, LazyRows):
+        return LazyRows(vectors.parts, numbers if vectors.numbers is None else vectors.numbers[numbers])
+    if isinstance(vectors, np.ndarray):
+        return LazyRows([vectors], numbers)
+    from torch import from_numpy
 
-
-class LazyRows(ReadRows):
-    """A part of ShardedRows: rows that a format's library reads when they are asked for, by a slice or by indices.
-
-    Args:
-        opened: Returns a context that gives a Reader. It is entered for each read, so that no file stays open and the
-            rows can be pickled.
-        shape: (n, d).
-        dtype: In native byte order, of the rows as read.
-    """
-
-    SPAN = 4096  # rows that indices read in one go, at most
-    NEAR = 64  # rows that are read in vain rather than asking a second time
-
-    def __init__(self, opened: Callable[[], AbstractContextManager[Reader]], shape: tuple[int, int], dtype: Any):
-        self.opened, self.shape, self.dtype = opened, shape, np.dtype(dtype)
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(len(self))
-            if step == 1 and start < stop:
-                with self.opened() as read:
-                    found = np.asarray(read(start, stop), self.dtype)
-                if found.shape != (stop - start, self.shape[1]):
-                    raise InputError(f"rows {start} to {stop} of a file have the shape {found.shape}; it has changed")
-                return found
-            rows = np.arange(start, stop, step)
-        wanted, place = np.unique(rows, return_inverse=True)
-        far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
-        spans = np.split(wanted, np.flatnonzero(far) + 1)
-        found = np.empty((len(wanted), self.shape[1]), self.dtype)
-        done = 0
-        with self.opened() as read:
-            for span in spans if len(wanted) else ():
-                block = np.asarray(read(int(span[0]), int(span[-1]) + 1))
-                found[done : done + len(span)] = block[span - span[0]]
-                done += len(span)
-        return found[place.reshape(-1)]
-
-
-class ChosenRows(ReadRows):
-    """Rows of an array or of ShardedRows by their numbers, in any order, read when they are asked for."""
-
-    def __init__(self, part: Any, numbers: np.ndarray):
-        self.part, self.numbers = part, numbers
-        self.shape, self.dtype = (len(numbers), part.shape[1]), part.dtype
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        return self.part[self.numbers[rows]]
+    return vectors.take(from_numpy(numbers))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Embeddings:
     """A set of embeddings, raw as the encoder gave them.
 
-    Tensors, tables and lists become arrays. Whatever is not in memory (a memory map, ShardedRows, StreamedRows) stays
+    Tensors, tables and lists become arrays. Whatever is not in memory (a memory map, LazyRows, StreamedRows) stays
     as it is.
 
     Args:
@@ -291,9 +273,9 @@ class Embeddings:
 def _vectors(x: Any, name: str) -> Any:
     """An array. What is read on demand stays as it is."""
     from clip_geometry.rows.arguments import as_tensor
-    from clip_geometry.rows.streamed import GaussianRows, StreamedRows
+    from clip_geometry.rows.streamed import StreamedRows
 
-    if isinstance(x, np.ndarray | ShardedRows | ChosenRows | StreamedRows | GaussianRows):
+    if isinstance(x, np.ndarray | LazyRows | StreamedRows):
         as_tensor(x[:0] if x.ndim == 2 else x, name)  # its shape and type; nothing is read
         return x
     tensor = as_tensor(x, name).detach().cpu()

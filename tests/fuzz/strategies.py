@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from hypothesis import strategies as st
 
-from clip_geometry.embeddings import ShardedRows
+from clip_geometry.embeddings import LazyRows
 from clip_geometry.rows.streamed import StreamedRows
 
 LONG = "x" * 999
@@ -66,8 +66,8 @@ FORMS = {
     "transposed tensor": lambda x: torch.from_numpy(x.T.copy()).T,
     "tensor with gradient": lambda x: torch.from_numpy(x.copy()).requires_grad_(),
     "bfloat16": lambda x: torch.from_numpy(x.copy()).bfloat16(),
-    "streamed": lambda x: StreamedRows.of(ShardedRows([x[:1], x[1:]])),
-    "sharded": lambda x: ShardedRows([x[:1], x[1:]]),
+    "streamed": lambda x: StreamedRows.of(LazyRows([x[:1], x[1:]])),
+    "sharded": lambda x: LazyRows([x[:1], x[1:]]),
 }
 ODD_FORMS = {
     "masked": lambda x: np.ma.masked_greater(x, 1),

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from clip_geometry.embeddings import ShardedRows
+from clip_geometry.embeddings import LazyRows
 from clip_geometry.io.format import formats
 from clip_geometry.io.sources import read_any
 from clip_geometry.registry import InputError
@@ -48,7 +48,7 @@ def test_rows_are_chosen_as_numpy_chooses_them(tmp_path, name, held):
     whole = np.asarray(vectors)
     chosen = np.random.default_rng(0).integers(0, N, 40)
     is_lazy = held == "streamed" and name not in HELD
-    assert isinstance(vectors, ShardedRows | np.memmap if is_lazy else np.ndarray)
+    assert isinstance(vectors, LazyRows | np.memmap if is_lazy else np.ndarray)
     slices = slice(3, 31), slice(0, 0), slice(50, 999), slice(None, None, 7)
     for rows in (*slices, 5, -1, chosen, whole[:, 0] > 0, np.zeros(0, int)):
         assert_same_bits(np.asarray(vectors[rows]), whole[rows])

@@ -5,14 +5,14 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
 
-from clip_geometry.embeddings import LazyRows
+from clip_geometry.embeddings import FileRows
 from clip_geometry.io.sources import read_any
 from clip_geometry.registry import InputError
 from support.format_cases import cloud
 from support.format_clients import csv, faiss, lance, webdataset
 
 VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(cloud(500).reshape(-1)), 4)
-STREAMED = 2 * LazyRows.SPAN  # rows of which only a block has to fit
+STREAMED = 2 * FileRows.SPAN  # rows of which only a block has to fit
 
 
 def written(write, name):
@@ -49,7 +49,7 @@ def size(path):
 # (what writes the file, how many bytes are enough for it, what is said of one less)
 CASES = {
     "text, its columns and their matrix": (csv, lambda path: 4 * size(path), ""),
-    "a block of rows": (written(hdf5, "x.h5"), lambda _: 16 * LazyRows.SPAN, "array 'image', "),
+    "a block of rows": (written(hdf5, "x.h5"), lambda _: 16 * FileRows.SPAN, "array 'image', "),
     "a whole column": (written(hdf5, "x.h5"), lambda _: 8 * 3 * STREAMED, "array 'note', "),
     "a chunk": (written(zarr_with_a_chunk_larger_than_its_array, "x.zarr"), lambda _: 16 * 10**5, "a chunk of "),
     "columns beside mapped rows": (written(mapped_vectors_with_texts, "x.feather"), lambda _: 5000, "columns text, "),

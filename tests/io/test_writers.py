@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import clip_geometry as cg
-from clip_geometry.embeddings import Embeddings, ShardedRows, pair
+from clip_geometry.embeddings import Embeddings, LazyRows, pair
 from clip_geometry.io.format import formats
 from clip_geometry.io.writing import item_table
 from clip_geometry.registry import InputError
@@ -124,7 +124,7 @@ def test_rows_out_of_memory_are_read_in_blocks(tmp_path, to, monkeypatch):
 
         return StreamedRows(read, x.shape, torch.float32)
 
-    sharded = ShardedRows([given["image"].vectors[:25], given["image"].vectors[25:]])
+    sharded = LazyRows([given["image"].vectors[:25], given["image"].vectors[25:]])
     sources = {
         "image": Embeddings(sharded, "image", given["image"].item_id, metadata=given["image"].metadata),
         "text": Embeddings(

@@ -8,7 +8,7 @@ import torch
 
 from clip_geometry import embeddings
 from clip_geometry.embedding.engines import open_engine
-from clip_geometry.embeddings import Embeddings, ShardedRows, is_large, joined
+from clip_geometry.embeddings import Embeddings, LazyRows, chosen_rows, is_large, joined
 from clip_geometry.measuring import streaming
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
@@ -32,7 +32,7 @@ def sets():
     ids = np.array([f"i{k}" for k in range(N)])
     return {
         "image": Embeddings(image, "image", ids, np.arange(N) % 4),
-        "text": Embeddings(ShardedRows([text[:100], text[100:]]), "text", ids[::-1].copy()),
+        "text": Embeddings(LazyRows([text[:100], text[100:]]), "text", ids[::-1].copy()),
     }
 
 
@@ -185,7 +185,7 @@ def test_shards_stay_on_disk_where_they_are_large(monkeypatch):
     monkeypatch.setattr(embeddings, "LARGE", 79)  # 5 × 2 numbers of 8 bytes are 80
     assert is_large((5, 2)) and not is_large((4, 2))
     found = joined(parts)
-    assert isinstance(found, ShardedRows)
+    assert isinstance(found, LazyRows)
     assert found[1:4].tolist() == [[1, 1], [1, 1], [0, 0]]
     assert joined(parts[:1]) is parts[0]
 
@@ -232,7 +232,7 @@ def test_the_memory_is_that_of_the_container_or_the_job(groups, lines, limits):
 
 def test_shards_of_several_precisions_are_read_in_one_that_holds_all():
     parts = [np.full((3, 2), 1.001, np.float16), np.full((2, 2), 1e6, np.float32)]
-    rows = ShardedRows(parts)
+    rows = LazyRows(parts)
     assert rows.dtype == np.float32
     assert rows[[4, 0]].tolist() == np.concatenate(parts)[[4, 0]].tolist()
 
@@ -275,13 +275,13 @@ def test_no_standard_error_where_rows_without_a_block_are_all_equal(sets, rows_o
 def test_groups_of_large_sets_are_not_read_before_they_are_measured(sets, monkeypatch):
     expected = dict(split_by({"image": sets["image"]}, "label"))
     monkeypatch.setattr(embeddings, "LARGE", 0)
-    halves = ShardedRows([sets["image"].vectors[:101], sets["image"].vectors[101:]])
+    halves = LazyRows([sets["image"].vectors[:101], sets["image"].vectors[101:]])
     for vectors in (sets["image"].vectors, halves):
         found = dict(split_by({"image": replace(sets["image"], vectors=vectors)}, "label"))
         assert found.keys() == expected.keys() == {0, 1, 2, 3}
         for label, part in found.items():
             rows, whole = part["image"].vectors, expected[label]["image"]
-            assert isinstance(rows, ShardedRows) and rows.shape == whole.vectors.shape
+            assert isinstance(rows, LazyRows) and rows.shape == whole.vectors.shape
             assert np.array_equal(np.asarray(rows), whole.vectors)
             assert np.array_equal(rows[[700, 3]], whole.vectors[[700, 3]])
             assert part["image"].item_id.tolist() == whole.item_id.tolist()
@@ -289,7 +289,7 @@ def test_groups_of_large_sets_are_not_read_before_they_are_measured(sets, monkey
 
 
 def test_no_rows_may_be_chosen(sets):
-    chosen = ShardedRows.chosen(sets["text"].vectors, np.array([], dtype=int))
+    chosen = chosen_rows(sets["text"].vectors, np.array([], dtype=int))
     assert chosen.shape == (0, D) and np.asarray(chosen).shape == (0, D)
 
 

@@ -6,11 +6,9 @@ from jaxtyping import TypeCheckError
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import (
     as_aligned,
-    as_aligned_matrices,
     as_codes,
     as_matrix,
     as_rows,
-    as_two_matrices,
     as_two_sets,
     as_values,
     blocks,
@@ -49,17 +47,17 @@ def test_too_few_rows_or_columns_are_refused(read, given):
 @pytest.mark.parametrize("given", [np.asarray, StreamedRows.of])
 def test_two_sets_that_do_not_go_together_are_refused(given):
     x, shorter, narrower = (given(np.ones(shape)) for shape in ((4, 3), (3, 3), (4, 2)))
-    readers = [as_aligned_matrices, as_two_matrices, *([as_aligned, as_two_sets] if given is np.asarray else [])]
-    for read in readers:
-        assert [len(rows) for rows in read(x, x)] == [4, 4]
+    for read in (as_aligned, as_two_sets):
+        assert [len(rows) for rows in read(x, x, streams=True)] == [4, 4]
         with pytest.raises(InputError, match="a has dimension 3 and b has 2; expected the same dimension"):
-            read(x, narrower, ("a", "b"))
-        assert read(x, narrower, one_space=False)[1].shape[1] == 2
-        if read in (as_aligned, as_aligned_matrices):
-            with pytest.raises(InputError, match="a has 4 rows and b has 3; expected pairs, row i with row i"):
-                read(x, shorter, ("a", "b"))
-        else:
-            assert len(read(x, shorter)[1]) == 3
+            read(x, narrower, ("a", "b"), streams=True)
+        assert read(x, narrower, one_space=False, streams=True)[1].shape[1] == 2
+    with pytest.raises(InputError, match="a has 4 rows and b has 3; expected pairs, row i with row i"):
+        as_aligned(x, shorter, ("a", "b"), streams=True)
+    assert len(as_two_sets(x, shorter, streams=True)[1]) == 3
+    if given is StreamedRows.of:
+        with pytest.raises(InputError, match="all 4 rows of x are needed in memory here"):
+            as_two_sets(x, x)
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), np.datetime64("NaT")])

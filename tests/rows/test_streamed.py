@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.embeddings import ShardedRows
+from clip_geometry.embeddings import chosen_rows
 from clip_geometry.geometry import Moments, isoscore, measures
 from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.geometry.statistics.moments import moments_of_groups
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows, mean_row, require_spread, unit_rows
-from clip_geometry.rows.streamed import GaussianRows, StreamedRows, cat, release
+from clip_geometry.rows.streamed import StreamedRows, cat, gaussian_rows, release
 from support.clouds import MEASURES, cone
 
 N, D = 9000, 12  # several blocks of every size that is read but the largest
@@ -320,7 +320,7 @@ def test_a_pass_leaves_no_pages_in_the_process(tmp_path, order):
     for block in rows.split(1000):
         assert len(block) and resident(tmp_path / "rows.npy") < 100
     assert len(rows[[5, 8000]]) == 2 and resident(tmp_path / "rows.npy") < 100
-    (chosen,) = ShardedRows.chosen(mapped, np.arange(0, 8192, 3)).parts
+    chosen = chosen_rows(mapped, np.arange(0, 8192, 3))
     assert np.array_equal(StreamedRows.of(chosen)[10:2000].numpy(), np.asarray(chosen)[10:2000])
     assert len(StreamedRows.of(chosen)[:2000]) == 2000 and resident(tmp_path / "rows.npy") < 100
 
@@ -340,21 +340,21 @@ def test_a_memory_map_leaves_no_pages_behind(tmp_path):
 
 @pytest.mark.parametrize("scale", [1e-60, 1e60])
 def test_noise_of_a_scale_that_float32_does_not_hold(scale):
-    noise, plain = GaussianRows((5000, 3), 1, scale), GaussianRows((5000, 3), 1)
+    noise, plain = gaussian_rows((5000, 3), 1, scale), gaussian_rows((5000, 3), 1)
     expected = plain[0:5000].double() * scale
     assert torch.allclose(noise[0:5000] / scale, expected / scale, rtol=1e-12)
     assert torch.equal(noise[[7, 4999]], noise[0:5000][[7, 4999]])
 
 
 def test_noise_is_the_same_whenever_it_is_asked_for():
-    noise, other = GaussianRows((9000, 5), 1, 2.0), GaussianRows((9000, 5), 2, 2.0)
+    noise, other = gaussian_rows((9000, 5), 1, 2.0), gaussian_rows((9000, 5), 2, 2.0)
     every = noise[0:9000]
     assert torch.equal(noise[4090:4100], every[4090:4100])
     assert torch.equal(noise[torch.tensor([8999, 0, 4096])], every[[8999, 0, 4096]])
     assert float(every.std()) == pytest.approx(2, rel=0.02)  # 45 000 numbers: 1/√90 000 = 0.3 %
     assert len(every.unique(dim=0)) == 9000  # no block comes twice
     assert len(torch.cat([every, other[0:9000]]).unique(dim=0)) == 18_000  # nor for another seed
-    for seed in (other, GaussianRows((9000, 5), 0, 2.0)):
+    for seed in (other, gaussian_rows((9000, 5), 0, 2.0)):
         assert abs(float((every * seed[0:9000]).mean())) < 0.1  # 4 × 1/√45 000 = .02
 
 

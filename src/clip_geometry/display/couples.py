@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from matplotlib.figure import Figure, SubFigure
 
 from clip_geometry.catalog import descriptions
 from clip_geometry.display.numbers import number, plus_minus, to_error
 from clip_geometry.display.origin import Row
-from clip_geometry.display.style import INK, WIDTH
 from clip_geometry.display.table import explain
+
+if TYPE_CHECKING:  # a table needs no matplotlib
+    from matplotlib.figure import Figure, SubFigure
 
 COLUMNS = 3
 CELL, TITLE = 0.42, 0.14  # inches of a cell of a map, and of the second line of a title
@@ -60,11 +61,15 @@ def _beside(names: Sequence[str]) -> float:
 
 
 def _across(names: Sequence[str]) -> int:
+    from clip_geometry.display.style import WIDTH
+
     return min(COLUMNS, max(1, int((2 * WIDTH - _beside(names)) / (_side(names) + 0.1))))
 
 
-def draw_maps(part: Figure | SubFigure, maps: Mapping[str, Sequence[Row]], names: Sequence[str]) -> None:
+def draw_maps(part: "Figure | SubFigure", maps: Mapping[str, Sequence[Row]], names: Sequence[str]) -> None:
     """A map for each measure: from the first modality of a couple, the row, to the second one."""
+    from clip_geometry.display.style import INK
+
     across = _across(names)
     grid = part.subplots(ceil(len(maps) / across), across, squeeze=False)
     for axes in grid.flat[len(maps) :]:

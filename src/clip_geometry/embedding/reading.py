@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import files
-from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within, summary
-from clip_geometry.embeddings import Embeddings, ShardedRows, joined
-from clip_geometry.io.reading import read_npy, read_table
+from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within
+from clip_geometry.embeddings import Embeddings, LazyRows, joined
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError, shown
 
@@ -115,8 +114,8 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
             if (parts[-1].shape, parts[-1].dtype) != ((shard["rows"], shard["d"]), np.dtype(side["dtype"])):
                 raise _contradiction(path, f"it holds {parts[-1].dtype} values of shape {parts[-1].shape}")
     several = "lost" in side  # then they may be too many for the memory
-    vectors: Any = ShardedRows(parts) if several and len(parts) > 1 else joined(parts)
-    vectors = vectors.first(rows) if isinstance(vectors, ShardedRows) else vectors[:rows]
+    parts[-1] = parts[-1][: rows - sum(map(len, parts[:-1]))]
+    vectors: Any = LazyRows(parts) if several and len(parts) > 1 else joined(parts)
     columns = {name: column[:rows] for name, column in columns.items()}
     return Embeddings(
         vectors=vectors,

@@ -11,7 +11,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.evaluators.shares import Effects, Share
 from clip_geometry.geometry.distances.nearest import nearest, nearest_both_ways
-from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact
+from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.statistics import Statistic
@@ -180,16 +180,29 @@ class Way:
 
     def ahead(self, index: str, most: int) -> Int[Tensor, " n"]:
         """How many rows that are no pairs are as near as the pair of each query, up to `most` and more."""
-        near = self.near("other", most + self.most_pairs)[1]
-        ahead = self._are_ahead(self.found, near) & ~self.are_pairs(near)
-        counts = ahead.sum(1)
+        near = self.near("other", most + self.most_pairs)
+        counts = (self._are_ahead(self.found, *near) & ~self.are_pairs(near[1])).sum(1)
         if index == "mixed":
-            counts = counts + self._are_ahead(self.queries, self.near("own", most)[1]).sum(1)
+            counts = counts + self._are_ahead(self.queries, *self.near("own", most)).sum(1)
         return counts
 
-    def _are_ahead(self, rows: Float[Tensor, "m d"], near: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
-        query = torch.arange(len(near), device=near.device).repeat_interleave(near.shape[1])
-        return (_leads_of_pairs(self.queries, self.pair, rows, query, near.flatten()) >= -TIE).view(near.shape)
+    @cached_property
+    def _pair_squares(self) -> Float[Tensor, " n"]:
+        """Squared distance of each query to its pair."""
+        every = torch.arange(len(self.queries), device=self.queries.device)
+        return squared_distances_of_pairs(self.queries, self.pair, every, every)
+
+    def _are_ahead(
+        self, rows: Float[Tensor, "m d"], distances: Float[Tensor, "n k"], near: Int[Tensor, "n k"]
+    ) -> Bool[Tensor, "n k"]:
+        """Which of the nearest rows are as near as the pair: by the distances, and by differences where rounding could
+        decide otherwise."""
+        leads = (self._pair_squares[:, None] - distances.square()) / 2  # ⟨q, row − pair⟩, since rows are of length 1
+        ahead = leads >= -TIE
+        rounding = (6 * rows.shape[1] + 64) * EPS  # of lengths, of both sums of squares and of the sum of products
+        query, place = ((leads + TIE).abs() <= rounding).nonzero(as_tuple=True)
+        ahead[query, place] = _leads_of_pairs(self.queries, self.pair, rows, query, near[query, place]) >= -TIE
+        return ahead
 
     def are_pairs(self, near: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
         """Which of these rows of the other modality are pairs of their queries."""

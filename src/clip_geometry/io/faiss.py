@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import ChosenRows, Reader, ShardedRows
+from clip_geometry.embeddings import LazyRows, Reader, chosen_rows
 from clip_geometry.files import writing
 from clip_geometry.io.format import Sets, Sides, register
 from clip_geometry.io.parquet import columns_of
@@ -64,8 +64,7 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
             raise damaged(path, "FAISS", f"{len(rows)} rows of {outer.ntotal}")
     order = np.argsort(ids, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
-        lazy: Any = [ChosenRows(rows, order)]
-        rows = ShardedRows(lazy) if isinstance(rows, ShardedRows) else rows[order]
+        rows = chosen_rows(rows, order) if isinstance(rows, LazyRows) else rows[order]
     numbered = outer is index and np.array_equal(ids[order], np.arange(len(order)))
     return rows, None if numbered else ids[order]
 

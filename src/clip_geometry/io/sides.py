@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
-from clip_geometry.embeddings import Embeddings, LazyRows, Reader, ShardedRows, joined
+from clip_geometry.embeddings import Embeddings, FileRows, LazyRows, Reader, chosen_rows, joined
 from clip_geometry.io.format import Sides
 from clip_geometry.io.reading import reading_with, require_memory
 from clip_geometry.modalities import modality_name
@@ -163,8 +163,8 @@ def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> Sides:
     what = f"{shown(path)}, column 'modality':"
     sides = {}
     for name in [modality_name(name, what) for name in dict.fromkeys(of_row.tolist())]:
-        numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, ShardedRows)
-        vectors = ShardedRows.chosen(rows.vectors, numbers) if lazy else None
+        numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, LazyRows)
+        vectors = chosen_rows(rows.vectors, numbers) if lazy else None
         sides[name] = replace(rows.take(numbers, vectors=vectors), modality=name)
     if len(sides) > 1 and (rows.item_id is None or len(set(rows.item_id)) == len(rows)):
         note(
@@ -179,7 +179,7 @@ def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> Sides:
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file; `opened` as in `LazyRows`."""
+    """An array in a file; `opened` as in `FileRows`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -193,8 +193,8 @@ class Stored:
         """The matrix, in memory or read on demand."""
         (n, d), native = self.shape, self.dtype.newbyteorder("=")
         check_vectors(np.broadcast_to(np.zeros((), native), self.shape), source)
-        require_memory(d * min(n, LazyRows.SPAN) * native.itemsize, source)
-        return joined([LazyRows(self.opened, (n, d), native)])
+        require_memory(d * min(n, FileRows.SPAN) * native.itemsize, source)
+        return joined([FileRows(self.opened, (n, d), native)])
 
     def values(self, source: str) -> np.ndarray:
         require_memory(math.prod(self.shape) * self.dtype.itemsize, source)

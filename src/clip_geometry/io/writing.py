@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clip_geometry.embeddings import ChosenRows, Embeddings, pair
+from clip_geometry.embeddings import Embeddings, chosen_rows, pair
 from clip_geometry.io.format import Sets
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed
@@ -51,8 +51,8 @@ def aligned(sets: Sets) -> dict[str, Embeddings]:
         for mine, theirs, rows, side in ((name, other, i, found[name]), (other, name, j, each)):
             if lone := len(side) - len(np.unique(rows)):
                 note(f"{lone} of {len(side)} {mine} rows have no {theirs} row and are left out")
-        found = {before: rows.take(i, vectors=ChosenRows(rows.vectors, i)) for before, rows in found.items()}
-        found[other] = each.take(j, vectors=ChosenRows(each.vectors, j))
+        found = {before: rows.take(i, vectors=chosen_rows(rows.vectors, i)) for before, rows in found.items()}
+        found[other] = each.take(j, vectors=chosen_rows(each.vectors, j))
     return found
 
 

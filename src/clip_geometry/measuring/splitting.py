@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
+from clip_geometry.embeddings import Embeddings, chosen_rows, is_large
 from clip_geometry.registry import InputError, shown
 
 
@@ -25,7 +25,7 @@ def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any,
             value,
             {
                 modality: each.take(
-                    rows[modality], vectors=ShardedRows.chosen(each.vectors, rows[modality]) if large else None
+                    rows[modality], vectors=chosen_rows(each.vectors, rows[modality]) if large else None
                 )
                 for modality, each in sets.items()
             },

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from clip_geometry.embedding.engines import Engine
-from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
+from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.progress import PassProgress
 from clip_geometry.rows.matrix import BLOCK, as_matrix
-from clip_geometry.rows.streamed import GaussianRows, StreamedRows, cat
+from clip_geometry.rows.streamed import StreamedRows, gaussian_rows
 
 
 def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None = None) -> dict[str, StreamedRows]:
@@ -25,9 +25,7 @@ def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None
         vectors: Any = each.vectors
         size = vectors.shape[1] * getattr(getattr(vectors, "dtype", None), "itemsize", 4)
         watch = PassProgress(f"{modality}{note}", len(vectors), size) if engine is None else None
-        parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
-        found = [StreamedRows.of(part, name=modality, watch=watch) for part in parts]
-        whole = found[0] if len(found) == 1 else cat(found)
+        whole = StreamedRows.of(vectors, name=modality, watch=watch)
         as_matrix(whole, name=modality)
         rows[modality] = whole if engine is None else engine.stream(whole)
     if not is_large(*(each.vectors.shape for each in sets.values())):
@@ -36,13 +34,13 @@ def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None
     return rows
 
 
-def gaussian(rows: StreamedRows, seed: int, *, any_scale: bool) -> GaussianRows:
+def gaussian(rows: StreamedRows, seed: int, *, any_scale: bool) -> StreamedRows:
     """Isotropic noise of the same n, d and, unless no step after it asks, mean squared row length."""
     if any_scale:
-        return GaussianRows(rows.shape, seed)
+        return gaussian_rows(rows.shape, seed)
 
     def accumulate(found: float, block: torch.Tensor, along: torch.Tensor | None) -> float:
         return found + float(block.double().square().sum())
 
     squares = rows.aggregate(float, accumulate, operator.add, BLOCK)
-    return GaussianRows(rows.shape, seed, math.sqrt(squares / (rows.shape[0] * rows.shape[1])))
+    return gaussian_rows(rows.shape, seed, math.sqrt(squares / (rows.shape[0] * rows.shape[1])))

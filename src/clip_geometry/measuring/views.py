@@ -87,7 +87,7 @@ class View:
 
         Raises InputError where nowhere.
         """
-        if measure.takes not in TAKES:
+        if measure.takes not in ARGUMENTS:
             call = f"clip_geometry.{measure.function.__name__}"
             raise InputError(f"{measure.name} needs {measure.needs[0]}, which this command does not have; call {call}")
         if not measure.inputs.across and measure.takes != "labeled rows":
@@ -112,7 +112,7 @@ class View:
 
     def arguments(self, measure: Measure, place: str) -> tuple:
         """What the measure takes, in one of its places: a modality, or a couple of them."""
-        return TAKES[measure.takes](self, measure, place)
+        return ARGUMENTS[measure.takes](self, measure, place)
 
 
 def _pairs(view: View, measure: Measure, place: str) -> tuple:
@@ -175,7 +175,7 @@ def _classes(view: View, measure: Measure, place: str) -> tuple:
     return view.rows[first], of_row, view.rows[second][np.argsort(of_text)]
 
 
-TAKES: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
+ARGUMENTS: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
     "rows": lambda view, measure, place: (view.rows[place],),
     "labeled rows": lambda view, measure, place: (view.rows[place], np.asarray(view.embeddings[place].labels)),
     "two sets": lambda view, measure, place: tuple(view.rows[name] for name in view.couples[place]),

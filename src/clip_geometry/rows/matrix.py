@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = Tensor | numpy.ndarray | StreamedRows  # (n, d), floating point
     Labels: TypeAlias = Tensor | numpy.ndarray | list  # (n,), anything that can be compared
+    TwoSets: TypeAlias = tuple[Tensor, Tensor]  # StreamedRows where these are asked for
 else:  # numpy is not imported for a type
-    Rows = Labels = Any
+    Rows = Labels = TwoSets = Any
 
 BLOCK = 4096  # rows a block: 16 MB of float64 at d = 512
 SUMMED = 16384  # rows read at a time for sums, which take less time than threads need to meet
@@ -46,7 +47,7 @@ def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Fl
 
 
 def as_matrix(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Matrix, "n d"]:
-    """The same, or StreamedRows as they are, whose values are checked as they are read."""
+    """Like `as_rows`, but StreamedRows are returned as they are; their values are checked as they are read."""
     if not isinstance(x, StreamedRows):
         return as_rows(x, name=name, least=least, least_d=least_d)
     _check_shape(x, name, least, least_d)
@@ -61,55 +62,37 @@ def _check_shape(x: Matrix, name: str, least: int, least_d: int) -> None:
         raise InputError(f"{name} has {n} {'row' if n == 1 else 'rows'}; expected at least {least}")
 
 
-def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
-    """Two matrices whose rows belong together one to one, of the same dimension unless `one_space` is False."""
-    x, y = as_two_sets(x, y, names, least=least, one_space=one_space)
-    _check_pairs(x, y, names)
-    return x, y
+def as_two_sets(
+    x: Rows,
+    y: Rows,
+    names: tuple[str, str] = ("x", "y"),
+    *,
+    least: int = 2,
+    one_space: bool = True,
+    streams: bool = False,
+) -> TwoSets:
+    """Two matrices, of the same dimension unless `one_space` is False. streams: both are StreamedRows if one is."""
+    streamed = streams and (isinstance(x, StreamedRows) or isinstance(y, StreamedRows))
+    read: Any = _as_streamed if streamed else as_rows
+    first, second = read(x, name=names[0], least=least), read(y, name=names[1], least=least)
+    if one_space and first.shape[1] != second.shape[1]:
+        given = f"{names[0]} has dimension {first.shape[1]} and {names[1]} has {second.shape[1]}"
+        raise InputError(f"{given}; expected the same dimension")
+    return first, second.to(first.device)
 
 
-def as_aligned_matrices(
-    x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True
-):
-    """The same, or StreamedRows both."""
-    x, y = as_two_matrices(x, y, names, least=least, one_space=one_space)
-    _check_pairs(x, y, names)
-    return x, y
+def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), **options: Any) -> TwoSets:
+    """`as_two_sets`, whose rows belong together one to one."""
+    first, second = as_two_sets(x, y, names, **options)
+    if len(first) != len(second):
+        given = f"{names[0]} has {len(first)} rows and {names[1]} has {len(second)}"
+        raise InputError(f"{given}; expected pairs, row i with row i")
+    return first, second
 
 
-def as_two_sets(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
-    """Two matrices, of the same dimension unless `one_space` is False."""
-    x, y = as_rows(x, name=names[0], least=least), as_rows(y, name=names[1], least=least)
-    if one_space:
-        _check_space(x, y, names)
-    return x, y.to(x.device)
-
-
-def as_two_matrices(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
-    """The same, or StreamedRows both."""
-    if not isinstance(x, StreamedRows) and not isinstance(y, StreamedRows):
-        return as_two_sets(x, y, names, least=least, one_space=one_space)
-    x, y = _as_streamed(x, names[0]), _as_streamed(y, names[1])
-    x, y = as_matrix(x, name=names[0], least=least), as_matrix(y, name=names[1], least=least)
-    if one_space:
-        _check_space(x, y, names)
-    return x, y
-
-
-def _check_pairs(x: Matrix, y: Matrix, names: tuple[str, str]) -> None:
-    if len(x) != len(y):
-        raise InputError(f"{names[0]} has {len(x)} rows and {names[1]} has {len(y)}; expected pairs, row i with row i")
-
-
-def _check_space(x: Matrix, y: Matrix, names: tuple[str, str]) -> None:
-    if x.shape[1] != y.shape[1]:
-        raise InputError(
-            f"{names[0]} has dimension {x.shape[1]} and {names[1]} has {y.shape[1]}; expected the same dimension"
-        )
-
-
-def _as_streamed(x: Rows, name: str) -> StreamedRows:
-    return x if isinstance(x, StreamedRows) else StreamedRows.of(as_rows(x, name=name, least=0), name=name)
+def _as_streamed(x: Rows, name: str, least: int) -> Matrix:
+    rows = x if isinstance(x, StreamedRows) else StreamedRows.of(as_rows(x, name=name, least=0), name=name)
+    return as_matrix(rows, name=name, least=least)
 
 
 def blocks(x: Float[Matrix, "n d"], size: int = BLOCK) -> Iterator[Float[Tensor, "b d"]]:

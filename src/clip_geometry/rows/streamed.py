@@ -19,6 +19,7 @@ Map = Callable[[Tensor, Numbers], Tensor]  # of a block of rows and their number
 Aggregate = Callable[..., Any]  # `StreamedRows.aggregate` done elsewhere: of rows and its arguments
 Accumulate = Callable[[Any, Tensor, Any], Any]  # what was found, a block of rows and what lies along it; what is found
 
+NOISE = 4096  # rows of a block of noise, each from a seed of its own
 MAPPED = 512  # rows at a time: what is made on the way to their new values stays in the cache
 
 
@@ -205,52 +206,43 @@ def cat(parts: Sequence[StreamedRows]) -> StreamedRows:
     return rows.aggregated_by(parts[0].engine)
 
 
-class GaussianRows:
-    """n × d independent normal numbers, the same whenever they are asked for, and never all in memory.
+def gaussian_rows(shape: tuple[int, int], seed: int, scale: float = 1.0) -> StreamedRows:
+    """n × d independent normal numbers, the same whenever they are read, and never all in memory."""
+    n, d = shape
+    dtype = torch.float32 if 1e-30 < scale < 1e30 else torch.float64  # which holds the numbers
 
-    Made in blocks, each from a seed of its own; a source for `StreamedRows.of`.
-    """
+    def block(k: int) -> Tensor:
+        return _gaussian_block(k, (min(NOISE, n - k * NOISE), d), seed).to(dtype) * scale
 
-    SIZE = 4096
-    ndim = 2
-
-    def __init__(self, shape: tuple[int, int], seed: int, scale: float = 1.0):
-        self.shape, self.seed, self.scale = shape, seed, scale
-        self.dtype = torch.float32 if 1e-30 < scale < 1e30 else torch.float64  # which holds the numbers
-        self._last: tuple[int, Tensor] | None = None
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> Float[Tensor, "b d"]:
+    def read(rows: Any) -> Tensor:
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(len(self))
-            first, last = start // self.SIZE, -(-stop // self.SIZE)
-            made = torch.cat([self._block(k) for k in range(first, max(last, first + 1))])
-            return made[start - first * self.SIZE : stop - first * self.SIZE]
-        rows = torch.as_tensor(rows)
-        out = torch.empty((len(rows), self.shape[1]), dtype=self.dtype)
-        for k in (rows // self.SIZE).unique().tolist():
-            here = rows // self.SIZE == k
-            out[here] = self._block(k)[rows[here] - k * self.SIZE]
+            first, last = rows.start // NOISE, -(-rows.stop // NOISE)
+            made = torch.cat([block(k) for k in range(first, max(last, first + 1))])
+            return made[rows.start - first * NOISE : rows.stop - first * NOISE]
+        out = torch.empty((len(rows), d), dtype=dtype)
+        for k in (rows // NOISE).unique().tolist():
+            here = rows // NOISE == k
+            out[here] = block(k)[rows[here] - k * NOISE]
         return out
 
-    def _block(self, k: int) -> Float[Tensor, "b d"]:
-        if self._last is None or self._last[0] != k:
-            seed = (k * 0x9E3779B1 + self.seed * 0x85EBCA6B) % 2**32  # of which torch takes 32 bits
-            generator = torch.Generator().manual_seed(seed)
-            count = min(self.SIZE, len(self) - k * self.SIZE)
-            self._last = k, torch.randn((count, self.shape[1]), generator=generator).to(self.dtype) * self.scale
-        return self._last[1]
+    return StreamedRows(read, shape, dtype)
+
+
+@functools.lru_cache(maxsize=2)  # two sets are read side by side
+def _gaussian_block(k: int, shape: tuple[int, int], seed: int) -> Float[Tensor, "b d"]:
+    generator = torch.Generator().manual_seed((k * 0x9E3779B1 + seed * 0x85EBCA6B) % 2**32)  # torch takes 32 bits
+    return torch.randn(shape, generator=generator)
 
 
 def release(source: Any) -> None:
-    """Gives the pages of a read-only memory map back: they stay in the system's cache, but not in this process."""
-    while (part := getattr(source, "part", None)) is not None:  # what rows are chosen or read from
-        source = part
-    mapped = _mapping(source)
-    if mapped is not None and not source.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
-        mapped.madvise(mmap.MADV_DONTNEED)
+    """Gives the pages of read-only memory maps back: they stay in the system's cache, but not in this process.
+
+    source: an array or LazyRows.
+    """
+    mapped = {id(_mapping(part)): part for part in getattr(source, "parts", (source,)) if _mapping(part) is not None}
+    for part in mapped.values() if hasattr(mmap, "MADV_DONTNEED") else ():
+        if not part.flags.writeable:
+            _mapping(part).madvise(mmap.MADV_DONTNEED)
 
 
 def _mapping(part: Any) -> Any:

@@ -7,7 +7,7 @@ from torch import Tensor
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.spread import singular_values
-from clip_geometry.rows.matrix import Rows, as_two_matrices, require_spread
+from clip_geometry.rows.matrix import Rows, as_two_sets, require_spread
 
 
 @in_kind
@@ -33,7 +33,7 @@ def spectral_discrepancy(image: Rows, text: Rows) -> Float[Tensor, ""]:
         >>> round(cg.spectral_discrepancy(image, text), 3), round(cg.spectral_discrepancy(image, text[:, :4]), 3)
         (0.049, 0.365)
     """
-    image, text = as_two_matrices(image, text, ("image", "text"), one_space=False)
+    image, text = as_two_sets(image, text, ("image", "text"), one_space=False, streams=True)
     require_spread(image, name="image")
     require_spread(text, name="text")
     x, y = (singular_values(rows, center=True).square() for rows in (image, text))

@@ -12,7 +12,7 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, one_of, whole_number
-from clip_geometry.rows.matrix import Rows, as_two_matrices, require_spread, unit_rows
+from clip_geometry.rows.matrix import Rows, as_two_sets, require_spread, unit_rows
 
 if TYPE_CHECKING:
     Queries: TypeAlias = Literal["image", "text"]
@@ -97,7 +97,7 @@ def cross_hubs(image: Rows, text: Rows, *, k: Integer = 10, queries: Queries = "
     """
     queries = one_of(queries, "queries", ("image", "text"))
     k = whole_number(k, "k", of=", of neighbors")
-    sets = dict(zip(("image", "text"), as_two_matrices(image, text, ("image", "text")), strict=True))
+    sets = dict(zip(("image", "text"), as_two_sets(image, text, ("image", "text"), streams=True), strict=True))
     for name, rows in sets.items():
         if rows.shape[1] < 2:
             raise InputError(f"{name} has 1 column; expected at least 2")

@@ -11,7 +11,7 @@ from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.class_distances import joined_rows
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.rows.arguments import Integer
-from clip_geometry.rows.matrix import Labels, Rows, as_codes, as_two_matrices
+from clip_geometry.rows.matrix import Labels, Rows, as_codes, as_two_sets
 
 K = 90  # neighbors; the perplexity is a third of them, as in the reference implementations
 LARGEST = 800.0  # of an exponent whose exponential is 0 in float64
@@ -99,7 +99,7 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
         >>> round(cg.ilisi(image, text), 2), round(cg.ilisi(image, text + 1), 2)
         (0.92, 0.25)
     """
-    image, text = as_two_matrices(image, text, ("image", "text"))
+    image, text = as_two_sets(image, text, ("image", "text"), streams=True)
     both = Neighbors(joined_rows(image, text), name="the union of image and text")
     both.checked(k)
     both.require_spread()

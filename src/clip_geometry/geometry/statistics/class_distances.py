@@ -22,7 +22,7 @@ from clip_geometry.rows.matrix import (
     as_codes,
     as_matrix,
     as_rows,
-    as_two_matrices,
+    as_two_sets,
     mean_row,
     unit_rows,
 )
@@ -87,7 +87,7 @@ class ModalityDistances(ClassDistances):
     same_as = ClassDistances
 
     def __init__(self, image: Rows, text: Rows):
-        image, text = as_two_matrices(image, text, ("image", "text"))
+        image, text = as_two_sets(image, text, ("image", "text"), streams=True)
         super().__init__(joined_rows(image, text), _modalities(image, text))
 
     @classmethod

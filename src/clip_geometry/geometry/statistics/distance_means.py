@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.distances.pairwise import distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
-from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_matrices, mean_row, total
+from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row, total
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
 
@@ -27,7 +27,7 @@ class DistanceMeans(Statistic):
     """Mean distances of the rows of two sets, within each and between them."""
 
     def __init__(self, image: Rows, text: Rows):
-        self._rows = as_two_matrices(image, text, ("image", "text"))
+        self._rows = as_two_sets(image, text, ("image", "text"), streams=True)
 
     def means(self, *, center: bool) -> Apart:
         """The means; center: with each set about its own mean."""

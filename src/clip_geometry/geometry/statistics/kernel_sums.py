@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.distances.pairwise import squared_distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
-from clip_geometry.rows.matrix import Rows, about, as_aligned_matrices, as_matrix, mean_row
+from clip_geometry.rows.matrix import Rows, about, as_aligned, as_matrix, mean_row
 
 BLOCK = 1024  # rows
 
@@ -50,7 +50,7 @@ class CrossKernelSums(KernelSums):
     same_as = KernelSums
 
     def __init__(self, x: Rows, y: Rows):
-        x, y = as_aligned_matrices(x, y, ("image", "text"))
+        x, y = as_aligned(x, y, ("image", "text"), streams=True)
         middle = (mean_row(x) + mean_row(y)) / 2
         self._left, self._right = about(x, middle), about(y, middle)
 

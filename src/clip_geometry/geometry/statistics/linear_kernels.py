@@ -12,7 +12,7 @@ from clip_geometry.geometry.statistics.sums import PAIR
 from clip_geometry.rows.matrix import (
     Matrix,
     Rows,
-    as_aligned_matrices,
+    as_aligned,
     blocks,
     in_one_piece,
     mean_row,
@@ -37,7 +37,7 @@ class LinearKernels(Statistic):
     """
 
     def __init__(self, x: Rows, y: Rows):
-        x, y = as_aligned_matrices(x, y, PAIR, least=4, one_space=False)
+        x, y = as_aligned(x, y, PAIR, least=4, one_space=False, streams=True)
         self._rows = _standardized(x, PAIR[0]), _standardized(y, PAIR[1])
         self.n = len(x)
 

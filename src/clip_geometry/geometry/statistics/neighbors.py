@@ -10,7 +10,7 @@ from clip_geometry.geometry.distances import nearest
 from clip_geometry.geometry.statistics.statistic import Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, whole_number
-from clip_geometry.rows.matrix import Rows, as_aligned_matrices, as_matrix, as_unit_rows, require_spread
+from clip_geometry.rows.matrix import Rows, as_aligned, as_matrix, as_unit_rows, require_spread
 
 SHORT = 10  # length of the shortest list, of which most measures take the beginning
 
@@ -66,7 +66,7 @@ class PairedNeighbors(Statistic):
     """`Neighbors` within each of two sets of the same items, which need not lie in one space."""
 
     def __init__(self, x: Rows, y: Rows):
-        x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
+        x, y = as_aligned(x, y, ("image", "text"), one_space=False, streams=True)
         self.image, self.text = Neighbors(x, name="image"), Neighbors(y, name="text")
 
     def unit(self, k: Integer, *, least_k: int = 1) -> tuple[Neighbors, Neighbors, int]:

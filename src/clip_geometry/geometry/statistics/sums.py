@@ -13,9 +13,9 @@ from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.rows.matrix import (
     BLOCK,
     Rows,
-    as_aligned_matrices,
+    as_aligned,
     as_matrix,
-    as_two_matrices,
+    as_two_sets,
     blocks,
     mean_row,
     total,
@@ -85,7 +85,7 @@ class UnitPairs(Statistic):
     includes_all = True
 
     def __init__(self, image: Rows, text: Rows):
-        self._rows = as_aligned_matrices(image, text, PAIR, least=1)
+        self._rows = as_aligned(image, text, PAIR, least=1, streams=True)
         self.n: Any = len(self._rows[0])
 
     @cached_property
@@ -119,7 +119,7 @@ class PairDistance(Statistic):
     includes_all = True
 
     def __init__(self, x: Rows, y: Rows):
-        x, y = as_aligned_matrices(x, y, PAIR, least=1)
+        x, y = as_aligned(x, y, PAIR, least=1, streams=True)
         self.n: Any = len(x)
         self.apart = total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True))
 
@@ -148,7 +148,7 @@ class Means(Statistic):
     includes_all = True
 
     def __init__(self, image: Rows, text: Rows):
-        self._rows = as_two_matrices(image, text, PAIR)
+        self._rows = as_two_sets(image, text, PAIR, streams=True)
 
     @cached_property
     def image(self) -> Float[Tensor, " d"]:
