@@ -28,7 +28,7 @@ SEEN = [
     "clip_geometry.transforms.paired.Procrustes",
     "numpy.ndarray[",
     "dict[str, clip_geometry.embeddings.Embeddings]",
-    "clip_geometry.transforms.pipeline.FittedPipeline",
+    "clip_geometry.transforms.pipeline.Pipeline",
     "clip_geometry.registry.Registry[clip_geometry.geometry.measure.Measure]",
     "clip_geometry.measurement.result.Measurement",
     "float",

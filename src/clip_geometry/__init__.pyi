@@ -122,9 +122,7 @@ from clip_geometry.transforms import Affine as Affine
 from clip_geometry.transforms import AllButTheTop as AllButTheTop
 from clip_geometry.transforms import Center as Center
 from clip_geometry.transforms import ClusterCenter as ClusterCenter
-from clip_geometry.transforms import Compose as Compose
 from clip_geometry.transforms import Conceptor as Conceptor
-from clip_geometry.transforms import FittedPipeline as FittedPipeline
 from clip_geometry.transforms import IsoCLIP as IsoCLIP
 from clip_geometry.transforms import LeastSquares as LeastSquares
 from clip_geometry.transforms import Normalize as Normalize

@@ -66,6 +66,11 @@ def listed(names: Iterable[object], most: int = 6) -> str:
     return first if len(given) <= most else f"{first} and {len(given) - most} more"
 
 
+def parts(text: str) -> list[str]:
+    """The parts between commas that are not inside brackets."""
+    return [part.strip() for part in re.split(r",(?![^(\[]*[)\]])", text) if part.strip()]
+
+
 def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = None) -> str:
     """The end of a message about an unknown name: `"; did you mean 'isoscore'?"`, or "" where no known name is near.
 

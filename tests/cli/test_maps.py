@@ -14,7 +14,7 @@ from clip_geometry.io.sources import read_any
 from clip_geometry.results import read_rows
 from clip_geometry.search.repairs import Known, repairs
 from clip_geometry.search.shipping import item_map
-from clip_geometry.transforms import FittedPipeline, LeastSquares, Pipeline, Procrustes
+from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_row_without_direction_after_the_map(cli, refused, sets, x):
     np.save("mean.npy", np.stack([x["image"].mean(0), x["image"][0]]).astype(np.float64))
     np.save("wide.npy", x["image"].astype(np.float64))
     ok(cli("fit", "center", "wide.npy", "-o", "m.safetensors"))
-    centers = FittedPipeline.load("m.safetensors").chains["any"][0].mean_
+    centers = Pipeline.load("m.safetensors").chains["any"][0].mean_
     np.save("mean.npy", np.stack([centers, x["image"][0].astype(float)]))
     said = refused("apply", "m.safetensors", "mean.npy", "-o", "moved")
     assert "after the map has a zero row (row 0), which has no direction" in said
@@ -177,7 +177,7 @@ def test_measure_says_what_it_does_not_know_of_a_map(cli, sets):
 def test_procrustes_pairs_by_id(cli, store, x):
     """The texts of the store are shuffled; by position they would be mapped onto strangers."""
     ok(cli("fit", "procrustes[text-to-image]", store, "-o", "m.safetensors"))
-    fitted = FittedPipeline.load("m.safetensors")
+    fitted = Pipeline.load("m.safetensors")
     assert np.allclose(fitted.affine("text").W, Procrustes().fit(x["text"], x["image"]).W_, atol=1e-10)
     assert np.allclose(fitted.affine("image").W, np.eye(6))
     ok(cli("apply", "m.safetensors", store, "-o", "moved", "--no-normalize"))
@@ -193,7 +193,7 @@ def test_source_onto_target(cli, sets, x, step):
     out = ok(cli("fit", f"normalize,{step},normalize", text, image, "-o", "m.safetensors"))
     assert "procrustes[text-to-image]" in out and f"fitted on: {text} + {image}:text-to-image" in out
     unit = {name: rows / np.linalg.norm(rows.astype(float), axis=1, keepdims=True) for name, rows in x.items()}
-    fitted = FittedPipeline.load("m.safetensors")
+    fitted = Pipeline.load("m.safetensors")
     assert np.allclose(fitted.affine("text").W, Procrustes().fit(unit["text"], unit["image"]).W_, atol=1e-6)
 
 
@@ -213,7 +213,7 @@ def test_two_sets_of_one_modality(cli, x, refused):
     sentence = refused("fit", "center,procrustes", "ru.npy", "ru.npy", "-o", "n.safetensors")
     assert "center would be fitted on SOURCE and TARGET each" in sentence and "write center[pooled]" in sentence
     ok(cli("fit", "center[pooled],procrustes", "ru.npy", "ru.npy", "-o", "n.safetensors"))
-    assert np.allclose(FittedPipeline.load("n.safetensors").affine("text").W, np.eye(6))
+    assert np.allclose(Pipeline.load("n.safetensors").affine("text").W, np.eye(6))
 
 
 def test_float64_stays_float64(cli, sets, x):
@@ -272,7 +272,10 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
     [
         (["normalise", "image.npy"], "unknown pipeline step 'normalise'; did you mean 'normalize'"),
         (["", "image.npy"], "the pipeline is empty, so there is nothing to fit"),
-        (["cluster_center", "image.npy"], "'cluster_center' lacks k: write cluster_center(k, seed=0)"),
+        (
+            ["cluster_center", "image.npy"],
+            "'cluster_center': missing a required argument: 'k'; write cluster_center(k, seed=0)",
+        ),
         (["whiten(0)", "image.npy"], "k of whiten = 0; expected a whole number from 1 on, or None for all directions"),
         (["whiten(7)", "image.npy"], "whiten(7) needs 7 directions, but the 40 rows it is fitted on span only 6"),
         (["whiten(3)", "both.npz"], "write whiten(3)[pooled] for one fit"),

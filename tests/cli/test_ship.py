@@ -7,7 +7,7 @@ import pytest
 
 from clip_geometry.search.repairs import Known, repairs
 from clip_geometry.search.shipping import SavedPipeline, targets
-from clip_geometry.transforms import FittedPipeline
+from clip_geometry.transforms import Pipeline
 from support.shipped import SEARCHES, assert_same_top, ours, scale_of
 
 
@@ -22,7 +22,7 @@ def files(sets, x, cli):
     assert cli("fit", "normalize,center[each]", sets[0].parent, "-o", "center.safetensors").status == 0
     repair = repairs["zscore"].make().fit(Known(x))
     repair.save("zscore.safetensors")
-    return {"center": SavedPipeline(FittedPipeline.load("center.safetensors")), "zscore": repair}
+    return {"center": SavedPipeline(Pipeline.load("center.safetensors")), "zscore": repair}
 
 
 @pytest.mark.parametrize("name", ["center", "zscore"])
@@ -43,14 +43,14 @@ def test_a_map_and_a_repair(cli, sets, x, files, to, name):
 def test_lengths_that_the_map_gives(cli, sets, x, files):
     assert cli("ship", "center.safetensors", "-o", "index", "--to", "numpy", "--no-normalize").status == 0
     found = SEARCHES["numpy"](Path.cwd() / "index", "text", x["text"], x)
-    repair = SavedPipeline(FittedPipeline.load("center.safetensors"), normalize=False)
+    repair = SavedPipeline(Pipeline.load("center.safetensors"), normalize=False)
     assert_same_top(found, ours(repair, "text", x["text"], x), 1.0)
 
 
 def test_one_map_of_the_modalities_in_the_folder(cli, sets, x):
     assert cli("fit", "normalize,center", sets[0], "-o", "one.safetensors").status == 0
     assert cli("ship", "one.safetensors", sets[0].parent, "-o", "index", "--to", "faiss").status == 0
-    repair = SavedPipeline(FittedPipeline.load("one.safetensors"), ["image", "text"])
+    repair = SavedPipeline(Pipeline.load("one.safetensors"), ["image", "text"])
     found = SEARCHES["faiss"](Path.cwd() / "index", "text", x["text"], x)
     assert_same_top(found, ours(repair, "text", x["text"], x), 1.0)
 

@@ -164,7 +164,7 @@ def test_maps(data, signed):
     else:
         content = data.draw(damaged(content))
     with sandbox({"m.safetensors": content}) as folder:
-        fitted = outcome(cg.FittedPipeline.load, folder / "m.safetensors")
+        fitted = outcome(cg.Pipeline.load, folder / "m.safetensors")
         if fitted:
             outcome(fitted.transform, {"image": X, "text": Y})
             outcome(fitted.affine, "image")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from clip_geometry.transforms import PCA, FittedPipeline, Pipeline, Procrustes, RankWarning, Whiten
+from clip_geometry.transforms import PCA, Pipeline, Procrustes, RankWarning, Whiten
 from clip_geometry.transforms.paired import nearest_orthogonal
 
 SHIPS = ("boat", "cargo_ship", "cruise_ship")  # LVIS has no "ship"
@@ -145,7 +145,7 @@ def test_the_same_through_a_pipeline_and_a_file(cifar10, tmp_path, direction):
     with pytest.warns(RankWarning):
         fitted = Pipeline(f"procrustes[{direction}]").fit(sets, (known, cifar10.labels[known]))
     fitted.save(tmp_path / "map.safetensors")
-    moved = FittedPipeline.load(tmp_path / "map.safetensors").transform(sets)
+    moved = Pipeline.load(tmp_path / "map.safetensors").transform(sets)
     found = hits(moved["image"], moved["text"], cifar10.labels)
     assert found[cifar10.labels >= 5].mean() == pytest.approx(0.462, abs=5e-4)
 

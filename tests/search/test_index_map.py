@@ -90,7 +90,7 @@ def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
     assert np.allclose(found.transform(old), unit(expected))
     found.save(tmp_path / "map.safetensors")
     assert np.array_equal(
-        cg.FittedPipeline.load(tmp_path / "map.safetensors").transform({"any": old})["any"], found.transform(old)
+        cg.Pipeline.load(tmp_path / "map.safetensors").transform({"any": old})["any"], found.transform(old)
     )
     assert f"predicted recall at 10 of {found.recall:.3f}" in found.verdict[0] and "300 were" in repr(found)
 

@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import FittedPipeline, Pipeline
+from clip_geometry.transforms import Pipeline
 from clip_geometry.transforms.map_file import KEY, checksum
 from support.clouds import cone
 
@@ -58,7 +58,7 @@ def saved(sets, tmp_path):
 @pytest.mark.parametrize("steps", PIPELINES)
 def test_a_saved_map_is_the_same_map(saved, others, steps):
     fitted, path = saved(steps)
-    loaded = FittedPipeline.load(path)
+    loaded = Pipeline.load(path)
     for modality, rows in fitted.transform(others).items():
         assert (loaded.transform(others)[modality] == rows).all()
     for field in ("steps", "dimensions", "fitted_on", "refusal"):
@@ -73,7 +73,7 @@ def test_a_saved_map_is_the_same_map(saved, others, steps):
 
 def test_what_is_one_object_stays_one_and_is_saved_once(saved):
     _, path = saved()
-    loaded = FittedPipeline.load(path)
+    loaded = Pipeline.load(path)
     assert loaded.chains["image"][1] is loaded.chains["text"][1]
     assert sum(name.endswith("components_") for name in load_file(path)) == 1
 
@@ -103,7 +103,7 @@ def test_the_file_says_how_to_use_it_without_us(saved, others, steps):
 
 def test_one_unnamed_set_gives_a_map_of_every_modality(saved, sets, others):
     _, path = saved("normalize,whiten(3)", {"any": sets["image"]})
-    loaded = FittedPipeline.load(path)
+    loaded = Pipeline.load(path)
     found = loaded.transform(others)
     expected = Pipeline("normalize,whiten(3)[image]").fit(sets).transform(others)
     for modality in others:
@@ -122,7 +122,7 @@ def test_rows_that_the_map_was_not_fitted_for(saved, sets):
 
 def test_the_refusal_is_saved(saved):
     _, path = saved("center")
-    assert "write center[pooled]" in FittedPipeline.load(path).refusal
+    assert "write center[pooled]" in Pipeline.load(path).refusal
 
 
 def rewritten(path, change):
@@ -185,10 +185,10 @@ def with_facts(**changes):
 )
 def test_changed_files(saved, change, message):
     _, path = saved()
-    FittedPipeline.load(path)
+    Pipeline.load(path)
     rewritten(path, change)
     with pytest.raises(InputError, match=message):
-        FittedPipeline.load(path)
+        Pipeline.load(path)
 
 
 def test_no_flipped_bit_goes_unnoticed(saved):
@@ -201,22 +201,22 @@ def test_no_flipped_bit_goes_unnoticed(saved):
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
         with pytest.raises(InputError):
-            FittedPipeline.load(path)
+            Pipeline.load(path)
 
 
 def test_files_that_are_no_maps(saved, tmp_path):
     _, path = saved()
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"is no readable \.safetensors file, damaged or cut short"):
-        FittedPipeline.load(path)
+        Pipeline.load(path)
     for content, message in ((b"hello, this is no map", "no readable .safetensors file"), (b"", "is empty")):
         path.write_bytes(content)
         with pytest.raises(InputError, match=message):
-            FittedPipeline.load(path)
+            Pipeline.load(path)
     with pytest.raises(InputError, match=r"does not exist; a map .* was expected"):
-        FittedPipeline.load(tmp_path / "none.safetensors")
+        Pipeline.load(tmp_path / "none.safetensors")
     with pytest.raises(InputError, match="is a directory; a map"):
-        FittedPipeline.load(tmp_path)
+        Pipeline.load(tmp_path)
 
 
 def test_bfloat16_tensors_of_others_are_no_map(tmp_path):
@@ -225,7 +225,7 @@ def test_bfloat16_tensors_of_others_are_no_map(tmp_path):
 
     save_torch({"x": torch.ones(3, 2, dtype=torch.bfloat16)}, tmp_path / "x.safetensors")
     with pytest.raises(InputError, match=r"no map of clip-geometry|no readable map"):
-        FittedPipeline.load(tmp_path / "x.safetensors")
+        Pipeline.load(tmp_path / "x.safetensors")
 
 
 def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):

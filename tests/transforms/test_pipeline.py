@@ -166,6 +166,19 @@ def test_fitted_on_in_words(sets, steps, expected):
     assert Pipeline(steps).fit(sets, PAIRS, origin="coco/train").fitted_on == expected
 
 
+def test_fit_returns_another_pipeline_and_what_is_not_fitted_maps_nothing(sets, tmp_path):
+    pipeline = Pipeline("center[each]")
+    fitted = pipeline.fit(sets)
+    assert fitted.only("text").transform({"any": sets["text"]})["any"].mean() == pytest.approx(0, abs=1e-12)
+    for use in (
+        lambda: pipeline.transform(sets),
+        lambda: pipeline.affine("text"),
+        lambda: pipeline.save(tmp_path / "m.safetensors"),
+    ):
+        with pytest.raises(InputError, match="the pipeline is not fitted yet"):
+            use()
+
+
 def test_without_steps_lists_become_arrays_and_what_is_no_matrix_is_an_error(sets):
     fitted = Pipeline("").fit({"image": [[1.0, 2.0], [3.0, 4.0]]})
     assert fitted.dimensions == {"image": (2, 2)}

@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import PCA, AllButTheTop, FittedPipeline, Pipeline, Whiten
+from clip_geometry.transforms import PCA, AllButTheTop, Pipeline, Whiten
 from clip_geometry.transforms.principal import principal_axes
 from support.clouds import CLOUDS, cone, rotation
 
@@ -104,7 +104,7 @@ def test_defaults_in_pipelines_copies_and_files(make, tmp_path):
     fitted = Pipeline(f"{make.name}[pooled]").fit(rows)
     alone = clone(make()).fit(np.concatenate([rows["image"], rows["text"]]))
     fitted.save(tmp_path / "map.safetensors")
-    for each in (fitted, FittedPipeline.load(tmp_path / "map.safetensors")):
+    for each in (fitted, Pipeline.load(tmp_path / "map.safetensors")):
         assert np.allclose(each.transform(rows)["text"], alone.transform(rows["text"]), atol=1e-12)
     assert repr(make()) == f"{make.__name__}()" and make().get_params()["k"] is None
 

@@ -2,8 +2,6 @@
 
 import inspect
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ from clip_geometry.transforms import (
     AllButTheTop,
     Center,
     ClusterCenter,
-    Compose,
     Conceptor,
     IsoCLIP,
     LeastSquares,
@@ -52,10 +49,9 @@ CASES = {
     "realign": ReAlign(),
     "realign affine": ReAlign(centroid=False),
     "isoclip": IsoCLIP(1, 1),
-    "compose": Compose([Normalize(), Whiten(4), Procrustes(completion="lapack")]),
 }
-WIDTH = {"whiten": 3, "pca": 2, "pca uncentred": 2, "compose": 4}
-NOT_AFFINE = ["normalize", "cluster_center", "compose", "realign"]
+WIDTH = {"whiten": 3, "pca": 2, "pca uncentred": 2}
+NOT_AFFINE = ["normalize", "cluster_center", "realign"]
 AFFINE = [name for name in CASES if name not in NOT_AFFINE]
 
 
@@ -64,14 +60,13 @@ def x():
     return cone(30, 5, np.random.default_rng(0)).astype(np.float32)
 
 
-def target_for(case, x):
+def target_for(x):
     """Aligned rows in the space of the step that needs them."""
-    d = 4 if case == "compose" else 5
-    return (x.astype(float) @ rotation(5, np.random.default_rng(1)) + 0.1)[:, :d]
+    return x.astype(float) @ rotation(5, np.random.default_rng(1)) + 0.1
 
 
 def test_every_registered_transform_is_here():
-    assert {case.split()[0] for case in CASES} == {*transforms, "compose"}
+    assert {case.split()[0] for case in CASES} == {*transforms}
     for name, kind in transforms.items():
         assert kind is type(CASES[name]) and CASES[name].name == name
 
@@ -80,13 +75,13 @@ def test_every_registered_transform_is_here():
 def test_conventions(case, x):
     before, transform = x.copy(), CASES[case]
     fresh, again = clone(transform), clone(transform)
-    assert fresh.fit(x, target_for(case, x)) is fresh
+    assert fresh.fit(x, target_for(x)) is fresh
     y = fresh.transform(x)
     assert y.dtype == np.float64 and y.shape == (30, WIDTH.get(case, 5))
     assert (x == before).all()
     assert set(again.get_params()) == set(transform.get_params()) == set(inspect.signature(type(transform)).parameters)
     assert [key for key in vars(fresh) if not key.endswith("_") and key not in transform.get_params()] == []
-    assert (again.fit_transform(x, target_for(case, x)) == y).all()
+    assert (again.fit_transform(x, target_for(x)) == y).all()
     assert (fresh.fitted_on_, fresh.n_features_in_) == (30, 5)
     assert not [key for key in vars(transform) if key.endswith("_")]  # the original was not touched
 
@@ -94,15 +89,15 @@ def test_conventions(case, x):
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_learned_is_declared(case, x):
     """The declared attributes are what a saved map holds: one that is missing there would be lost."""
-    fitted = clone(CASES[case]).fit(x, target_for(case, x))
+    fitted = clone(CASES[case]).fit(x, target_for(x))
     learned = {key for key in vars(fitted) if key.endswith("_")}
     assert learned == set(attributes_of(type(fitted)))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_inside_scikit_learn(case, x):
-    chain = make_pipeline(Center(), clone(CASES[case])).fit(x, target_for(case, x))
-    alone = clone(CASES[case]).fit(x - x.astype(float).mean(0), target_for(case, x))
+    chain = make_pipeline(Center(), clone(CASES[case])).fit(x, target_for(x))
+    alone = clone(CASES[case]).fit(x - x.astype(float).mean(0), target_for(x))
     expected = alone.transform(x - x.astype(float).mean(0))
     assert np.allclose(chain.transform(x), expected, rtol=1e-9, atol=1e-9)
 
@@ -120,14 +115,14 @@ def test_any_kind_of_rows(case, kind, x):
     }[kind]
     if kind == "read-only":
         given.flags.writeable = False
-    expected = clone(CASES[case]).fit(x, target_for(case, x)).transform(x)
-    found = clone(CASES[case]).fit(given, target_for(case, x)).transform(given)
+    expected = clone(CASES[case]).fit(x, target_for(x)).transform(x)
+    found = clone(CASES[case]).fit(given, target_for(x)).transform(given)
     assert np.allclose(found, expected, rtol=1e-10, atol=1e-10)  # sums over other strides round differently
 
 
 @pytest.mark.parametrize("case", AFFINE)
 def test_weights_are_the_map(case, x):
-    fitted = clone(CASES[case]).fit(x, target_for(case, x))
+    fitted = clone(CASES[case]).fit(x, target_for(x))
     weights, shift = fitted.weights()
     other = cone(7, 5, np.random.default_rng(3))
     assert np.allclose(other @ weights + shift, fitted.transform(other), rtol=1e-10, atol=1e-10)
@@ -136,12 +131,12 @@ def test_weights_are_the_map(case, x):
 @pytest.mark.parametrize("case", NOT_AFFINE)
 def test_what_is_not_affine_says_so(case, x):
     with pytest.raises(InputError, match="cannot be written as"):
-        clone(CASES[case]).fit(x, target_for(case, x)).weights()
+        clone(CASES[case]).fit(x, target_for(x)).weights()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "normalize"])
 def test_rows_of_another_dimension(case, x):
-    fitted = clone(CASES[case]).fit(x, target_for(case, x))
+    fitted = clone(CASES[case]).fit(x, target_for(x))
     with pytest.raises(InputError, match=r"X has 4 features, but \w+ is expecting 5 features as input"):
         fitted.transform(x[:, :4])
 
@@ -161,7 +156,7 @@ def test_nothing_comes_out_before_fit(case, x):
         (np.ones((0, 2)), "has 0 rows; expected at least 1"),
     ],
 )
-@pytest.mark.parametrize("case", [case for case in CASES if case != "compose"])
+@pytest.mark.parametrize("case", CASES)
 def test_bad_rows(case, x, message):
     with pytest.raises(InputError, match=message):
         clone(CASES[case]).fit(x, x).transform(x)
@@ -184,7 +179,6 @@ def test_bad_rows(case, x, message):
         (Scale(0), "factor of scale = 0; expected a positive, finite number"),
         (Scale(True), "factor of scale = True; expected a positive, finite number"),
         (Scale(float("inf")), "factor of scale = inf; expected a positive, finite number"),
-        (Compose([Center(), "whiten"]), "steps of compose are .*expected a list of transforms"),
     ],
 )
 def test_wrong_parameters_are_found_when_fitting(transform, message, x):
@@ -221,7 +215,7 @@ def test_parameters_of_any_integer_type(value, x):
     assert np.allclose(Scale(torch.tensor(2)).fit(x).transform(x), 2 * x)
 
 
-@pytest.mark.parametrize("transform", [Scale(1e300), Compose([Center(), Scale(1e200)]), Scale(1e-300)])
+@pytest.mark.parametrize("transform", [Scale(1e300), Scale(1e-300)])
 def test_rows_that_leave_the_range_are_an_error_instead_of_infinity(transform, x):
     with pytest.raises(InputError, match=r"the result of .* has (NaN or infinity|entries up to)"):
         transform.fit(1e100 * x.astype(float)).transform(x * (1e-10 if getattr(transform, "factor", 1) < 1 else 1e10))
@@ -231,8 +225,8 @@ def test_a_search_of_scikit_learn_sets_parameters_by_name(x):
     labels = np.arange(30) % 2
     found = GridSearchCV(make_pipeline(PCA(1), LogisticRegression()), {"pca__k": [1, 2, 3]}, cv=3).fit(x, labels)
     assert found.best_estimator_[0].k == found.best_params_["pca__k"]
-    assert repr(PCA(3).set_params(center=False)) == "PCA(k=3, center=False)"
-    with pytest.raises(InputError, match="pca has no parameter 'ks'; known are k, center"):
+    assert repr(PCA(3).set_params(center=False)) == "PCA(center=False, k=3)"
+    with pytest.raises(ValueError, match="Invalid parameter 'ks' for estimator PCA"):
         PCA(3).set_params(ks=4)
 
 
@@ -246,9 +240,3 @@ def test_a_search_stops_at_a_k_that_no_rows_have(make, k, x):
     with pytest.raises(InputError, match=re.escape(message)):
         GridSearchCV(chain, {f"{name}__k": [k, 2]}, cv=3).fit(x, labels)
     assert chain[0].k == 1  # what was refused leaves no trace
-
-
-def test_measuring_does_not_import_scikit_learn():
-    """Its base class takes as long to import as torch."""
-    code = "import sys, clip_geometry.measuring.sets, clip_geometry.cli.measure_files; print('sklearn' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

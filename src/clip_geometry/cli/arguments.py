@@ -8,7 +8,7 @@ from pathlib import Path
 from clip_geometry import catalog
 from clip_geometry.catalog import PACKAGE
 from clip_geometry.paths import existing
-from clip_geometry.registry import unknown
+from clip_geometry.registry import parts, unknown
 
 
 def measure_names() -> list[str]:
@@ -59,15 +59,3 @@ def require(kind: str, name: str, known: Collection[str], listed_by: str) -> Non
     and looking is cheap."""
     if name not in known and "torch" not in sys.modules:
         raise unknown(kind, name, known, listed_by)
-
-
-def parts(text: str) -> list[str]:
-    """Splits at commas outside of brackets."""
-    depth, parts = 0, [""]
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]

@@ -26,7 +26,6 @@ from clip_geometry.search.repairs.repair_file import KEY as REPAIR
 from clip_geometry.search.shipping import SavedPipeline, item_map, targets, write_shipment
 from clip_geometry.transforms import (
     ANY,
-    FittedPipeline,
     Normalize,
     Pipeline,
     Step,
@@ -59,7 +58,7 @@ def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None
     if fitted.refusal:
         raise InputError(fitted.refusal)
     if "source" in sets:  # whoever applies the map says what is moved
-        fitted = replace(fitted, chains={ANY: fitted.chains["source"]}, dimensions={ANY: fitted.dimensions["source"]})
+        fitted = fitted.only("source")
     fitted.save(out)
     print(printable(f"pipeline: {_words(fitted)}"))
     print(printable(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}"))
@@ -159,15 +158,15 @@ def ship_map(
         )
 
 
-def read_saved(path: Path) -> FittedPipeline | Repair:
+def read_saved(path: Path) -> Pipeline | Repair:
     """Reads a map that `fit` wrote, or a saved repair."""
     metadata, _ = read_safetensors(
         path, "a map (.safetensors) written by fit, or a repair written by diagnose", framework="pt"
     )
-    return Repair.load(path) if REPAIR in metadata else FittedPipeline.load(path)
+    return Repair.load(path) if REPAIR in metadata else Pipeline.load(path)
 
 
-def steps_of(fitted: FittedPipeline | Repair) -> list[str]:
+def steps_of(fitted: Pipeline | Repair) -> list[str]:
     """The steps of a map, or the name of a repair."""
     return [fitted.name] if isinstance(fitted, Repair) else [str(step) for step in fitted.steps]
 
@@ -246,9 +245,7 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
     return steps, {name: replace(side, modality=name) for name, side in zip(names, found, strict=True)}
 
 
-def named_sides(
-    sides: Sides, source: Path, fitted: FittedPipeline | Repair, modality: str | None
-) -> dict[str, Embeddings]:
+def named_sides(sides: Sides, source: Path, fitted: Pipeline | Repair, modality: str | None) -> dict[str, Embeddings]:
     """The sides by the modality under which the map treats them."""
     if modality is not None:
         modality_name(modality, "--as")
@@ -257,8 +254,8 @@ def named_sides(
                 f"--as {modality} was given, but {shown(source)} holds {' and '.join(sides)} rows: give one file"
             )
         return {modality: replace(next(iter(sides.values())), modality=modality)}
-    known = list(fitted.chains if isinstance(fitted, FittedPipeline) else getattr(fitted, "modalities", ()))
-    if isinstance(fitted, FittedPipeline) and len(sides) > 1:
+    known = list(fitted.chains if isinstance(fitted, Pipeline) else getattr(fitted, "modalities", ()))
+    if isinstance(fitted, Pipeline) and len(sides) > 1:
         if fitted.refusal:
             raise InputError(fitted.refusal)
         if ANY in known and any(transforms[step.name].onto for step in fitted.steps):
@@ -275,5 +272,5 @@ def named_sides(
     return {names[name]: replace(side, modality=names[name]) for name, side in sides.items()}
 
 
-def _words(fitted: FittedPipeline) -> str:
+def _words(fitted: Pipeline) -> str:
     return " → ".join(map(str, fitted.steps))

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import files
-from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within
+from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within, summary
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
+from clip_geometry.io.reading import read_npy, read_table
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError, shown
 

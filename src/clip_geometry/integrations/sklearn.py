@@ -23,7 +23,7 @@ from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import flag
 from clip_geometry.rows.matrix import as_values
-from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, transforms
+from clip_geometry.transforms import ANY, Pipeline, Step, transforms
 from clip_geometry.transforms.base import as_matrix
 
 
@@ -37,7 +37,7 @@ class PipelineTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         steps: Such as "normalize,center[each],procrustes[text-to-image]", as for `clip_geometry.Pipeline`.
 
     Attributes:
-        pipeline_: The `FittedPipeline`; `.save(path)` writes it, `.affine("image")` is one map.
+        pipeline_: The `Pipeline`; `.save(path)` writes it, `.affine("image")` is one map.
         n_features_in_: The dimension d of the fitting set.
         feature_names_in_: Its column names, if it is a table whose columns have names.
 
@@ -55,7 +55,7 @@ class PipelineTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     __metadata_request__fit: ClassVar = {"modality": True, "item": True}
     __metadata_request__transform: ClassVar = {"modality": True}
-    pipeline_: FittedPipeline
+    pipeline_: Pipeline
 
     def __init__(self, steps: str | Sequence[str | Step] = "normalize"):
         self.steps = steps

@@ -15,7 +15,7 @@ from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.relevance import Relevance
-from clip_geometry.transforms import FittedPipeline, Pipeline, Step
+from clip_geometry.transforms import Pipeline, Step
 from clip_geometry.transforms.pipeline import taken
 
 Rows: TypeAlias = Mapping[str, np.ndarray | StreamedRows]
@@ -31,7 +31,7 @@ class View:
         fitted: The pipeline as it was fitted on these rows, or None.
     """
 
-    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows, fitted: FittedPipeline | None = None):
+    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows, fitted: Pipeline | None = None):
         self.embeddings = dict(embeddings)
         self.rows, self.fitted = rows, fitted
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +13,16 @@ from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK
-from clip_geometry.transforms import ANY, FittedPipeline, Normalize, Pipeline, RankWarning, parse_pipeline, transforms
+from clip_geometry.transforms import (
+    ANY,
+    Normalize,
+    PairedTransform,
+    Pipeline,
+    RankWarning,
+    parse_pipeline,
+    transforms,
+)
 from clip_geometry.transforms.base import as_matrix
-from clip_geometry.transforms.sets import PairedTransform
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # re-embedded rows
@@ -64,7 +71,7 @@ class IndexMap:
         ('ridge(alpha=0.001)', 0.8)
     """
 
-    fitted: FittedPipeline
+    fitted: Pipeline
     recall: float
     standard_error: float
     interval: tuple[float, float]
@@ -222,13 +229,13 @@ class _Fits:
     old: np.ndarray
     new: np.ndarray
 
-    def pipeline(self, steps: str) -> FittedPipeline:
+    def pipeline(self, steps: str) -> Pipeline:
         """Return the map fitted on all pairs, for rows of any length."""
         sets = {"old": self.old, "new": self.new}
         if steps == "none":
             return Pipeline("normalize").fit({ANY: self.old})
         fitted = Pipeline(f"normalize,{steps}[old-to-new],normalize").fit(sets, origin="re-embedded rows")
-        return replace(fitted, chains={ANY: fitted.chains["old"]}, dimensions={ANY: fitted.dimensions["old"]})
+        return fitted.only("old")
 
     def __call__(self, steps: str, some: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the same map as a function of unit rows, fitted on some of the pairs."""

@@ -1,18 +1,16 @@
 """Transforms of embeddings, and pipelines of them."""
 
 from clip_geometry.registry import import_all
-from clip_geometry.transforms.base import RankWarning, Transform, register, transforms
-from clip_geometry.transforms.chain import Affine, Compose
+from clip_geometry.transforms.affine import Affine
+from clip_geometry.transforms.base import OntoTransform, PairedTransform, RankWarning, Transform, register, transforms
 from clip_geometry.transforms.cluster_center import ClusterCenter
 from clip_geometry.transforms.conceptor import Conceptor
 from clip_geometry.transforms.elementary import Center, Normalize, Scale
 from clip_geometry.transforms.isoclip import IsoCLIP
-from clip_geometry.transforms.paired import LeastSquares, Procrustes
-from clip_geometry.transforms.pipeline import ANY, FittedPipeline, Pipeline
+from clip_geometry.transforms.paired import LeastSquares, Procrustes, Ridge
+from clip_geometry.transforms.pipeline import ANY, Pipeline
 from clip_geometry.transforms.principal import PCA, AllButTheTop, Whiten
 from clip_geometry.transforms.realign import ReAlign
-from clip_geometry.transforms.ridge import Ridge
-from clip_geometry.transforms.sets import OntoTransform, PairedTransform
 from clip_geometry.transforms.step import Step, parse_pipeline
 
 import_all(__name__)  # a new file registers its transforms by being there
@@ -24,9 +22,7 @@ __all__ = [
     "AllButTheTop",
     "Center",
     "ClusterCenter",
-    "Compose",
     "Conceptor",
-    "FittedPipeline",
     "IsoCLIP",
     "LeastSquares",
     "Normalize",

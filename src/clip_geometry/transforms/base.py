@@ -1,18 +1,13 @@
-"""The base classes of transforms and their registry: scikit-learn's conventions, float64 inside.
+"""The base class of transforms and their registry: estimators of scikit-learn, float64 inside."""
 
-They follow its protocol of an estimator without its base class, whose import (scipy.stats, pandas) takes as long as
-torch's: `clone`, pipelines, searches, `set_output` and its checks of estimators take them all the same. What
-scikit-learn offers, names of features and tables, is imported when a table comes in or is asked for.
-"""
-
-import inspect
-import sys
-from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import Tags, TargetTags
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from clip_geometry.registry import InputError, Registry
 from clip_geometry.rows import matrix
@@ -37,19 +32,20 @@ class RankWarning(UserWarning):
     """
 
 
-class Transform:
-    """Base of all transforms: `fit(x)` learns attributes that end in _, `transform(x)` returns new float64 rows.
+class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Base of all transforms: `fit(X)` learns attributes that end in _, `transform(X)` returns new float64 rows.
 
-    A subclass implements `_learn`, unless it learns nothing, and `_map`. Parameters are checked in `fit`, as in
-    scikit-learn. Of `StreamedRows`, `fit` reads blocks, and `transform` returns others that are computed when read.
+    A subclass implements `_learn`, unless it learns nothing, and `_affine` if it is an affine map, otherwise `_map`.
+    Parameters are checked in `fit`, as in scikit-learn. Of `StreamedRows`, `fit` reads blocks, and `transform` returns
+    others that are computed when read.
 
     Attributes:
         name: How the transform is called in pipelines and in catalog.yaml, which explains it.
         fits: Whether it learns anything, so that the set it is fitted on matters.
-        onto: Whether it is fitted on two sets and maps the first onto the second.
+        sets: What the sets are called that it is fitted on, one or two.
+        onto: Whether it maps the first of two sets onto the second.
         paired: Whether these are aligned, row i with row i.
         joint: Whether it is fitted on two sets together and maps each by a map of its own.
-        mixes: Whether it is an affine map to new features, whose number follows from `weights`.
         n_features_in_: The dimension d of the fitting set.
         feature_names_in_: Its column names, if it is a table whose columns have names.
         fitted_on_: The number of rows of the fitting set.
@@ -57,72 +53,56 @@ class Transform:
 
     name: ClassVar[str]
     fits: ClassVar[bool] = True
+    sets: ClassVar[tuple[str, ...]] = ("rows",)
     onto: ClassVar[bool] = False
     paired: ClassVar[bool] = False
     joint: ClassVar[bool] = False
-    mixes: ClassVar[bool] = False
     n_features_in_: int
     fitted_on_: int
-    _sklearn_auto_wrap_output_keys: ClassVar = {"transform"}  # without which scikit-learn does not wrap what comes out
 
-    def fit(self, x: Rows, y: Rows | None = None) -> Self:
-        """Learn from the rows of x, (n, d); y is ignored."""
-        rows = self._start(x)
-        self._learn(rows)
-        self.fitted_on_ = len(rows)
+    def fit(self, X: Rows, y: Rows | None = None) -> Self:
+        """Learn from the rows of X, (n, d), and from those of y, (m, e), if it is fitted on two sets."""
+        self.check()
+        if y is None and len(self.sets) == 2:
+            does = "maps one set onto another" if self.onto else "is fitted on two sets"
+            raise InputError(  # in the words of scikit-learn, which its tools look for
+                f"{self.name} {does}: fit it on both, fit(source, target); it requires y to be passed, but the target "
+                "y is None"
+            )
+        given = zip((X, y), self.sets, strict=False)
+        rows = [as_learnable(cast(Rows, each), name=name) for each, name in given]
+        self._check_sets(*rows)
+        self._learn(*rows)
+        validate_data(self, cast(Any, X), reset=True, skip_check_array=True)  # sets n_features_in_ and the names
+        self.fitted_on_ = len(rows[0])
         return self
 
-    def _start(self, x: Rows, name: str = "rows") -> Rows:
-        """Check the parameters and the fitting set, and set what describes its columns."""
-        self.check()
-        rows = as_learnable(x, name=name)
-        self._match_names(x, reset=True)
-        self.n_features_in_ = rows.shape[1]
-        return rows
-
-    def _match_names(self, x: Rows, *, reset: bool) -> None:
-        """Set the names of the features, or compare them with those of the fitting set."""
-        known = reset or hasattr(self, "n_features_in_")  # normalize maps rows before it is fitted
-        if known and (hasattr(x, "columns") or hasattr(self, "feature_names_in_")):
-            from sklearn.utils.validation import validate_data
-
-            validate_data(self, cast(Any, x), reset=reset, skip_check_array=True)
-
     @overload
-    def transform(self, x: np.ndarray) -> np.ndarray: ...
+    def transform(self, X: np.ndarray) -> np.ndarray: ...
     @overload
-    def transform(self, x: StreamedRows) -> StreamedRows: ...
+    def transform(self, X: StreamedRows) -> StreamedRows: ...
 
-    def transform(self, x: Rows) -> Rows:
-        """Return new rows: a float64 array without gradient, or what `set_output` asks for. x is not changed.
+    def transform(self, X: Rows) -> Rows:
+        """Return new rows: a float64 array without gradient, or what `set_output` asks for. X is not changed.
 
         Raises:
             InputError: If the dimension differs from that of the fitting set.
         """
-        self._match_names(x, reset=False)
-        mapped = self.apply(x)
-        if "sklearn" not in sys.modules or isinstance(mapped, StreamedRows):  # nobody can have asked for a table
-            return mapped
-        from sklearn.utils._set_output import _wrap_data_with_container
+        named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
+        if named and hasattr(self, "n_features_in_"):  # normalize maps rows before it is fitted
+            validate_data(self, cast(Any, X), reset=False, skip_check_array=True)  # compares the names
+        return self.apply(X)
 
-        return cast(Any, _wrap_data_with_container("transform", mapped, x, self))
-
-    @overload
-    def apply(self, x: np.ndarray) -> np.ndarray: ...
-    @overload
-    def apply(self, x: StreamedRows) -> StreamedRows: ...
-
-    def apply(self, x: Rows) -> Rows:
+    def apply(self, x: Rows) -> Any:
         """Like `transform`, but return arrays (of `StreamedRows`, others) whatever scikit-learn is configured to."""
-        self.require_fitted()
+        check_is_fitted(self, "fitted_on_")
         x = as_learnable(x)
         self._check_dimension(x)
         if not isinstance(x, StreamedRows):
-            mapped = self._apply(x)
-            check_values(torch.from_numpy(mapped), f"the result of {self.name}")
-            return mapped
-        width = self._apply(x[:1].double().numpy()).shape[1]
-        rows = x.map(lambda block, _: torch.from_numpy(self._apply(block.double().numpy())), width)
+            mapped = self._apply(torch.from_numpy(x))
+            check_values(mapped, f"the result of {self.name}")
+            return mapped.numpy()
+        rows = x.map(lambda block, _: self._apply(block), self._apply(x[:1]).shape[1])
         rows.name = f"the result of {self.name}"
         return rows
 
@@ -133,90 +113,111 @@ class Transform:
                 "as input"
             )
 
-    def _apply(self, x: np.ndarray) -> np.ndarray:
+    def _apply(self, x: torch.Tensor) -> torch.Tensor:
         with np.errstate(over="ignore", invalid="ignore"):  # check_values reports what overflows
-            return self._map(x)
-
-    def fit_transform(self, x: Rows, y: Rows | None = None) -> Any:
-        """Fit on the rows and return them transformed."""
-        return self.fit(x, y).transform(x)
-
-    def require_fitted(self) -> None:
-        """Raise scikit-learn's NotFittedError before `fit`."""
-        if not hasattr(self, "fitted_on_"):
-            from sklearn.exceptions import NotFittedError
-
-            raise NotFittedError(f"{self.name} is not fitted yet; call fit first")
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; none of them has parameters of its own, so `deep` changes nothing."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+            return torch.from_numpy(self._map(x.double().numpy()))
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; raise InputError, and change nothing, for unknown names and for invalid values.
+        """Set parameters by name; raise InputError for invalid values, and change nothing.
 
         A search of scikit-learn calls it before each fit and stops at its errors; for an error in `fit`, it records
         the score nan and goes on.
         """
         before = self.get_params()
-        for name in params:
-            if name not in before:
-                raise InputError(f"{self.name} has no parameter {name!r}; known are {', '.join(before) or 'none'}")
-        vars(self).update(params)
+        super().set_params(**params)
         try:
             self.check()
-        except Exception:
-            vars(self).update(before)
+        except InputError:
+            super().set_params(**before)
             raise
         return self
 
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        given = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
-        return f"{type(self).__name__}({', '.join(given)})"
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """Say what `transform` returns: "default", arrays; "pandas" or "polars", tables; None changes nothing."""
-        if transform is not None:
-            self._sklearn_output_config = {"transform": transform}
-        return self
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the new columns: those of the features, or pca0, pca1, … where they are mixed.
-
-        Args:
-            input_features: Names of the features, by default those of the fitting set or x0, x1, ….
-        """
-        from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
-
-        self.require_fitted()
-        mixin: Any = OneToOneFeatureMixin if self._n_features_out is None else ClassNamePrefixFeaturesOutMixin
-        return mixin.get_feature_names_out(self, input_features)
-
-    @property
-    def _n_features_out(self) -> int | None:
-        """Number of the new features; None if each is one of the old ones, changed."""
-        return len(self.weights()[1]) if self.mixes else None
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import Tags, TargetTags, TransformerTags
-
-        several = self.onto or self.joint
-        target = TargetTags(required=several, multi_output=several, single_output=not several)
-        return Tags(estimator_type=None, target_tags=target, transformer_tags=TransformerTags())
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        several = len(self.sets) == 2
+        tags.target_tags = TargetTags(required=several, multi_output=several, single_output=not several)
+        return tags
 
     def check(self) -> None:
         """Raise InputError for parameters that no data could make valid."""
 
-    def _learn(self, *args: Any, **kwargs: Any) -> None:
-        """Set the learned attributes from the rows, or from source and target rows; by default there are none."""
+    def _check_sets(self, *sets: Rows) -> None:
+        """Raise InputError for sets that do not go together."""
 
-    @abstractmethod
-    def _map(self, x: np.ndarray) -> np.ndarray: ...
+    def _learn(self, *sets: Any, **options: Any) -> None:
+        """Set the learned attributes from the rows of each set; by default there are none."""
+
+    def _affine(self) -> tuple[Any, Any, Any]:
+        """Return (a, W, b) of the fitted map x ↦ (x − a) W + b; W is a matrix or a number, 0 is no shift."""
+        raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        before, weights, after = self._affine()
+        x = x - before if np.any(before) else x
+        x = x @ weights if np.ndim(weights) else x * weights
+        return x + after if np.any(after) else x
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         """Return (W, b) of a fitted affine map x ↦ x W + b; raise InputError if the transform is not affine."""
-        raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
+        before, weights, after = self._affine()
+        if not np.ndim(weights):
+            weights = np.eye(self.n_features_in_) * weights
+        return weights, after - np.broadcast_to(before, len(weights)) @ weights
+
+
+class NewFeatures(ClassNamePrefixFeaturesOutMixin, Transform):
+    """Base of the affine maps to new features, which are called pca0, pca1, …."""
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.weights()[0].shape[1]
+
+
+class OntoTransform(Transform):
+    """Base of the maps of one set onto another: `fit(source, target)` on any rows of both; `transform` maps the source.
+
+    A subclass implements `_learn(source, target)`. Rows need not belong together, and there may be more of one set; of
+    rows that do belong together, the order is not used.
+
+    Attributes:
+        one_space: Whether source and target have one dimension.
+        least: Number of rows of each that it needs.
+    """
+
+    sets = ("source", "target")
+    onto = True
+    one_space: ClassVar[bool] = True
+    least: ClassVar[int] = 2
+
+    def _check_sets(self, *sets: Rows) -> None:
+        source, target = sets
+        if self.paired and len(source) != len(target):
+            raise InputError(
+                f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
+            )
+        if self.one_space and source.shape[1] != target.shape[1]:
+            raise InputError(
+                f"source has dimension {source.shape[1]} and target has {target.shape[1]}; {self.name} needs one "
+                "space, least_squares does not"
+            )
+        if min(len(source), len(target)) < self.least:
+            raise InputError(f"{self.name} needs at least 2 rows of each modality, but one has 1 sample")
+
+
+class PairedTransform(NewFeatures, OntoTransform):
+    """Base of the maps of one set onto another that are fitted on pairs, row i of each.
+
+    Attributes:
+        W_: (d, e) the map x ↦ x W.
+        rank_: The rank of what it was fitted on.
+    """
+
+    paired = True
+    W_: np.ndarray
+    rank_: int
+
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return 0.0, self.W_, 0.0
 
 
 def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
@@ -225,28 +226,8 @@ def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
 
 
 def as_rows(x: np.ndarray, *, name: str = "rows") -> torch.Tensor:
-    """The same as a tensor in its own precision."""
-    try:
-        return matrix.as_rows(x, name=name, least=1).detach().cpu()
-    except InputError as error:
-        raise type(error)(f"{error}{_in_sklearn_words(x)}") from None
-
-
-def _in_sklearn_words(x: Any) -> str:
-    """What scikit-learn says of rows that are none, which its users and its checks look for."""
-    try:
-        shape, dtype = tuple(getattr(x, "shape", ())), getattr(x, "dtype", None)
-    except Exception:  # whatever a foreign object does when it is asked, a nested tensor among them
-        return ""
-    if "sparse" in type(x).__module__:
-        return "; sparse data is not supported: .toarray() makes it dense"
-    if getattr(dtype, "kind", "") == "c":
-        return " (Complex data not supported)"
-    if len(shape) == 1:
-        return " (Reshape your data: x.reshape(1, -1) if it is one row)"
-    if len(shape) == 2 and shape[1] == 0:
-        return f" (0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required.)"
-    return ""
+    """Return `x` as a finite matrix of at least one row in its own precision."""
+    return matrix.as_rows(x, name=name, least=1).detach().cpu()
 
 
 def as_learnable(x: Rows, *, name: str = "rows") -> Rows:

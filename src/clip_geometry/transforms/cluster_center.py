@@ -3,12 +3,14 @@
 import warnings
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
+from clip_geometry import memory
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import SEEDS, whole_number
-from clip_geometry.rows.matrix import BLOCK
+from clip_geometry.rows.matrix import BLOCK, blocks, in_one_piece
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms.base import Rows, Transform, register
-from clip_geometry.transforms.sets import in_memory
 
 
 @register
@@ -49,9 +51,9 @@ class ClusterCenter(Transform):
 
     def _learn(self, x: Rows) -> None:
         from sklearn.cluster import KMeans
-        from sklearn.exceptions import ConvergenceWarning
 
-        x = in_memory(self, x)
+        if isinstance(x, StreamedRows):
+            x = self._in_memory(x)
         if len(x) < self.k:
             given = "1 sample" if len(x) == 1 else f"{len(x)} rows"
             raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {given}")
@@ -66,6 +68,16 @@ class ClusterCenter(Transform):
                 f"are only {distinct} different ones"
             )
         self.cluster_centers_ = mean + found.cluster_centers_
+
+    def _in_memory(self, x: StreamedRows) -> np.ndarray:
+        """Return the rows at once, of at most `memory.MOST_HELD` bytes."""
+        n, d = x.shape
+        if not memory.can_be_held(x.shape):
+            raise InputError(
+                f"{self.name} needs its {n} rows in memory, and they are streamed; fit it on up to "
+                f"{memory.MOST_HELD // (8 * d)}"
+            )
+        return in_one_piece(blocks(x), n).numpy()
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x - self.cluster_centers_[self.nearest(x)]

@@ -1,6 +1,9 @@
 """Conceptors: soft projections onto the directions that rows use, and their Boolean operations."""
 
+from typing import Any
+
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from clip_geometry.geometry.statistics.triangle import triangle
 from clip_geometry.registry import InputError
@@ -52,15 +55,11 @@ class Conceptor(Transform):
         variances = np.square(values) / len(x)
         self.conceptor_ = (axes.T * (variances / (variances + float(self.alpha) ** -2.0))) @ axes
 
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return x - x @ self.conceptor_
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        d = len(self.conceptor_)
-        return np.eye(d) - self.conceptor_, np.zeros(d)
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return 0.0, np.eye(len(self.conceptor_)) - self.conceptor_, 0.0
 
     def __invert__(self) -> "Conceptor":
-        self.require_fitted()
+        check_is_fitted(self)
         return self._with(np.eye(len(self.conceptor_)) - self.conceptor_)
 
     def __and__(self, other: "Conceptor") -> "Conceptor":
@@ -73,8 +72,8 @@ class Conceptor(Transform):
     def _other(self, other: "Conceptor") -> np.ndarray:
         if not isinstance(other, Conceptor):
             raise InputError(f"a conceptor combines with a conceptor, not with a {type(other).__name__}")
-        self.require_fitted()
-        other.require_fitted()
+        check_is_fitted(self)
+        check_is_fitted(other)
         if len(other.conceptor_) != len(self.conceptor_):
             raise InputError(
                 f"conceptors of {len(self.conceptor_)} and of {len(other.conceptor_)} dimensions do not combine"

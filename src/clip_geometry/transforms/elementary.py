@@ -1,8 +1,9 @@
 """Transforms of each row by itself or by the mean: normalize, center, scale."""
 
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
+from sklearn.utils import Tags
 
 from clip_geometry.rows.arguments import positive_number
 from clip_geometry.rows.matrix import unit_rows
@@ -28,29 +29,16 @@ class Normalize(Transform):
     name = "normalize"
     fits = False
 
-    def require_fitted(self) -> None:
-        """It maps rows before `fit`, too."""
-
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         return tags
 
-    @overload
-    def apply(self, x: np.ndarray) -> np.ndarray: ...
-    @overload
-    def apply(self, x: StreamedRows) -> StreamedRows: ...
-
-    def apply(self, x: Rows) -> Rows:
-        if isinstance(x, StreamedRows):
-            self._check_dimension(x)
-            return unit_rows(x, name="rows")
-        rows = as_rows(x)
+    def apply(self, x: Rows) -> Any:
+        rows = x if isinstance(x, StreamedRows) else as_rows(x)
         self._check_dimension(rows)
-        return unit_rows(rows, name="rows").numpy()
-
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return self.apply(x)
+        unit = unit_rows(rows, name="rows")
+        return unit if isinstance(unit, StreamedRows) else unit.numpy()
 
 
 @register
@@ -74,11 +62,8 @@ class Center(Transform):
     def _learn(self, x: Rows) -> None:
         self.mean_ = mean_of(x)
 
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return x - self.mean_
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.eye(len(self.mean_)), -self.mean_
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return self.mean_, 1.0, 0.0
 
 
 @register
@@ -106,8 +91,5 @@ class Scale(Transform):
     def check(self) -> None:
         positive_number(self.factor, f"factor of {self.name}")
 
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return x * float(self.factor)
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.eye(self.n_features_in_) * float(self.factor), np.zeros(self.n_features_in_)
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return 0.0, float(self.factor), 0.0

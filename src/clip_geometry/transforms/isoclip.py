@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from clip_geometry.geometry.statistics.triangle import triangle
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import whole_number
-from clip_geometry.transforms.base import Rows, Transform, as_learnable, in_torch, register
-from clip_geometry.transforms.sets import other_set
+from clip_geometry.transforms.base import NewFeatures, Rows, in_torch, register
 
 
 @register
-class IsoCLIP(Transform):
+class IsoCLIP(NewFeatures):
     """Keep the middle singular directions of two projection heads (Magistri et al. 2026, arXiv:2603.19862).
 
     With heads A, (width, d), of images, which make features f into embeddings w = f A, and B of texts: A Bᵀ = U S Vᵀ,
@@ -51,8 +50,8 @@ class IsoCLIP(Transform):
     """
 
     name = "isoclip"
+    sets = ("rows", "rows of the other set")
     joint = True
-    mixes = True
     maps_: np.ndarray
     singular_values_: np.ndarray
     set_: int
@@ -64,17 +63,6 @@ class IsoCLIP(Transform):
     def check(self) -> None:
         for key in ("top", "bottom"):
             whole_number(getattr(self, key), f"{key} of {self.name}", least=0)
-
-    def fit(self, x: Rows, y: Rows | None = None) -> Self:
-        """Learn from rows x, (n, d), and rows y, (m, d), of another set."""
-        first = self._start(x)
-        second = as_learnable(other_set(self, y), name="rows of the other set")
-        if first.shape[1] != second.shape[1]:
-            dimensions = f"{first.shape[1]} and {second.shape[1]}"
-            raise InputError(f"{self.name} needs one space, but the sets have dimensions {dimensions}")
-        self._learn(first, second)
-        self.set_, self.fitted_on_ = 0, len(first)
-        return self
 
     def fit_sets(self, sets: Sequence[Rows]) -> list[Self]:
         """Learn from the rows of two sets, (n, d) each, and return the transform of each, in their order.
@@ -89,6 +77,11 @@ class IsoCLIP(Transform):
         second.set_, second.fitted_on_ = 1, len(sets[1])
         return [first, second]
 
+    def _check_sets(self, *sets: Rows) -> None:
+        if len({x.shape[1] for x in sets}) > 1:
+            dimensions = " and ".join(str(x.shape[1]) for x in sets)
+            raise InputError(f"{self.name} needs one space, but the sets have dimensions {dimensions}")
+
     def _learn(self, *sets: Rows) -> None:
         a, b = (triangle(in_torch(x)).numpy() for x in sets)  # of A = QR: A⁺ U Uᵀ A has no Q
         u, values, vt = np.linalg.svd(a @ b.T, full_matrices=False)
@@ -102,10 +95,7 @@ class IsoCLIP(Transform):
         sides = ((a, u[:, kept]), (b, vt[kept].T))
         inverses = [np.linalg.pinv(r, rcond=max(r.shape) * np.finfo(np.float64).eps) for r in (a, b)]
         self.maps_ = np.stack([(inverse @ q) @ (q.T @ r) for inverse, (r, q) in zip(inverses, sides, strict=True)])
-        self.singular_values_ = values[:rank]
+        self.singular_values_, self.set_ = values[:rank], 0
 
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return x @ self.maps_[self.set_]
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.maps_[self.set_], np.zeros(self.maps_.shape[2])
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return 0.0, self.maps_[self.set_], 0.0

@@ -30,8 +30,8 @@ from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import checked, first_line, parse_json, read_safetensors
 from clip_geometry.registry import InputError, shown
 from clip_geometry.transforms.base import transforms
-from clip_geometry.transforms.pipeline import FittedPipeline
-from clip_geometry.transforms.step import parse_pipeline
+from clip_geometry.transforms.pipeline import Pipeline
+from clip_geometry.transforms.step import signature
 
 KEY = "clip_geometry"
 FORMAT = 1
@@ -40,7 +40,7 @@ Facts = TypeVar("Facts", bound=BaseModel)
 Built = TypeVar("Built")
 
 
-def write_map(fitted: FittedPipeline, path: Path) -> None:
+def write_map(fitted: Pipeline, path: Path) -> None:
     """Write `fitted` as one file."""
     unique = list({id(each): each for chain in fitted.chains.values() for each in chain}.values())
     number = {id(each): k for k, each in enumerate(unique)}
@@ -50,7 +50,8 @@ def write_map(fitted: FittedPipeline, path: Path) -> None:
         arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
         scalars = {name: value for name, value in state.items() if name not in arrays}
         tensors |= {f"{k}.{name}": array for name, array in arrays.items()}
-        described.append({"name": transform.name, "parameters": transform.get_params(), "attributes": scalars})
+        parameters = {name: getattr(transform, name) for name in signature(transform.name)}
+        described.append({"name": transform.name, "parameters": parameters, "attributes": scalars})
     affine = {}
     for modality in fitted.chains:
         try:
@@ -103,7 +104,7 @@ class _Facts(BaseModel):
     transforms: list[_Described]
 
 
-def read_map(path: Path) -> FittedPipeline:
+def read_map(path: Path) -> Pipeline:
     """Read a fitted pipeline; raise InputError for a file that is damaged or something else."""
     return read_facts(path, KEY, _Facts, _fitted, what="map", writer="fit")
 
@@ -149,7 +150,7 @@ def read_facts(
         raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the {what} again") from None
 
 
-def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> FittedPipeline:
+def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
     built = []
     for k, described in enumerate(facts.transforms):
         transform = transforms[described.name](**described.parameters)
@@ -169,7 +170,7 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> FittedPipeline:
             rows = transform.apply(rows)
         if np.shape(rows) != (2, d_out) or not np.isfinite(rows).all():
             raise InputError(f"the {modality} chain does not map {d_in} dimensions to {d_out}")
-    return FittedPipeline(parse_pipeline(facts.steps), chains, facts.dimensions, facts.fitted_on, facts.refusal)
+    return Pipeline(facts.steps, chains, facts.dimensions, facts.fitted_on, facts.refusal)
 
 
 def attributes_of(kind: type) -> list[str]:

@@ -4,14 +4,14 @@ The axes come from the rows themselves: forming the covariance would square the 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from clip_geometry.geometry.statistics.triangle import triangle
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import flag, whole_number
-from clip_geometry.transforms.base import Rows, Transform, as_blocks, in_torch, mean_of, register
+from clip_geometry.transforms.base import NewFeatures, Rows, Transform, as_blocks, in_torch, mean_of, register
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class _Components(Transform):
 
 
 @register
-class PCA(_Components):
+class PCA(NewFeatures, _Components):
     """Keep the first k principal components: (w − μ) V_k, or w V_k with center=False (the truncated SVD).
 
     Centering on one modality moves both: PCA-90 fitted on class prompts keeps CIFAR-10's zero-shot accuracy at 0.872
@@ -110,7 +110,6 @@ class PCA(_Components):
     """
 
     name = "pca"
-    mixes = True
     explained_variance_: np.ndarray
 
     def __init__(self, k: int | None = None, center: bool = True):
@@ -124,15 +123,12 @@ class PCA(_Components):
     def _learn(self, x: Rows) -> None:
         self.explained_variance_ = self._learn_axes(x, center=self.center)
 
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.mean_) @ self.components_.T
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.components_.T, -self.mean_ @ self.components_.T
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return self.mean_, self.components_.T, 0.0
 
 
 @register
-class Whiten(_Components):
+class Whiten(NewFeatures, _Components):
     """Keep the first k principal components and give each variance 1: (w − μ) U_k diag(s_k)^(−1/2).
 
     U and s are the eigenvectors and eigenvalues of the covariance (ddof 1), computed from the centered rows. This is
@@ -160,18 +156,13 @@ class Whiten(_Components):
     """
 
     name = "whiten"
-    mixes = True
     explained_variance_: np.ndarray
 
     def _learn(self, x: Rows) -> None:
         self.explained_variance_ = self._learn_axes(x)
 
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.mean_) @ (self.components_.T / np.sqrt(self.explained_variance_))
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        scaled = self.components_.T / np.sqrt(self.explained_variance_)
-        return scaled, -self.mean_ @ scaled
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return self.mean_, self.components_.T / np.sqrt(self.explained_variance_), 0.0
 
 
 @register
@@ -217,6 +208,5 @@ class AllButTheTop(_Components):
         centered = x - self.mean_
         return centered - (centered @ self.components_.T) @ self.components_
 
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        rest = np.eye(len(self.mean_)) - self.components_.T @ self.components_
-        return rest, -self.mean_ @ rest
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return self.mean_, np.eye(len(self.mean_)) - self.components_.T @ self.components_, 0.0

@@ -1,14 +1,13 @@
 """ReAlign: the mean and the spread of one modality set to those of another, without pairs."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import flag
-from clip_geometry.transforms.base import Rows, as_blocks, mean_of, register
+from clip_geometry.transforms.base import OntoTransform, Rows, as_blocks, mean_of, register
 from clip_geometry.transforms.elementary import Normalize
-from clip_geometry.transforms.sets import OntoTransform
 
 
 @register
@@ -60,7 +59,7 @@ class ReAlign(OntoTransform):
         self.centroid_ = self.target_mean_
         if self.centroid:
             unit = Normalize()
-            sums = [unit.apply(self._affine(block)).sum(0) for block in as_blocks(source)]
+            sums = [unit.apply(self._aligned(block)).sum(0) for block in as_blocks(source)]
             self.centroid_ = np.sum(sums, axis=0) / len(source)
 
     def _variance(self, x: Rows, side: Literal["source", "target"]) -> float:
@@ -75,16 +74,14 @@ class ReAlign(OntoTransform):
             )
         return total / len(x)
 
-    def _affine(self, x: np.ndarray) -> np.ndarray:
+    def _aligned(self, x: np.ndarray) -> np.ndarray:
         return (x - self.mean_) * self.scale_ + self.target_mean_
 
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        moved = self._affine(x)
-        if not self.centroid:
-            return moved
-        return Normalize().apply(Normalize().apply(moved) - self.centroid_ + self.target_mean_)
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return super()._affine() if self.centroid else (self.mean_, self.scale_, self.target_mean_)
 
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        if self.centroid:
-            return super().weights()
-        return np.eye(len(self.mean_)) * self.scale_, self.target_mean_ - self.scale_ * self.mean_
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        aligned = self._aligned(x)
+        if not self.centroid:
+            return aligned
+        return Normalize().apply(Normalize().apply(aligned) - self.centroid_ + self.target_mean_)

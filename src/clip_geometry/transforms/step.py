@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.registry import InputError, did_you_mean, parts, shown
 from clip_geometry.transforms.base import Transform, transforms
 
 SCOPES = ("pooled", "each")  # or the name of a modality
@@ -37,17 +37,22 @@ class Step:
     parameters: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        signature = _signature(self.name)
+        known = signature(self.name)
         written = [
-            _text(value) if key == "k" or signature[key].default is inspect.Parameter.empty else f"{key}={_text(value)}"
+            _text(value) if key == "k" or known[key].default is inspect.Parameter.empty else f"{key}={_text(value)}"
             for key, value in self.parameters
         ]
         values, scope = f"({', '.join(written)})" if written else "", f"[{self.scope}]" if self.scope else ""
         return f"{self.name}{values}{scope}"
 
+    @property
+    def kind(self) -> type[Transform]:
+        """The class of the transform."""
+        return transforms[self.name]
+
     def make(self) -> Transform:
         """Return the transform, not yet fitted."""
-        return transforms[self.name](**dict(self.parameters))
+        return self.kind(**dict(self.parameters))
 
     def sides(self) -> tuple[str, str]:
         """Return (source, target) of a step that maps one set onto another; raise InputError without a direction."""
@@ -80,117 +85,72 @@ def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
     """
     if not isinstance(steps, str | list | tuple):
         raise InputError(f"steps = {shown(steps)}; expected a pipeline such as 'normalize,center[each]', or its steps")
-    parts = _split(steps) if isinstance(steps, str) else steps
-    return tuple(parse_step(str(part)) for part in parts if str(part).strip())
+    texts = parts(steps) if isinstance(steps, str) else [str(step).strip() for step in steps]
+    return tuple(_parse_step(text) for text in texts if text)
 
 
-def parse_step(text: str) -> Step:
+def _parse_step(text: str) -> Step:
     """Parse one step, such as `whiten(128)[pooled]`, and check its values."""
-    match = _STEP.fullmatch(text.strip())
+    match = _STEP.fullmatch(text)
     if match is None:
-        raise InputError(
-            f"pipeline step {shown(text.strip())} is not of the form name, name(value, key=value) or name[scope]"
-        )
+        raise InputError(f"pipeline step {shown(text)} is not of the form name, name(value, key=value) or name[scope]")
     name, scope = match["name"], match["scope"]
-    entry = transforms[name]
-    if scope is not None and not entry.fits:
-        raise InputError(f"pipeline step {shown(name)} learns nothing and takes no scope, but {shown(text)} was given")
     if scope is not None:
-        if entry.joint:
-            raise InputError(
-                f"pipeline step {shown(name)} is fitted on two modalities together and takes no scope, but "
-                f"{shown(text.strip())} was given"
-            )
-        _check(scope, text.strip(), onto=entry.onto)
-    step = Step(name, scope, tuple(_parameters(name, match["values"] or "", text.strip())))
+        _check_scope(scope, text, transforms[name])
+    step = Step(name, scope, tuple(_parameters(name, parts(match["values"] or ""), text)))
     step.make().check()
     return step
 
 
-def _check(scope: str, text: str, *, onto: bool) -> None:
+def _check_scope(scope: str, text: str, kind: type[Transform]) -> None:
     """Raises InputError where the brackets of a step hold no direction, or neither one of SCOPES nor a modality."""
-    names = scope.split("-to-") if onto else [scope]
-    every = names[:1] == ["all"] if onto else scope in SCOPES
+    if not kind.fits or kind.joint:
+        why = "is fitted on two modalities together" if kind.joint else "learns nothing"
+        raise InputError(f"pipeline step {shown(kind.name)} {why} and takes no scope, but {shown(text)} was given")
+    what, expected, names = "scope", f"{', '.join(SCOPES)} or the name of a modality", [scope]
+    if kind.onto:
+        what, names = "direction", scope.split("-to-")
+        expected = "two modalities, as in text-to-image, or all-to-image for every other one"
     try:
-        for name in names[every:]:
+        for name in names[names[0] == "all" :] if kind.onto else {*names} - {*SCOPES}:
             modality_name(name)
-        well = len(names) == 2 and names[0] != names[1] if onto else True
+        well = not kind.onto or (len(names) == 2 and names[0] != names[1])
     except InputError:
         well = False
-    if not well and onto:
-        raise InputError(
-            f"pipeline step {shown(text)} has the unknown direction {shown(scope)}; expected two modalities, as in "
-            "text-to-image, or all-to-image for every other one"
-        )
     if not well:
-        raise InputError(
-            f"pipeline step {shown(text)} has the unknown scope {shown(scope)}; expected {', '.join(SCOPES)} or the "
-            "name of a modality"
-        )
+        raise InputError(f"pipeline step {shown(text)} has the unknown {what} {shown(scope)}; expected {expected}")
 
 
 def usage(name: str) -> str:
     """Return how a step is written: `pca(k, center=true)`."""
     words = [
         key if parameter.default is inspect.Parameter.empty else f"{key}={_text(parameter.default)}"
-        for key, parameter in _signature(name).items()
+        for key, parameter in signature(name).items()
     ]
     return f"{name}({', '.join(words)})" if words else name
 
 
-def _split(text: str) -> Iterator[str]:
-    """Yield the parts between commas that are not inside parentheses."""
-    depth = start = 0
-    for position, character in enumerate(text):
-        depth += (character in "([") - (character in ")]")
-        if depth < 0:
-            raise InputError(
-                f"pipeline {shown(text)} closes a parenthesis that was not opened, at {shown(text[position:])}"
-            )
-        if character == "," and depth == 0:
-            yield text[start:position]
-            start = position + 1
-    if depth:
-        raise InputError(f"pipeline {shown(text)} has a parenthesis that is not closed")
-    yield text[start:]
+def signature(name: str) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a transform in their order."""
+    return inspect.signature(transforms[name]).parameters
 
 
-def _signature(name: str) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(transforms[name]).parameters.values()
-    return {each.name: each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD}
-
-
-def _parameters(name: str, values: str, text: str) -> Iterator[tuple[str, Any]]:
+def _parameters(name: str, values: Sequence[str], text: str) -> Iterator[tuple[str, Any]]:
     """Yield the parameters that are given and differ from their defaults. Values without a name come first."""
-    signature = _signature(name)
-    known, given = list(signature), dict[str, str]()
-    parts = [part.strip() for part in values.split(",")] if values.strip() else []
-    if parts and not known:
-        raise InputError(f"{name} takes no parameters, but {shown(text)} was given")
-    for position, part in enumerate(parts):
-        key, equals, value = (word.strip() for word in part.partition("="))
-        if not equals:
-            if position >= len(known) or list(given) != known[:position]:
-                raise InputError(
-                    f"pipeline step {shown(text)} has the value {shown(part)} out of place: write {usage(name)}"
-                )
-            key, value = known[position], part
-        if key not in known:
-            raise InputError(
-                f"pipeline step {shown(text)} has the unknown parameter {shown(key)}"
-                f"{did_you_mean(key, known) or '; ' + name + ' takes ' + ', '.join(known)}"
-            )
-        if key in given:
-            raise InputError(f"pipeline step {shown(text)} gives {key} twice")
-        given[key] = value
+    given = [[word.strip() for word in value.rpartition("=")] for value in values]
+    unnamed = [value for key, _, value in given if not key]
+    named = {key: value for key, _, value in given if key}
+    try:
+        bound = inspect.signature(transforms[name]).bind(*unnamed, **named)
+    except TypeError as error:
+        raise InputError(f"pipeline step {shown(text)}: {error}; write {usage(name)}") from None
+    if len(unnamed) + len(named) < len(given) or any(key for key, *_ in given[: len(unnamed)]):
+        raise InputError(f"pipeline step {shown(text)} has a value out of place or twice; write {usage(name)}")
     hints = get_type_hints(transforms[name].__init__)
-    for key, parameter in signature.items():
-        if key in given:
-            value = _value(given[key], hints[key], key, text)
-            if value != parameter.default:
-                yield key, value
-        elif parameter.default is inspect.Parameter.empty:
-            raise InputError(f"pipeline step {shown(text)} lacks {key}: write {usage(name)} with a value for it")
+    for key, written in bound.arguments.items():
+        value = _value(written, hints[key], key, text)
+        if value != bound.signature.parameters[key].default:
+            yield key, value
 
 
 def _value(text: str, hint: Any, key: str, step: str) -> Any:

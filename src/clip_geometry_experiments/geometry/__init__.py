@@ -9,7 +9,7 @@ from clip_geometry.display.origin import pipeline_words
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.sets import MeasuredSets
-from clip_geometry.transforms import FittedPipeline, Pipeline, parse_pipeline
+from clip_geometry.transforms import Pipeline, parse_pipeline
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
 from clip_geometry_experiments.kit.maps import moved
@@ -36,7 +36,7 @@ class HeldOutSets(MeasuredSets):
     Null values are those of isotropic Gaussian rows in place of the mapped ones, of equal mean squared length.
     """
 
-    def __init__(self, sets: Mapping[str, Embeddings], fitted: FittedPipeline, **options: Any):
+    def __init__(self, sets: Mapping[str, Embeddings], fitted: Pipeline, **options: Any):
         super().__init__(moved(fitted, sets), (), **options)
         self.steps, self.fitted_on = fitted.steps, fitted.fitted_on
 

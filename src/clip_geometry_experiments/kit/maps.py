@@ -21,7 +21,7 @@ from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import Record, Row
-from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, parse_pipeline, transforms
+from clip_geometry.transforms import ANY, Pipeline, parse_pipeline, transforms
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.figures import draw_maps, map_sentences
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts
@@ -125,14 +125,14 @@ class MapsExperiment(Experiment):
         limit, batch_size = self.config.limit, self.config.batch_size
         return self.workspace.embeddings(model, data, limit=limit, batch_size=batch_size, only=only)
 
-    def fitted(self, each: MapConfig) -> FittedPipeline:
+    def fitted(self, each: MapConfig) -> Pipeline:
         """The map fitted on its data; the last one is kept."""
         if self._last is None or self._last[0] != each:
             with self.naming(each):
                 self._last = each, fit(each, self.sets(each.fit_on or next(iter(self.config.sources))))
         return self._last[1]
 
-    _last: tuple[MapConfig, FittedPipeline] | None = None
+    _last: tuple[MapConfig, Pipeline] | None = None
 
     @contextmanager
     def naming(self, each: MapConfig) -> Iterator[None]:
@@ -295,7 +295,7 @@ class ProbeExperiment(MapsExperiment):
         return found["image"], found["text"]
 
 
-def fit(each: MapConfig, sets: Sets) -> FittedPipeline:
+def fit(each: MapConfig, sets: Sets) -> Pipeline:
     """Fit a map on raw rows.
 
     Args:
@@ -324,7 +324,7 @@ def seen_and_held_out(labels: Any, seen: Any) -> dict[str, np.ndarray]:
     return {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.sum() > 1}
 
 
-def moved(fitted: FittedPipeline, sets: Sets) -> dict[str, Embeddings]:
+def moved(fitted: Pipeline, sets: Sets) -> dict[str, Embeddings]:
     """The sets after the map. Raises InputError if the map refuses to move them."""
     if fitted.refusal:
         raise InputError(fitted.refusal)

@@ -13,7 +13,7 @@ from clip_geometry.search.repairs.maps import Mapped
 from clip_geometry.search.repairs.neighborhoods import NNN
 from clip_geometry.search.repairs.repair_file import KEY
 from clip_geometry.search.shipping import item_map, query_map
-from clip_geometry.transforms import FittedPipeline, Pipeline
+from clip_geometry.transforms import Pipeline
 from clip_geometry.transforms.map_file import checksum
 from support.mixed_index import NAMES, labelled, rows
 
@@ -202,7 +202,7 @@ def test_no_flipped_bit_goes_unnoticed(saved, name):
 def test_files_that_are_no_repairs(saved, tmp_path):
     _, path = saved()
     with pytest.raises(InputError, match="no map of clip-geometry: give one that fit wrote"):
-        FittedPipeline.load(path)
+        Pipeline.load(path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"is no readable \.safetensors file, damaged or cut short"):
         Repair.load(path)

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli import completion
-from clip_geometry.cli.arguments import check_embeddings, check_pipeline, check_repairs, parts, repair_names
+from clip_geometry.cli.arguments import check_embeddings, check_pipeline, check_repairs, repair_names
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, parts, shown
 
 
 def diagnose(

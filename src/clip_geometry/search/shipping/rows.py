@@ -9,7 +9,7 @@ import numpy as np
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import InnerProduct, Term, View
 from clip_geometry.search.repairs.neighborhoods import CSLS, Neighborhood, Statistic
-from clip_geometry.transforms import Affine, FittedPipeline
+from clip_geometry.transforms import Affine, Pipeline
 
 
 class Linear(NamedTuple):
@@ -124,7 +124,7 @@ class SavedPipeline(InnerProduct):
         normalize: Make the rows unit length after it, so that the inner product is the cosine.
     """
 
-    def __init__(self, fitted: FittedPipeline, modalities: Iterable[str] | None = None, *, normalize: bool = True):
+    def __init__(self, fitted: Pipeline, modalities: Iterable[str] | None = None, *, normalize: bool = True):
         names = list(fitted.chains if modalities is None else modalities)
         if len(names) > 1 and fitted.refusal:
             raise InputError(fitted.refusal)
