@@ -226,16 +226,14 @@ def compare_repairs(
     splits = whole_number(splits, "splits", most=1000)
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
     sums = {name: SearchNumbers(index) for name in names if repairs[name]}  # raises for an unknown name
-    failed: dict[str, str] = {}
-    serving: dict[str, Serving] = {}
-    chances: list[float] = []
+    failed, serving, chances = {}, {}, []
     limits = {"most_fit": most_fit, "most_searched": most_searched, "most_queries": most_queries}
     halves = list(index.splits(splits, seed=seed, **limits))
     with progress("fits of repairs", splits * len(names)) as advance:
         for trial in _tried(index, halves, names):
             chances += trial.chances
-            failed = trial.failed | failed
-            serving = trial.serving | serving
+            failed = {**trial.failed, **failed}
+            serving = {**trial.serving, **serving}
             for name in names:
                 advance(1)
                 if name in trial.found:

@@ -86,20 +86,12 @@ def _near_copies(context: Context, modalities: tuple[str, ...], near: Neighbors)
     tail = too_near(distances[:, 0]) if distances.size else None
     if tail is None:
         return
-    marked = distances[:, 0] <= tail.limit
-    yield finding(
-        "near_duplicates",
-        "warning",
-        *modalities,
-        count=tail.marked,
-        n=len(queries),
-        sampled=len(queries) < len(numbers) or len(context.sample(modalities[0])) < context.valid(modalities[0]).sum(),
-        ratio=tail.limit / tail.median,
-        expected=tail.expected,
-        p_value=tail.p_value,
-        rows=numbers[queries[marked]].tolist(),
-        near=numbers[indices[marked, 0]].tolist(),
-    )
+    marked, first = distances[:, 0] <= tail.limit, modalities[0]
+    sampled = len(queries) < len(numbers) or len(context.sample(first)) < context.valid(first).sum()
+    values = {"count": tail.marked, "n": len(queries), "sampled": sampled, "ratio": tail.limit / tail.median}
+    values |= {"expected": tail.expected, "p_value": tail.p_value}
+    values |= {"rows": numbers[queries[marked]].tolist(), "near": numbers[indices[marked, 0]].tolist()}
+    yield finding("near_duplicates", "warning", *modalities, **values)
 
 
 @add_check

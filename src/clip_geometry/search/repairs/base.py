@@ -266,13 +266,13 @@ class InnerProduct(Repair):
     views_: Sequence[View]
     terms_: Mapping[Kind, Term]
 
-    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray | None:
-        """Return b, (m,), of items after the view; None without any."""
-        return None
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
+        """Return b, (m,), of items after the view; a subclass without any leaves it out."""
+        raise NotImplementedError
 
-    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray | None:
-        """Return c, (n,), of queries after the view; None without any."""
-        return None
+    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray:
+        """Return c, (n,), of queries after the view; a subclass without any leaves it out."""
+        raise NotImplementedError
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         term = self._term(query, item)
