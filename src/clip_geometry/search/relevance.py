@@ -31,7 +31,7 @@ class Relevance:
         ([1, 1, 0], [2, 0])
     """
 
-    def __init__(self, tables: Mapping[tuple[str, str], "Table"], sizes: Mapping[str, int], words: str):
+    def __init__(self, tables: Mapping[tuple[str, str], "GradeTable"], sizes: Mapping[str, int], words: str):
         self.tables, self.sizes, self.words = dict(tables), dict(sizes), words
         self._ideal: dict[tuple[str, int], Tensor] = {}
 
@@ -128,7 +128,7 @@ class Relevance:
         sizes = _sizes(sizes)
         if not isinstance(grades, Mapping):
             raise InputError(f"grades are {shown(grades)}; expected tables by couple of modalities")
-        found: dict[tuple[str, str], Table] = {}
+        found: dict[tuple[str, str], GradeTable] = {}
         for couple, columns in grades.items():
             query, item = _couple(couple, sizes)
             what, three = f"grades of {item} for {query} queries", members(columns) or ()
@@ -222,7 +222,7 @@ class Relevance:
         return int((torch.stack(list(self.counts(query).values())).sum(0) == 0).sum())
 
 
-class Table(Protocol):
+class GradeTable(Protocol):
     """The grades of the items of one modality for the queries of one."""
 
     counts: Int[Tensor, " n"]
