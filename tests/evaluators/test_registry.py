@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 import torch
 
-from clip_geometry.evaluators import Relevance, ensemble
+from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import measures
+from clip_geometry.search.relevance import Relevance
 from support.clouds import cone, rotation
 
 # settings, and the probe's objective

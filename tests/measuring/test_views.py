@@ -3,12 +3,14 @@ import pytest
 import torch
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators import Relevance, ensemble, retrieval, two_sided_retrieval, zero_shot
+from clip_geometry.evaluators import ensemble, retrieval, zero_shot
 from clip_geometry.evaluators.shares import Z
 from clip_geometry.measuring.names import named
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
+from clip_geometry.search.relevance import Relevance
+from clip_geometry.search.two_sided import two_sided_retrieval
 from clip_geometry.transforms import Pipeline, parse_pipeline
 from support.clouds import cone
 

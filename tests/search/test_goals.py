@@ -7,7 +7,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.search.comparison import AIMS, Cost, Serving, _recommended
-from clip_geometry.search.held_out import Estimate
+from clip_geometry.search.held_out import SearchEstimate
 from support.clip_like import clip_like
 
 NAMES = ["zscore", "posterior", "posterior[centered]", "other", "rrf", "rrf[centered]"]
@@ -89,8 +89,8 @@ def test_labels_say_which_own_results_are_relevant():
 
 
 def candidate(name, value, error, serving, costs=()):
-    numbers = {"both": Estimate(value, error), "cross_r_at_1": Estimate(0.6, 0.01)}
-    changes = {"both": Estimate(value - 0.5, error), "cross_r_at_1": Estimate(0.0, 0.0)}
+    numbers = {"both": SearchEstimate(value, error), "cross_r_at_1": SearchEstimate(0.6, 0.01)}
+    changes = {"both": SearchEstimate(value - 0.5, error), "cross_r_at_1": SearchEstimate(0.0, 0.0)}
     return cg.Candidate(name, numbers, changes, costs, serving)
 
 
@@ -111,7 +111,7 @@ def test_a_tie_goes_to_what_is_cheapest_to_serve():
 
 def test_a_cost_rules_out_a_repair_and_not_a_baseline():
     none = candidate("none", 0.5, 0.0, Serving(False, 1, 512))
-    lost = (Cost("own", "image", Estimate(0.1, 0.01)),)
+    lost = (Cost("own", "image", SearchEstimate(0.1, 0.01)),)
     for name, expected in (("zscore", "none"), ("rrf", "rrf")):
         each = candidate(name, 0.9, 0.01, Serving(False, 1, 512), lost)
         assert _recommended({"none": none, name: each}, "both", 0.01)[0] == expected

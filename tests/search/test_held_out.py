@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.search.held_out import Estimate, SearchNumbers, search_index
+from clip_geometry.search.held_out import SearchEstimate, SearchNumbers, search_index
 from support.clip_like import clip_like
 
 
@@ -86,10 +86,10 @@ def test_the_interval_is_of_items_and_splits():
     found = sums.estimates()["mrr.image"]
     assert found.split_error == pytest.approx(means.std(ddof=1) / np.sqrt(3))
     assert found.error == pytest.approx(0, abs=1e-12)  # each item has the same mean
-    low, high = Estimate(0.3, 0.03, 0.04, 3).interval()
+    low, high = SearchEstimate(0.3, 0.03, 0.04, 3).interval()
     assert (low + high) / 2 == pytest.approx(0.3)
     assert (high - low) / 2 == pytest.approx(2.919986 * 0.05)  # Student's t, 95 %, 2 degrees
-    assert np.isnan(Estimate(0.5, 0.1).interval()).all()
+    assert np.isnan(SearchEstimate(0.5, 0.1).interval()).all()
 
 
 def test_paired_changes_have_the_error_of_differences():

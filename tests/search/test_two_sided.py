@@ -9,7 +9,7 @@ from sklearn.metrics import ndcg_score
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
-from clip_geometry.search.two_sided import _relevant
+from clip_geometry.search.two_sided import _relevant, in_order, top
 from support import oracles_two_sided as oracles
 
 N, M, D = 30, 24, 6
@@ -47,7 +47,9 @@ def graded(seed):
     rng = np.random.default_rng(seed)
     image, text, _ = labeled(seed)
     matrix = rng.integers(0, 4, size=(N + M, N + M)) * (rng.uniform(size=(N + M, N + M)) < 0.15)
-    return image, text, cg.Relevance.of_grades(matrix, image=N, text=M)
+    parts = {"image": slice(N), "text": slice(N, None)}
+    tables = {(query, item): _columns(matrix[parts[query], parts[item]]) for query in parts for item in parts}
+    return image, text, cg.Relevance.of_grades(tables, image=N, text=M)
 
 
 @pytest.mark.parametrize("made", [labeled, captioned, graded])
@@ -188,14 +190,11 @@ def test_a_shared_shift_of_scores_changes_nothing_and_that_of_a_modality_moves_i
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_blocks_of_queries_and_kinds(kind):
+def test_arrays_and_tensors(kind):
     image, text, relevance = graded(0)
     rows = {"image": unit(image).astype(kind), "text": unit(text).astype(kind)}
     scores = {name: rows["text"] @ each.T for name, each in rows.items()}
     whole = cg.two_sided_scores(scores, relevance, "text")
-    blocks = ({name: each[k : k + 7] for name, each in scores.items()} for k in range(0, M, 7))
-    for name, values in cg.two_sided_scores(blocks, relevance, "text").items():
-        np.testing.assert_array_equal(values, whole[name])
     tensors = cg.two_sided_scores({name: torch.from_numpy(each) for name, each in scores.items()}, relevance, "text")
     assert all(isinstance(each, torch.Tensor) for each in tensors.values())
     np.testing.assert_array_equal(tensors["ndcg"].numpy(), whole["ndcg"])
@@ -212,7 +211,7 @@ def test_a_sample_of_queries_has_the_values_of_these_queries():
         np.testing.assert_array_equal(values, whole[name][some], err_msg=name)
     with pytest.raises(InputError, match="text item 24 does not exist; expected numbers from 0 to 23"):
         cg.two_sided_scores(sample, relevance, "text", queries=[24])
-    with pytest.raises(InputError, match="scores are of 9 or more queries; expected 8 text queries"):
+    with pytest.raises(InputError, match="scores are of 9 queries; expected 8 text queries"):
         cg.two_sided_scores(sample, relevance, "text", queries=some[:8])
 
 
@@ -288,7 +287,7 @@ OWN, ACROSS = np.zeros((N, N)), np.zeros((N, M))
     ("scores", "options", "sentence"),
     [
         ({"image": OWN}, {}, "scores are of image; expected a mapping of image, text to scores of their items"),
-        ([OWN], {}, "scores are of array"),
+        ([OWN], {}, "expected a mapping of image, text"),
         (
             {"image": OWN, "text": ACROSS[:, :5]},
             {},
@@ -299,11 +298,6 @@ OWN, ACROSS = np.zeros((N, N)), np.zeros((N, M))
         ({"image": OWN, "text": ACROSS * np.nan}, {}, "scores of text items have NaN; expected −inf for items"),
         ({"image": OWN, "text": ACROSS[:5]}, {}, "scores are of unequally many queries, 30 of image items, 5 of text"),
         ({"image": OWN[:5], "text": ACROSS[:5]}, {}, "scores are of 5 queries; expected 30 image queries"),
-        (
-            [{"image": OWN, "text": ACROSS}] * 2,
-            {},
-            "scores are of 60 or more queries; expected 30 image queries",
-        ),
         (
             {"image": OWN, "text": ACROSS},
             {"query": "audio"},
@@ -316,3 +310,41 @@ def test_scores_that_are_wrong(scores, options, sentence):
     _, _, relevance = labeled(0)
     with pytest.raises(InputError, match=sentence):
         cg.two_sided_scores(scores, relevance, **{"query": "image"} | options)
+
+
+def best_by_loop(scores, grades, itself, k):
+    found = []
+    for row, graded, own in zip(scores, grades, itself, strict=True):
+        items = sorted((-row[j], graded[j]) for j in range(len(row)) if j != own)[:k]
+        items += [(np.inf, 0.0)] * (k - len(items))
+        found.append([(-score, grade) for score, grade in items])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("levels", [2, 5, 1000])
+@pytest.mark.parametrize("k", [1, 4, 30])
+def test_ties_go_to_the_lowest_grade(seed, levels, k):
+    """With two levels most of 25 items are tied with the k-th; with k = 30 there are too few."""
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(rng.integers(levels, size=(40, 25)) / levels)
+    grades = torch.from_numpy(rng.integers(4, size=(40, 25)).astype(float))
+    itself = torch.from_numpy(rng.integers(-1, 25, size=40))
+    widths = []
+
+    def choose(rows, width):
+        widths.append(width)
+        return scores[rows].topk(width, dim=1)
+
+    found = top(choose, lambda rows, columns: grades[rows].gather(1, columns), itself, 25, k)
+    expected = best_by_loop(scores.numpy(), grades.numpy(), itself.numpy(), k)
+    np.testing.assert_array_equal(torch.stack(found, -1).numpy(), expected)
+    assert widths[0] == min(k + 2, 25) and (levels > 2 or k == 30 or max(widths) > 20)
+
+
+def test_a_chain_of_near_scores_is_one_tie():
+    scores = torch.tensor([[0.3, 0.9, 1.0, 0.81, 0.5]], dtype=torch.float64)
+    grades = torch.tensor([[1.0, 2.0, 3.0, 1.0, 0.0]])
+    assert in_order(scores, grades, 0.101).tolist() == [[3, 1, 2, 4, 0]]
+    assert in_order(scores, grades, 0.095).tolist() == [[2, 3, 1, 4, 0]]
+    assert in_order(scores, grades).tolist() == [[2, 1, 3, 4, 0]]

@@ -13,7 +13,7 @@ from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import whole_number
 from clip_geometry.rows.threads import side_by_side
-from clip_geometry.search.held_out import Estimate, HeldOutSearch, SearchNumbers
+from clip_geometry.search.held_out import HeldOutSearch, SearchEstimate, SearchNumbers
 from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import InnerProduct, Known, Repair, make_repair, repairs
 from clip_geometry.search.repairs.fusion import OtherOnly, ReciprocalRank
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 
     of: str
     query: str
-    estimate: Estimate
+    estimate: SearchEstimate
 
     def __str__(self) -> str:
         value, error = self.estimate[:2]
@@ -105,8 +105,8 @@ class Candidate:
     """
 
     name: str
-    numbers: Mapping[str, Estimate]
-    changes: Mapping[str, Estimate]
+    numbers: Mapping[str, SearchEstimate]
+    changes: Mapping[str, SearchEstimate]
     costs: tuple[Cost, ...]
     serving: Serving = UNKNOWN
 
@@ -226,16 +226,14 @@ def compare_repairs(
     splits = whole_number(splits, "splits", most=1000)
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
     sums = {name: SearchNumbers(index) for name in names if repairs[name]}  # raises for an unknown name
-    failed: dict[str, str] = {}
-    serving: dict[str, Serving] = {}
-    chances: list[float] = []
+    failed, serving, chances = {}, {}, []
     limits = {"most_fit": most_fit, "most_searched": most_searched, "most_queries": most_queries}
     halves = list(index.splits(splits, seed=seed, **limits))
     with progress("fits of repairs", splits * len(names)) as advance:
         for trial in _tried(index, halves, names):
             chances += trial.chances
-            failed = trial.failed | failed
-            serving = trial.serving | serving
+            failed = {**trial.failed, **failed}
+            serving = {**trial.serving, **serving}
             for name in names:
                 advance(1)
                 if name in trial.found:
@@ -325,17 +323,20 @@ def _full(
         beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
         sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
 
-    def with_split_errors(estimates: Mapping[str, Estimate], held: Mapping[str, Estimate]) -> dict[str, Estimate]:
-        """With each item a query once, folds do not show what another choice of items to fit on would change."""
-        known = {key: each for key, each in estimates.items() if key in held}
-        return {key: Estimate(*each[:2], *held[key][2:]) for key, each in known.items()}
-
     full = {}
     for name, each in sums.items():
-        held, changes = compared.candidates[name], each.estimates(less=sums["none"])
-        numbers = with_split_errors(each.estimates(), held.numbers)
-        full[name] = replace(held, numbers=numbers, changes=with_split_errors(changes, held.changes))
+        held, numbers, changes = compared.candidates[name], each.estimates(), each.estimates(less=sums["none"])
+        both = (_with_split_errors(*pair) for pair in ((numbers, held.numbers), (changes, held.changes)))
+        full[name] = Candidate(name, *both, held.costs, held.serving)
     return full
+
+
+def _with_split_errors(
+    estimates: Mapping[str, SearchEstimate], held_out: Mapping[str, SearchEstimate]
+) -> dict[str, SearchEstimate]:
+    """With each item a query once, folds do not show what another choice of items to fit on would change."""
+    known = {key: each for key, each in estimates.items() if key in held_out}
+    return {key: SearchEstimate(*each[:2], *held_out[key][2:]) for key, each in known.items()}
 
 
 def serving_of(repair: Repair, known: Known) -> Serving:

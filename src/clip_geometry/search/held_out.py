@@ -32,7 +32,7 @@ NUMBERS = {
 }
 
 
-class Estimate(NamedTuple):
+class SearchEstimate(NamedTuple):
     """A mean over queries.
 
     Attributes:
@@ -60,7 +60,7 @@ class Estimate(NamedTuple):
         return self.value - reach, self.value + reach
 
 
-Values: TypeAlias = dict[str, np.ndarray]  # number → a value for each query, or for each query without each block
+QueryValues: TypeAlias = dict[str, np.ndarray]  # number → a value for each query, or for each query without each block
 
 
 class _Wanted(NamedTuple):
@@ -116,7 +116,7 @@ class HeldOutSearch:
             self._relevant[query, item] = grades.numpy() > 0
         return self._relevant[query, item]
 
-    def _run(self, repair: Repair, query: str, places: np.ndarray) -> tuple[Values, Values]:
+    def _run(self, repair: Repair, query: str, places: np.ndarray) -> tuple[QueryValues, QueryValues]:
         """The values of each query, and of a rank or a list what the queries of block a sum up to more if the items of
         block b are not in the index, (G, G)."""
         scores = repair.mixed(query, self.queries[query], self.items, places)
@@ -142,7 +142,7 @@ class HeldOutSearch:
         values |= {number: two_sided[number] for number in ("precision", "own_precision", "ndcg")}
         return values | {"own_share": two_sided[f"share.{query}"], "neighbors": stay.mean(1)}, effects
 
-    def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[Values, Values]:
+    def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[QueryValues, QueryValues]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""
         relevant = {item: self.relevant(query, item) for item in scores if item != query}
         best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
@@ -156,7 +156,9 @@ class HeldOutSearch:
         before[:, np.isneginf(best)] = np.nan  # without such an item, no number is defined
         return _of_ranks(*before.sum(2)), _of_ranks(*(before.sum(2, keepdims=True) - before))
 
-    def _listed(self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray) -> tuple[Values, Values]:
+    def _listed(
+        self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray
+    ) -> tuple[QueryValues, QueryValues]:
         """The relevant items in the top ten, up to four of each modality, and those without each block."""
         wanted_items, by_block = self._wanted_by(query, places)
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
@@ -235,7 +237,7 @@ class SearchNumbers:
         self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
         self.effects: dict[tuple[str, str], np.ndarray] = {}
 
-    def add(self, query: str, rows: np.ndarray, values: Values, effects: Mapping[str, np.ndarray]) -> None:
+    def add(self, query: str, rows: np.ndarray, values: QueryValues, effects: Mapping[str, np.ndarray]) -> None:
         """Add what some rows of a modality found as queries in one split; NaN where a number is not defined."""
         for number, each in values.items():
             known = ~np.isnan(each)
@@ -270,7 +272,7 @@ class SearchNumbers:
         effects = self.effects.get((query, number), np.zeros((blocks, blocks)))
         return effects / max(1, sum(len(rows) for rows, _ in self.asked.get((query, number), ())))
 
-    def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, Estimate]:
+    def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, SearchEstimate]:
         """The mean of each number, or of the paired differences from others, over all queries and by modality."""
         found = {}
         for number in NUMBERS:
@@ -320,7 +322,7 @@ class SearchNumbers:
 
 def _estimate(
     values: Mapping[str, np.ndarray], effects: Mapping[str, np.ndarray], index: MixedIndex, rate: bool = False
-) -> Estimate | None:
+) -> SearchEstimate | None:
     """The mean over modalities of the mean over their queries; rows of one item are one observation.
 
     An item counts as a query and as an item that other queries find before their partner: a hub makes many of them miss
@@ -355,10 +357,10 @@ def _estimate(
     variance /= len(means) ** 2
     if rate:
         variance = (n**2 * variance + 2 * value**2 + 2 * (1 - value) ** 2) / (n + 4) ** 2
-    return Estimate(value, float(np.sqrt(variance)))
+    return SearchEstimate(value, float(np.sqrt(variance)))
 
 
-def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, Estimate]:
+def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, SearchEstimate]:
     """Search an index with every row of it, for what `NUMBERS` names.
 
     Args:

@@ -32,7 +32,7 @@ GROUPS = 20  # of the jackknife
 Z = 1.96
 
 
-class Candidate(NamedTuple):
+class TriedMap(NamedTuple):
     """A map that was tried.
 
     Args:
@@ -78,7 +78,7 @@ class IndexMap:
     k: int
     size: int
     rows: int
-    candidates: Sequence[Candidate]
+    candidates: Sequence[TriedMap]
     neighbors: int
 
     def transform(self, old: np.ndarray) -> np.ndarray:
@@ -295,7 +295,7 @@ def _steps(candidates: Sequence[str], old: np.ndarray, new: np.ndarray) -> list[
     return fitting
 
 
-def _tried(steps: str, fit: _Fits, asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int) -> Candidate:
+def _tried(steps: str, fit: _Fits, asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int) -> TriedMap:
     """Recall among each fifth of the pairs after a map fitted on the others."""
     k, found = max(1, min(k, len(folds) // 50)), []
     for fifth in range(5):
@@ -308,7 +308,7 @@ def _tried(steps: str, fit: _Fits, asked: np.ndarray, folds: np.ndarray, own: np
         near = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in (mapped, true)]
         found.append((near[0][:, :, None] == near[1][:, None]).any(2).mean(1))
     each = np.concatenate(found)
-    return Candidate(steps, float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+    return TriedMap(steps, float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
 
 
 def _kth(

@@ -17,7 +17,7 @@ from clip_geometry.search.repairs import Known
 from clip_geometry.search.repairs.base import LOGIT_SCALE
 
 RelevantBy: TypeAlias = Literal["labels", "pairs"]
-Rows: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
+RowNumbers: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
 
 BLOCKS = 50  # of items, for errors
 
@@ -25,9 +25,9 @@ BLOCKS = 50  # of items, for errors
 class Split(NamedTuple):
     """Row numbers by modality: to fit on, and the index to test on with the rows that are its queries."""
 
-    fit: Rows
-    searched: Rows
-    queries: Rows
+    fit: RowNumbers
+    searched: RowNumbers
+    queries: RowNumbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,13 +173,13 @@ class MixedIndex:
                     queries[name] = np.flatnonzero(np.isin(group, asked))
             yield Split(fit, index, queries)
 
-    def items_of(self, rows: Rows) -> np.ndarray:
+    def items_of(self, rows: RowNumbers) -> np.ndarray:
         """The items that are split, of some rows."""
         return np.unique(
             np.concatenate([group[rows[name]] for name, group in self.groups.items() if group is not None])
         )
 
-    def sampled(self, most: int, seed: int = 0) -> Rows:
+    def sampled(self, most: int, seed: int = 0) -> RowNumbers:
         """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
         generator = np.random.default_rng(seed)
         items = generator.permutation(self.items)[:most]
@@ -191,15 +191,15 @@ class MixedIndex:
         }
 
     @property
-    def all_rows(self) -> Rows:
+    def all_rows(self) -> RowNumbers:
         """The numbers of all rows."""
         return {name: np.arange(len(each)) for name, each in self.sets.items()}
 
-    def rows(self, numbers: Rows) -> dict[str, np.ndarray]:
+    def rows(self, numbers: RowNumbers) -> dict[str, np.ndarray]:
         """The chosen rows in float64."""
         return {name: np.asarray(self.sets[name].vectors[chosen], dtype=np.float64) for name, chosen in numbers.items()}
 
-    def relevance(self, numbers: Rows) -> Relevance | None:
+    def relevance(self, numbers: RowNumbers) -> Relevance | None:
         """What is relevant to what among the chosen rows."""
         if self.by == "labels":
             return Relevance.of_labels(**{name: self.codes[name][chosen] for name, chosen in numbers.items()})
@@ -213,7 +213,7 @@ class MixedIndex:
             tables[couple] = (*(both[name].to_numpy() for name in couple), np.ones(len(both)))
         return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
 
-    def known(self, numbers: Rows | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
+    def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
         """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""
         numbers = self.all_rows if numbers is None else numbers
         rows, relevance = self.rows(numbers), self.relevance(numbers)

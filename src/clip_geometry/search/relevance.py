@@ -1,6 +1,6 @@
 """Which items of an index are relevant to which queries: by labels, by pairs, or by graded tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +31,7 @@ class Relevance:
         ([1, 1, 0], [2, 0])
     """
 
-    def __init__(self, tables: Mapping[tuple[str, str], "Table"], sizes: Mapping[str, int], words: str):
+    def __init__(self, tables: Mapping[tuple[str, str], "GradeTable"], sizes: Mapping[str, int], words: str):
         self.tables, self.sizes, self.words = dict(tables), dict(sizes), words
         self._ideal: dict[tuple[str, int], Tensor] = {}
 
@@ -109,8 +109,7 @@ class Relevance:
 
         Args:
             grades: (modality of the queries, modality of the items) → three columns: query, item, grade ≥ 0. What is
-                not in a table has grade 0. Without a table for (b, a), that of (a, b) is transposed. Or one matrix
-                (n + m, n + m) of the grades of all items to all, modality after modality, for small sets.
+                not in a table has grade 0. Without a table for (b, a), that of (a, b) is transposed.
             sizes: Modality → number of its items.
 
         Returns:
@@ -127,9 +126,10 @@ class Relevance:
             ([[3.0, 1.0], [2.0, 0.0]], [[3.0, 0.0], [2.0, 1.0]])
         """
         sizes = _sizes(sizes)
-        tables = grades if isinstance(grades, Mapping) else _parts_of_matrix(grades, sizes)
-        found: dict[tuple[str, str], Table] = {}
-        for couple, columns in tables.items():
+        if not isinstance(grades, Mapping):
+            raise InputError(f"grades are {shown(grades)}; expected tables by couple of modalities")
+        found: dict[tuple[str, str], GradeTable] = {}
+        for couple, columns in grades.items():
             query, item = _couple(couple, sizes)
             what, three = f"grades of {item} for {query} queries", members(columns) or ()
             if len(three) != 3:
@@ -222,7 +222,7 @@ class Relevance:
         return int((torch.stack(list(self.counts(query).values())).sum(0) == 0).sum())
 
 
-class Table(Protocol):
+class GradeTable(Protocol):
     """The grades of the items of one modality for the queries of one."""
 
     counts: Int[Tensor, " n"]
@@ -336,21 +336,3 @@ def _couple(couple: Any, sizes: Mapping[str, int]) -> tuple[str, str]:
     if len(names) != 2:
         raise InputError(f"grades of {shown(couple)} were given; expected the modalities of queries and of items")
     return names[0], names[1]
-
-
-def _parts_of_matrix(matrix: Any, sizes: Mapping[str, int]) -> dict[tuple[str, str], Sequence[Tensor]]:
-    """The tables of a matrix of all items, modality after modality."""
-    try:
-        grades = torch.as_tensor(matrix).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        grades = torch.zeros(0)
-    total = sum(sizes.values())
-    if grades.shape != (total, total):
-        given = " × ".join(map(str, grades.shape)) if grades.numel() else shown(matrix)
-        raise InputError(f"grades are {given}; expected tables by couple of modalities, or a matrix {total} × {total}")
-    found, lengths = {}, list(sizes.values())
-    for query, part in zip(sizes, grades.split(lengths), strict=True):
-        for item, block in zip(sizes, part.split(lengths, dim=1), strict=True):
-            i, j = block.nonzero(as_tuple=True)
-            found[query, item] = (i, j, block[i, j])
-    return found

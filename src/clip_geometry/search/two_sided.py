@@ -147,12 +147,11 @@ def two_sided_scores(
     The queries are items of one modality, and the item that a query is itself is skipped.
 
     Args:
-        scores: Modality → (n, number of its items) scores of all queries, higher is better; or an iterable of such
-            mappings, each with the next queries, so that not all scores are in memory at once.
+        scores: Modality → (n, number of its items) scores of all queries, higher is better.
         relevance: Of all items, made once for many calls.
         query: The modality of the queries.
-        queries: Item number of each query, where the scores are those of a sample or in another order; None: all items
-            of the modality in their order.
+        queries: Item number of each query, where the scores are those of a sample, of a block that fits into memory, or
+            in another order; None: all items of the modality in their order.
         k: Number of items that are looked at.
         tie: Scores that differ by at most this much count as equal, and against the query.
 
@@ -181,26 +180,19 @@ def two_sided_scores(
         raise InputError(f"query = {shown(query)}; expected a modality of the relevance: {listed(relevance.sizes)}")
     k = _places(k, sum(relevance.sizes.values()))
     tie = real_number(tie, "tie", lambda number: 0 <= number < float("inf"), "a finite number from 0 on")
-    parts: dict[str, list[Top]] = {name: [] for name in relevance.sizes}
+    checked = _as_scores(scores, relevance.sizes)
     numbers = torch.arange(relevance.sizes[query])
     if queries is not None:
         numbers = item_numbers(queries, relevance.sizes[query], query)
-    start, given = 0, []
-    for block in [scores] if isinstance(scores, Mapping) else scores:
-        checked = _as_scores(block, relevance.sizes)
-        given = given or list(block.values())
-        end = start + len(checked[query])
-        if end > len(numbers):
-            raise InputError(f"scores are of {end} or more queries; expected {len(numbers)} {query} queries")
-        rows, start = numbers[start:end], end
-        for name, each in checked.items():
-            parts[name].append(_top_scores(each, rows.to(each.device), relevance, query, name, k, tie))
-    if start < len(numbers) or not start:
-        raise InputError(f"scores are of {start} queries; expected {len(numbers)} {query} queries")
-    tops = {name: Top(*(torch.cat(each) for each in zip(*some, strict=True))) for name, some in parts.items()}
-    return as_given(
-        _values(tops, relevance, query, k, tie, numbers), [each for each in given if isinstance(each, Tensor)]
-    )
+    if len(checked[query]) != len(numbers) or not len(numbers):
+        raise InputError(f"scores are of {len(checked[query])} queries; expected {len(numbers)} {query} queries")
+    tops = {}
+    for name, each in checked.items():
+        rows = numbers.to(each.device)
+        itself = rows if name == query else torch.full_like(rows, -1)
+        tops[name] = top(_highest(each), _graded(relevance, query, name, rows), itself, each.shape[1], k, tie)
+    values = _values(tops, relevance, query, k, tie, numbers)
+    return as_given(values, [each for each in scores.values() if isinstance(each, Tensor)])
 
 
 def _as_scores(block: Any, sizes: Mapping[str, int]) -> dict[str, Float[Tensor, "b m"]]:
@@ -225,16 +217,15 @@ def _as_scores(block: Any, sizes: Mapping[str, int]) -> dict[str, Float[Tensor, 
     return found
 
 
-def _top_scores(
-    scores: Float[Tensor, "b m"], rows: Tensor, relevance: Relevance, query: str, item: str, k: int, tie: float
-) -> Top:
+def _highest(scores: Float[Tensor, "n m"]) -> Choose:
+    """Return the items of highest score, and these."""
+    return lambda some, width: (scores if len(some) == len(scores) else scores[some]).topk(width, dim=1)
+
+
+def _graded(relevance: Relevance, query: str, item: str, rows: Int[Tensor, " n"]) -> Grades:
+    """Return the grades of items for some of the queries, which are these rows."""
     table = relevance.tables[query, item]
-
-    def choose(some: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        return (scores if len(some) == len(scores) else scores[some]).topk(width, dim=1)
-
-    itself = rows if item == query else torch.full_like(rows, -1)
-    return top(choose, lambda some, columns: table.grades(rows[some], columns), itself, scores.shape[1], k, tie)
+    return lambda some, columns: table.grades(rows[some], columns)
 
 
 def _by_query(

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from clip_geometry.evaluators import Relevance
 from clip_geometry.registry import InputError
+from clip_geometry.search.relevance import Relevance
 from clip_geometry.search.repairs import InnerProduct, Known, Repair, Term, repairs
 from clip_geometry.search.repairs.base import Listwise
 from clip_geometry.search.repairs.calibration import Posterior

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators import Relevance
 from clip_geometry.registry import InputError
+from clip_geometry.search.relevance import Relevance
 from clip_geometry.search.repairs import InnerProduct, Known, repairs
 from clip_geometry.search.shipping import SavedPipeline, item_map, query_map, targets, write_shipment
 from clip_geometry.transforms import Pipeline

@@ -51,7 +51,7 @@ class Partners(NamedTuple):
         return self.cosine > self.noise + self.deviation
 
 
-class Neighbors(NamedTuple):
+class NearestRows(NamedTuple):
     """The nearest rows of some distinct rows of a modality, by Euclidean distance of unit rows.
 
     numbers: (n,) of the rows searched in, which are distinct. queries: (q,) positions in `numbers`. distances, indices:
@@ -64,7 +64,7 @@ class Neighbors(NamedTuple):
     indices: np.ndarray
 
 
-class Items(NamedTuple):
+class PairRows(NamedTuple):
     """Pairs as one row each: the unit rows of both modalities side by side, each divided by its scale.
 
     i, j: (n,) numbers of the rows, no two pairs equal in both. rows: (n, 2 d).
@@ -164,12 +164,12 @@ class Context:
         return first_equal(self.sets[modality].vectors)
 
     @_once
-    def neighbors(self, modality: str) -> Neighbors:
+    def neighbors(self, modality: str) -> NearestRows:
         """The ten nearest of the sampled rows without exact copies; of many rows, those of a sample of queries."""
         sample, first = self.sample(modality), self.first_equal(modality)
         kept = first[sample] == sample
         rows, queries = chosen(self.unit(modality), kept), self.queries(int(kept.sum()))
-        return Neighbors(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
+        return NearestRows(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
 
     def queries(self, n: int, among: int | None = None) -> np.ndarray:
         """Numbers of the rows, of n, whose neighbors among n or another number of rows are looked for, ascending."""
@@ -192,7 +192,7 @@ class Context:
         own = ~np.isin(near.numbers[near.queries], self.foreign_numbers(modality))
         return float(np.median(near.distances[own, 0])) if near.distances[own].size else 0.0
 
-    def items(self, one: str, other: str, scales: tuple[float, float]) -> Items:
+    def items(self, one: str, other: str, scales: tuple[float, float]) -> PairRows:
         """The pairs of sampled rows of the usual space, equal ones once."""
         i, j = self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
         own = np.ones(len(i), dtype=bool)
@@ -209,7 +209,7 @@ class Context:
         ):
             self._fill(part, modality, numbers)
             part /= np.float32(scale)
-        return Items(i, j, rows)
+        return PairRows(i, j, rows)
 
     @property
     @_once

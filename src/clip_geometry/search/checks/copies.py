@@ -10,7 +10,7 @@ from scipy.special import pdtrc
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.checks import Finding, Findings, add_check, finding
-from clip_geometry.search.checks.context import BLOCK, Context, Neighbors, nearest_others, unexplained_copies
+from clip_geometry.search.checks.context import BLOCK, Context, NearestRows, nearest_others, unexplained_copies
 
 COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 # of near copies: distances that are too small for the distribution of the others, which are neighbors
@@ -69,16 +69,16 @@ def near_duplicates(context: Context) -> Findings:
         if min(scales) > 0:
             items = context.items(one, other, scales)
             queries = context.queries(len(items.i))
-            near = Neighbors(items.i, queries, *nearest_others(items.rows, queries, min(1, len(items.i) - 1)))
+            near = NearestRows(items.i, queries, *nearest_others(items.rows, queries, min(1, len(items.i) - 1)))
             yield from _near_copies(context, (one, other), near)
     for modality in set(context.sets).difference(*context.couples):
         numbers, queries, *others = context.neighbors(modality)
         own = ~np.isin(numbers[queries], context.foreign_numbers(modality))
-        near = Neighbors(numbers, queries[own], *(each[own] for each in others))
+        near = NearestRows(numbers, queries[own], *(each[own] for each in others))
         yield from _near_copies(context, (modality,), near)
 
 
-def _near_copies(context: Context, modalities: tuple[str, ...], near: Neighbors) -> Findings:
+def _near_copies(context: Context, modalities: tuple[str, ...], near: NearestRows) -> Findings:
     numbers, queries, distances, indices = near
     if len(distances) < LEAST:
         items = "pairs" if len(modalities) == 2 else "rows"
@@ -86,20 +86,12 @@ def _near_copies(context: Context, modalities: tuple[str, ...], near: Neighbors)
     tail = too_near(distances[:, 0]) if distances.size else None
     if tail is None:
         return
-    marked = distances[:, 0] <= tail.limit
-    yield finding(
-        "near_duplicates",
-        "warning",
-        *modalities,
-        count=tail.marked,
-        n=len(queries),
-        sampled=len(queries) < len(numbers) or len(context.sample(modalities[0])) < context.valid(modalities[0]).sum(),
-        ratio=tail.limit / tail.median,
-        expected=tail.expected,
-        p_value=tail.p_value,
-        rows=numbers[queries[marked]].tolist(),
-        near=numbers[indices[marked, 0]].tolist(),
-    )
+    marked, first = distances[:, 0] <= tail.limit, modalities[0]
+    sampled = len(queries) < len(numbers) or len(context.sample(first)) < context.valid(first).sum()
+    values = {"count": tail.marked, "n": len(queries), "sampled": sampled, "ratio": tail.limit / tail.median}
+    values |= {"expected": tail.expected, "p_value": tail.p_value}
+    values |= {"rows": numbers[queries[marked]].tolist(), "near": numbers[indices[marked, 0]].tolist()}
+    yield finding("near_duplicates", "warning", *modalities, **values)
 
 
 @add_check

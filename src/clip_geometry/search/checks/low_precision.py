@@ -17,7 +17,7 @@ RATIO_ROWS = 500
 SAME = 3e-7  # relative difference of two ratios of float32 values that is rounding
 
 
-class Grid(NamedTuple):
+class RoundingGrid(NamedTuple):
     """format: the numbers' format, or "steps of 0.0001". exact: whether the values themselves lie on it, rather than
     multiples of them. step: (rows, d), distance from each value to the next."""
 
@@ -44,12 +44,12 @@ def low_precision(context: Context) -> Findings:
             yield finding("low_precision", severity, modality, **values)
 
 
-def grid_of(rows: np.ndarray, seed: int) -> Grid | None:
+def grid_of(rows: np.ndarray, seed: int) -> RoundingGrid | None:
     """The coarse grid on which the values of float32 rows lie; None for float32 itself."""
     if not (rows.view(np.uint32) & 0xFFFF).any():
-        return Grid("bfloat16", True, _spacing(rows, 8))
+        return RoundingGrid("bfloat16", True, _spacing(rows, 8))
     if np.abs(rows).max() < 65504 and np.array_equal(rows.astype(np.float16).astype(np.float32), rows):
-        return Grid("float16", True, _spacing(rows, 11))
+        return RoundingGrid("float16", True, _spacing(rows, 11))
     return _uniform(rows) or _scaled(rows, seed) or _by_dimension(rows, seed)
 
 
@@ -57,18 +57,18 @@ def _spacing(rows: np.ndarray, bits: int) -> np.ndarray:
     return np.ldexp(np.float32(1), np.frexp(rows)[1] - bits)
 
 
-def _uniform(rows: np.ndarray) -> Grid | None:
+def _uniform(rows: np.ndarray) -> RoundingGrid | None:
     """Whole multiples of a step: one for each row, or one for all."""
     steps = np.array([_least_gap(row) for row in rows])[:, None]
     counts = rows / steps
     most = np.abs(counts).max()
     if most < LEVELS["int8"] and np.abs(counts - np.round(counts)).max() < OFF_GRID:
         name = next(name for name, levels in LEVELS.items() if most < levels)
-        return Grid(name, bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
+        return RoundingGrid(name, bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
     step = _least_gap(rows)
     counts = rows / step
     if np.abs(counts).max() < 2**15 and np.abs(counts - np.round(counts)).max() < OFF_GRID:
-        return Grid(f"steps of {step:.3g}", True, np.full_like(rows, step))
+        return RoundingGrid(f"steps of {step:.3g}", True, np.full_like(rows, step))
     return None
 
 
@@ -80,7 +80,7 @@ def _least_gap(values: np.ndarray) -> float:
     return float(gaps.min()) if len(gaps) else 1.0
 
 
-def _scaled(rows: np.ndarray, seed: int) -> Grid | None:
+def _scaled(rows: np.ndarray, seed: int) -> RoundingGrid | None:
     """A float format whose rows were scaled afterwards: equal values stay equal, and there are too many of them."""
     repeats = _repeats(rows)
     if repeats < len(rows) / 2:
@@ -93,7 +93,7 @@ def _scaled(rows: np.ndarray, seed: int) -> Grid | None:
         spacing = _spacing(smooth.astype(np.float32), bits)
         expected = _repeats((np.round(smooth / spacing) * spacing).astype(np.float32))
         if expected / 2 <= repeats <= 2 * expected:
-            return Grid(name, False, _spacing(rows, bits))
+            return RoundingGrid(name, False, _spacing(rows, bits))
     return None
 
 
@@ -107,7 +107,7 @@ def _repeats(rows: np.ndarray) -> int:
     return int(((np.diff(values, axis=1) == 0) & (values[:, 1:] > 0)).sum())
 
 
-def _by_dimension(rows: np.ndarray, seed: int) -> Grid | None:
+def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
     """Columns that were rounded to steps of their own, whether or not the rows were scaled afterwards.
 
     Two rows have the same code in some columns, and there the same ratio: that of their scales.
@@ -132,7 +132,9 @@ def _by_dimension(rows: np.ndarray, seed: int) -> Grid | None:
     counts = np.median(span[varying] / gaps.min(0))
     if counts < max(STEPS.values()) + 1:
         name = min((each for each in STEPS if STEPS[each] > counts - 1), key=lambda each: STEPS[each])
-        return Grid(f"{name} by dimension", True, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape))
+        return RoundingGrid(
+            f"{name} by dimension", True, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape)
+        )
     factors = {}
     for name, steps in STEPS.items():
         step = np.where(varying, span / steps, 1)
@@ -141,7 +143,9 @@ def _by_dimension(rows: np.ndarray, seed: int) -> Grid | None:
     name = min(factors, key=lambda each: factors[each])
     if factors[name] > math.log(3):
         return None
-    return Grid(f"{name} by dimension", False, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape))
+    return RoundingGrid(
+        f"{name} by dimension", False, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape)
+    )
 
 
 def _equal_ratios(rows: np.ndarray) -> int:
@@ -157,7 +161,7 @@ def _equal_ratios(rows: np.ndarray) -> int:
     return int((near & (ratios[:, 1:] > 0)).sum())
 
 
-def _changed(rows: np.ndarray, grid: Grid, seed: int) -> tuple[int, int, float]:
+def _changed(rows: np.ndarray, grid: RoundingGrid, seed: int) -> tuple[int, int, float]:
     """Places of the top ten that rounding of this size changes, of how many, and the error of a cosine."""
     noise = np.random.default_rng(seed).uniform(-0.5, 0.5, rows.shape) * grid.step
     both = []

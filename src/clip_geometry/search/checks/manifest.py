@@ -105,14 +105,6 @@ def truncated_captions(context: Context) -> Findings:
         count = max(counted if isinstance(counted, int) else 0, len(too_long))
         if count:
             n = int(np.clip(each.provenance.get("n") or len(each), count, None))
-            yield finding(
-                "truncated_captions",
-                "warning" if count > SOME * n else "note",
-                modality,
-                count=count,
-                n=n,
-                counted=bool(counted),
-                length=most + 2,
-                known=isinstance(length, int),
-                rows=too_long,
-            )
+            values = {"count": count, "n": n, "counted": bool(counted), "known": isinstance(length, int)}
+            severity = "warning" if count > SOME * n else "note"
+            yield finding("truncated_captions", severity, modality, **values, length=most + 2, rows=too_long)

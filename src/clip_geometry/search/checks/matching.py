@@ -67,7 +67,7 @@ def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return rows if mask.all() else rows[mask]
 
 
-class _Pairs:
+class _CenteredPairs:
     """Aligned unit rows, which are centered in their place. Rows that are not usable become zero: they keep their
     places and match nothing."""
 
@@ -104,7 +104,7 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray
     queries, among = (
         np.sort(generator.choice(numbers, min(len(numbers), most), replace=False)) for most in (QUERIES, CANDIDATES)
     )
-    pairs = _Pairs(a, b, usable, among)
+    pairs = _CenteredPairs(a, b, usable, among)
     given = pairs.percentiles(queries, queries)
     corrected, segments = given, []
     while len(segments) < SEGMENTS and (found := _segment(pairs, queries, corrected)) is not None:
@@ -114,7 +114,7 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray
     return Matching(len(a), queries, given, float(z), tuple(segments), corrected, len(among))
 
 
-def _segment(pairs: _Pairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
+def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
     """The rows that match best after one shift, and the percentiles with them put right; None where nothing is shifted.
 
     Each row has the score log p − log q − DRIFT, with p its percentile as given and q that after the shift; the segment
@@ -165,7 +165,7 @@ def _largest_run(values: np.ndarray) -> tuple[int, int, float]:
     return int(sums[: last + 1].argmin()), last, float(gains[last])
 
 
-def _shift(pairs: _Pairs, rows: np.ndarray) -> tuple[int, float]:
+def _shift(pairs: _CenteredPairs, rows: np.ndarray) -> tuple[int, float]:
     """The shift at which these rows of a match b best, and its score, by one cross-correlation; 0 for none.
 
     Of n random sums the largest is near √(2 ln n) standard deviations.

@@ -18,24 +18,12 @@ def mixed_models(context: Context) -> Findings:
                 context.skip("mixed_models", f"fewer than {4 * spaces.LEAST} rows", modality)
             continue
         sample, rows = context.sample(modality), context.foreign_numbers(modality)
-        span = int(rows[-1] - rows[0] + 1)
-        block = len(sample[(sample >= rows[0]) & (sample <= rows[-1])]) < 1.1 * len(rows)
-        yield finding(
-            "mixed_models",
-            "error",
-            modality,
-            kind="geometry",
-            count=len(rows),
-            n=len(sample),
-            sampled=len(sample) < context.valid(modality).sum(),
-            block=block,
-            first=int(rows[0]),
-            last=int(rows[-1]),
-            span=span,
-            overlap=found.overlap.value,
-            mean_cosine=found.mean_cosine,
-            rows=rows.tolist(),
-        )
+        first, last = int(rows[0]), int(rows[-1])
+        block = len(sample[(sample >= first) & (sample <= last)]) < 1.1 * len(rows)
+        values = {"count": len(rows), "n": len(sample), "sampled": len(sample) < context.valid(modality).sum()}
+        values |= {"block": block, "first": first, "last": last, "span": last - first + 1}
+        values |= {"overlap": found.overlap.value, "mean_cosine": found.mean_cosine, "rows": rows.tolist()}
+        yield finding("mixed_models", "error", modality, kind="geometry", **values)
     for one, other in context.couples:
         differing = _differing(context.sets[one], context.sets[other])
         matching = context.matching(one, other)
@@ -98,18 +86,10 @@ def misplaced_rows(context: Context) -> Findings:
             away, among = (np.abs(scores[side] - middles[k]) / spreads[k] for k in (side, 1 - side))
             found = np.flatnonzero(astray[side] & (away > AWAY) & (among < AMONG))
             if 0 < len(found) <= MOST * len(numbers[side]):
-                yield finding(
-                    "misplaced_rows",
-                    "error",
-                    name,
-                    beside,
-                    count=len(found),
-                    n=len(numbers[side]),
-                    away=float(away[found].min()),
-                    among=float(among[found].max()),
-                    usual=float(np.delete(away, found).max()),
-                    rows=numbers[side][found].tolist(),
-                )
+                values = {"count": len(found), "n": len(numbers[side]), "usual": float(np.delete(away, found).max())}
+                values |= {"away": float(away[found].min()), "among": float(among[found].max())}
+                rows_found = numbers[side][found].tolist()
+                yield finding("misplaced_rows", "error", name, beside, **values, rows=rows_found)
 
 
 def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list[np.ndarray]:

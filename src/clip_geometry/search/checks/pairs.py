@@ -17,18 +17,11 @@ def unrelated_spaces(context: Context) -> Findings:
     for one, other, matching in context.matchings("unrelated_spaces"):
         if _unrelated(context, one, other, matching):
             overlapping = context.shared_space(one, other)
-            yield finding(
-                "unrelated_spaces",
-                "warning",
-                one,
-                other,
-                count=min(int((matching.corrected > 0.5).sum()), len(matching.queries)),
-                n=len(matching.queries),
-                z=matching.z,
-                overlap=overlapping.value,
-                overlap_z=overlapping.z,
-                partners=context.partners(one, other)._asdict(),
-            )
+            n = len(matching.queries)
+            values = {"count": min(int((matching.corrected > 0.5).sum()), n), "n": n, "z": matching.z}
+            values |= {"overlap": overlapping.value, "overlap_z": overlapping.z}
+            partners = context.partners(one, other)._asdict()
+            yield finding("unrelated_spaces", "warning", one, other, **values, partners=partners)
 
 
 def _unrelated(context: Context, one: str, other: str, matching: Matching) -> bool:
@@ -45,32 +38,16 @@ def shifted_pairs(context: Context) -> Findings:
             for each in found.segments:
                 rows, partners = pairs[each.side], pairs[1 - each.side]
                 moved = each.shift if each.side == 0 else -each.shift
-                segments.append(
-                    {
-                        "modality": names[each.side],
-                        "first": int(rows[each.first]),
-                        "last": int(rows[each.last]),
-                        "partner": names[1 - each.side],
-                        "partners": [int(partners[(k + moved) % found.n]) for k in (each.first, each.last)],
-                        "shift": each.shift,
-                        "count": each.better,
-                        "z": each.z,
-                    }
-                )
+                ends = [int(partners[(k + moved) % found.n]) for k in (each.first, each.last)]
+                segment = {"modality": names[each.side], "first": int(rows[each.first]), "last": int(rows[each.last])}
+                segment |= {"partner": names[1 - each.side], "partners": ends}
+                segments.append(segment | {"shift": each.shift, "count": each.better, "z": each.z})
             whole = segments[0]["first"] == 0 and segments[0]["last"] == len(context.sets[segments[0]["modality"]]) - 1
             largest = max(segments, key=lambda each: each["count"])
+            values = {name: largest[name] for name in ("shift", "first", "last")}
+            values |= {"count": sum(each["count"] for each in segments), "n": len(found.queries), "pairs": found.n}
             yield finding(
-                "shifted_pairs",
-                "error",
-                one,
-                other,
-                **{name: largest[name] for name in ("shift", "first", "last")},
-                count=sum(each["count"] for each in segments),
-                n=len(found.queries),
-                pairs=found.n,
-                segments=segments,
-                whole=whole,
-                z_given=found.z,
+                "shifted_pairs", "error", one, other, **values, segments=segments, whole=whole, z_given=found.z
             )
 
 
@@ -87,23 +64,9 @@ def shuffled_pairs(context: Context) -> Findings:
         tail = random_share(found.corrected, 1 / found.candidates)
         random = found.at_chance
         named = random or (tail.separate and tail.share + 2 * tail.error > FEW)
-        yield finding(
-            "shuffled_pairs",
-            "note" if not named else "error" if tail.share > MANY else "warning",
-            one,
-            other,
-            share=tail.share,
-            error=tail.error,
-            named=named,
-            most=min(1.0, tail.share + 2 * tail.error),
-            start=tail.start,
-            gain=tail.gain,
-            far=far,
-            n=n,
-            pairs=found.n,
-            p_value=max(p_value, 1e-300),
-            z=found.z,
-            random=random,
-            shifted=bool(found.segments),
-            partners=context.partners(one, other)._asdict() if random else None,
-        )
+        severity = "note" if not named else "error" if tail.share > MANY else "warning"
+        values = {"share": tail.share, "error": tail.error, "most": min(1.0, tail.share + 2 * tail.error)}
+        values |= {"named": named, "start": tail.start, "gain": tail.gain, "far": far, "n": n, "pairs": found.n}
+        values |= {"p_value": max(p_value, 1e-300), "z": found.z, "random": random, "shifted": bool(found.segments)}
+        partners = context.partners(one, other)._asdict() if random else None
+        yield finding("shuffled_pairs", severity, one, other, **values, partners=partners)

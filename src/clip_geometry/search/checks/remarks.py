@@ -90,7 +90,7 @@ def out_of_order(
     a, b = (_unit(each.vectors, rows[numbers]) for each, rows in zip((first, second), pairs, strict=True))
     numbers = np.arange(len(numbers))
     distinct = (first_equal(a) == numbers) & (first_equal(b) == numbers)
-    found = match(a, b, np.isfinite(a).all(1) & np.isfinite(b).all(1), distinct, seed=0)  # centers both
+    found = match(a, b, ~np.isnan((a + b).sum(1)), distinct, seed=0)  # centers both
     if found is None or min(np.abs(a).max(), np.abs(b).max()) < ROUNDING:
         return None
     if found.segments:

@@ -33,18 +33,9 @@ def not_unit(context: Context) -> Findings:
         same = bool(many - few < TOLERANCE * median)
         raw = "key" in each.provenance  # a store of ours, which holds raw rows by design
         severity = "error" if partly else "note" if raw or same else "warning"
-        yield finding(
-            "not_unit",
-            severity,
-            modality,
-            count=int(off.sum()),
-            n=len(lengths),
-            partly=partly,
-            same=same,
-            raw=raw,
-            quantiles=[float(few), float(median), float(many)],
-            **_changed(context, modality),
-        )
+        values = {"count": int(off.sum()), "n": len(lengths), "partly": partly, "same": same, "raw": raw}
+        quantiles = [float(few), float(median), float(many)]
+        yield finding("not_unit", severity, modality, **values, quantiles=quantiles, **_changed(context, modality))
 
 
 def _changed(context: Context, modality: str) -> dict[str, int]:
@@ -55,10 +46,8 @@ def _changed(context: Context, modality: str) -> dict[str, int]:
     cosines = unit[index[:QUERIES]] @ unit[index].T
     np.fill_diagonal(cosines, -np.inf)
     products = cosines * context.lengths(modality)[sample[index]].astype(np.float32)
-    return {
-        "changed": int((cosines.argmax(1) != products.argmax(1)).sum()) if len(index) > 1 else 0,
-        "queries": len(cosines),
-    }
+    changed = int((cosines.argmax(1) != products.argmax(1)).sum()) if len(index) > 1 else 0
+    return {"changed": changed, "queries": len(cosines)}
 
 
 ROWS = 20_000
@@ -89,24 +78,14 @@ def dead_dimensions(context: Context) -> Findings:
         variances = np.linalg.eigvalsh(centered.T @ centered / n) if centered.size else np.zeros(0)
         rank, possible = int((variances > ROUNDING).sum()), min(distinct - 1, d - int(dead.sum()))
         average = float(mean @ mean)
-        if dead.any() or rank < RANK * possible or average > ONE_DIRECTION:
-            yield finding(
-                "dead_dimensions",
-                "error" if average > ONE_DIRECTION else "warning" if dead.any() and not by_design else "note",
-                modality,
-                dead=int(dead.sum()),
-                zero=zero,
-                by_design=by_design,
-                shared=shared,
-                d=d,
-                n=n,
-                rank=rank,
-                possible=possible,
-                low_rank=rank < RANK * possible,
-                average_cosine=average,
-                collapsed=average > ONE_DIRECTION,
-                coordinates=np.flatnonzero(dead).tolist(),
-            )
+        low_rank, collapsed = rank < RANK * possible, average > ONE_DIRECTION
+        if dead.any() or low_rank or collapsed:
+            severity = "error" if collapsed else "warning" if dead.any() and not by_design else "note"
+            values = {"dead": int(dead.sum()), "zero": zero, "by_design": by_design, "shared": shared, "d": d, "n": n}
+            values |= {"rank": rank, "possible": possible, "low_rank": low_rank, "collapsed": collapsed}
+            coordinates = np.flatnonzero(dead).tolist()
+            values |= {"average_cosine": average, "coordinates": coordinates}
+            yield finding("dead_dimensions", severity, modality, **values)
 
 
 def _constant(context: Context, modality: str) -> tuple[np.ndarray, int, np.ndarray]:

@@ -92,15 +92,15 @@ class Known:
         """Return what `make` returns, computed once if several repairs learn from these rows."""
         return make() if self.kept is None else kept_in(self.kept, key, make)
 
-    def view(self, pipeline: str) -> "View":
+    def view(self, pipeline: str) -> "RepairView":
         """Return the map of rows `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
         return self.once(("view", pipeline), lambda: self._fitted(pipeline))
 
-    def _fitted(self, pipeline: str) -> "View":
+    def _fitted(self, pipeline: str) -> "RepairView":
         steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
         fitted = Pipeline(steps).fit(self.rows, self.pairs)
         maps = {name: fitted.affine(name) for name in self.rows}
-        return View(maps, maps, {} if self.kept is not None and pipeline in SHARED else None)
+        return RepairView(maps, maps, {} if self.kept is not None and pipeline in SHARED else None)
 
     def grades(self, kind: Kind) -> np.ndarray | None:
         """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
@@ -215,7 +215,7 @@ def kept_in(kept: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class RepairView:
     """Maps of the rows before an inner product.
 
     Args:
@@ -263,16 +263,16 @@ class InnerProduct(Repair):
         terms_: Kind → its `Term`.
     """
 
-    views_: Sequence[View]
+    views_: Sequence[RepairView]
     terms_: Mapping[Kind, Term]
 
-    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray | None:
-        """Return b, (m,), of items after the view; None without any."""
-        return None
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
+        """Return b, (m,), of items after the view; a subclass without any leaves it out."""
+        raise NotImplementedError
 
-    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray | None:
-        """Return c, (n,), of queries after the view; None without any."""
-        return None
+    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray:
+        """Return c, (n,), of queries after the view; a subclass without any leaves it out."""
+        raise NotImplementedError
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         term = self._term(query, item)
@@ -328,7 +328,7 @@ class InnerProduct(Repair):
 
 
 @dataclass(frozen=True)
-class Entry:
+class RepairEntry:
     """A registered repair: its name, its class, and what catalog.yaml explains."""
 
     name: str
@@ -347,7 +347,7 @@ class Entry:
         return repair
 
 
-repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
+repairs: Registry[RepairEntry] = Registry("repair", "clip-geometry list repairs")
 
 
 def make_repair(name: str) -> Repair:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clip_geometry.search.repairs.base import InnerProduct, Known, Repair, Term, View
+from clip_geometry.search.repairs.base import InnerProduct, Known, Repair, RepairView, Term
 from clip_geometry.transforms import Affine, Normalize
 
 DETERMINED = ("whiten", "procrustes", "least_squares")  # by as many rows as dimensions, which they fit exactly
@@ -36,7 +36,7 @@ class SeparateMeans(InnerProduct):
 
     def _learn(self, known: Known) -> None:
         asked = {name: known.asked(name) for name in known.modalities}
-        self.views_ = [View(*({name: _centered(x) for name, x in side.items()} for side in (asked, known.rows)))]
+        self.views_ = [RepairView(*({name: _centered(x) for name, x in side.items()} for side in (asked, known.rows)))]
         self.terms_ = dict.fromkeys(known.kinds, Term(0))
 
 
@@ -50,7 +50,7 @@ class TwoViews(Repair):
         views_: The maps before the cosines: the raw rows and, if centered, the rows without their means.
     """
 
-    views_: Sequence[View]
+    views_: Sequence[RepairView]
 
     def __init__(self, *, centered: bool = False):
         self.centered = centered
@@ -63,7 +63,7 @@ class TwoViews(Repair):
         """Return the number of the view of a kind."""
         return int(self.centered and query != item)
 
-    def view(self, query: str, item: str) -> View:
+    def view(self, query: str, item: str) -> RepairView:
         """Return the view of a kind."""
         view = self.views_[self.number_of(query, item)]
         self.require(view.items, query, item)

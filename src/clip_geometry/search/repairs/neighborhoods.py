@@ -17,7 +17,7 @@ ENTRIES = 2**22  # of a block of cosines: 32 MB
 
 
 @dataclass(frozen=True, eq=False)
-class Statistic:
+class BankStatistic:
     """How near a row is to a bank: factor · mean of its k highest cosines, or factor · log Σ exp(β cos).
 
     Args:
@@ -70,7 +70,7 @@ class Neighborhood(InnerProduct):
         return 1.0
 
     @abstractmethod
-    def item_statistic(self, query: str, item: str) -> Statistic:
+    def item_statistic(self, query: str, item: str) -> BankStatistic:
         """Return the bias of items."""
 
     def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
@@ -104,12 +104,12 @@ class CSLS(Neighborhood):
     def _slope(self, known: Known) -> float:
         return 2.0
 
-    def item_statistic(self, query: str, item: str) -> Statistic:
-        return Statistic(self.queries_[query], query == item, k=self.k)
+    def item_statistic(self, query: str, item: str) -> BankStatistic:
+        return BankStatistic(self.queries_[query], query == item, k=self.k)
 
-    def query_statistic(self, query: str, item: str) -> Statistic:
+    def query_statistic(self, query: str, item: str) -> BankStatistic:
         """Return the bias of queries."""
-        return Statistic(self.items_[item], query == item, k=self.k)
+        return BankStatistic(self.items_[item], query == item, k=self.k)
 
     def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray:
         return self.query_statistic(query, item)(q)
@@ -128,8 +128,8 @@ class NNN(Neighborhood):
     def __init__(self, k: int = 128, alpha: float = 0.75):
         self.k, self.alpha = whole_number(k, "k", of=", of neighbors"), positive_number(alpha, "alpha")
 
-    def item_statistic(self, query: str, item: str) -> Statistic:
-        return Statistic(self.queries_[query], query == item, -self.alpha, k=self.k)
+    def item_statistic(self, query: str, item: str) -> BankStatistic:
+        return BankStatistic(self.queries_[query], query == item, -self.alpha, k=self.k)
 
 
 class InvertedSoftmax(Neighborhood):
@@ -150,8 +150,8 @@ class InvertedSoftmax(Neighborhood):
     def _slope(self, known: Known) -> float:
         return self.beta or known.logit_scale
 
-    def item_statistic(self, query: str, item: str) -> Statistic:
-        return Statistic(self.queries_[query], query == item, beta=self.terms_[query, item].slope)
+    def item_statistic(self, query: str, item: str) -> BankStatistic:
+        return BankStatistic(self.queries_[query], query == item, beta=self.terms_[query, item].slope)
 
 
 class QBNorm(Listwise):

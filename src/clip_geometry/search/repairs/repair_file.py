@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from clip_geometry.io.reading import require_memory
 from clip_geometry.registry import InputError, shown
-from clip_geometry.search.repairs.base import Repair, Term, View, repairs
+from clip_geometry.search.repairs.base import Repair, RepairView, Term, repairs
 from clip_geometry.transforms import Affine
 from clip_geometry.transforms.map_file import attributes_of, read_facts, write_facts
 
@@ -30,7 +30,7 @@ KEY = "clip_geometry_repair"
 Number = Annotated[int, Field(ge=0)]
 
 
-class _Map(BaseModel):
+class _AffineFacts(BaseModel):
     """The fields of an `Affine` beside its arrays."""
 
     identity: bool
@@ -38,7 +38,7 @@ class _Map(BaseModel):
     unit_rows_in: bool
 
 
-class _Term(BaseModel):
+class _TermFacts(BaseModel):
     query: str
     item: str
     view: Number
@@ -46,7 +46,7 @@ class _Term(BaseModel):
     offset: float
 
 
-class _Facts(BaseModel):
+class _RepairFacts(BaseModel):
     """The JSON in the metadata."""
 
     format: int
@@ -54,9 +54,9 @@ class _Facts(BaseModel):
     kind: str
     name: str
     parameters: dict[str, str | bool | int | float | None]
-    maps: list[_Map] = []
+    maps: list[_AffineFacts] = []
     views: list[dict[str, dict[str, Number]]] = []
-    terms: list[_Term] = []
+    terms: list[_TermFacts] = []
     knots: list[tuple[str, str]] = []
     banks: dict[str, list[str]] = {}
 
@@ -81,7 +81,7 @@ def write_repair(repair: Repair, path: Path) -> None:
             sides = [{"queries": view.queries, "items": view.items} for view in value]
             unique = list({id(x): x for view in sides for side in view.values() for x in side.values()}.values())
             number = {id(each): k for k, each in enumerate(unique)}
-            facts["maps"] = [{field: getattr(each, field) for field in _Map.model_fields} for each in unique]
+            facts["maps"] = [{field: getattr(each, field) for field in _AffineFacts.model_fields} for each in unique]
             for k, each in enumerate(unique):
                 tensors |= {f"map.{k}.b": each.b} if each.identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
             facts["views"] = [
@@ -100,14 +100,14 @@ def write_repair(repair: Repair, path: Path) -> None:
 
 def read_repair(path: Path) -> Repair:
     """Read a fitted repair; raise InputError for a file that is damaged or something else."""
-    return read_facts(path, KEY, _Facts, _fitted, what="repair", writer="Repair.save")
+    return read_facts(path, KEY, _RepairFacts, _fitted, what="repair", writer="Repair.save")
 
 
 def _kinds() -> dict[str, type[Repair]]:
     return {entry.kind.name: entry.kind for entry in repairs.values()}
 
 
-def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
+def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
     if (kind := _kinds().get(facts.kind)) is None:
         raise InputError(f"no repair is called {shown(facts.kind)}")
     if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
@@ -118,7 +118,7 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
         if attribute == "views_":
             maps = [_affine(each, f"map.{k}", tensors) for k, each in enumerate(facts.maps)]
             value = [
-                View(**{side: {name: maps[k] for name, k in numbers.items()} for side, numbers in view.items()})
+                RepairView(**{side: {name: maps[k] for name, k in numbers.items()} for side, numbers in view.items()})
                 for view in facts.views
             ]
         elif attribute == "terms_":
@@ -142,7 +142,7 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
     return repair
 
 
-def _affine(facts: _Map, name: str, tensors: Mapping[str, np.ndarray]) -> Affine:
+def _affine(facts: _AffineFacts, name: str, tensors: Mapping[str, np.ndarray]) -> Affine:
     b = tensors[f"{name}.b"]
     if facts.identity:
         require_memory(8 * b.size**2, f"{name}.W")

@@ -12,9 +12,9 @@ from clip_geometry.io.faiss import write_flat_index
 from clip_geometry.io.writing import blocks, item_table
 from clip_geometry.registry import library
 from clip_geometry.search.repairs import Repair
-from clip_geometry.search.shipping.base import Target, require_inner_product, targets
+from clip_geometry.search.shipping import Target, require_inner_product, targets
 from clip_geometry.search.shipping.layout import script
-from clip_geometry.search.shipping.rows import Step, groups_of, item_map, query_map, used_copies
+from clip_geometry.search.shipping.rows import ChainStep, groups_of, item_map, query_map, used_copies
 
 
 class FaissIndex(Target):
@@ -57,7 +57,7 @@ class FaissIndex(Target):
         return files
 
 
-def _transforms(faiss: Any, steps: list[Step], d: int) -> list[Any]:
+def _transforms(faiss: Any, steps: list[ChainStep], d: int) -> list[Any]:
     found = []
     for step in steps:
         if step == "normalize":

@@ -13,7 +13,7 @@ from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.repairs.calibration import ORDER, Curved
 from clip_geometry.search.repairs.fusion import TIE, ReciprocalRank
 from clip_geometry.search.repairs.neighborhoods import QBNorm
-from clip_geometry.search.shipping.base import Target, targets
+from clip_geometry.search.shipping import Target, targets
 from clip_geometry.search.shipping.layout import Arrays, layout_of, script
 
 

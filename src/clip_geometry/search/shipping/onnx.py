@@ -9,8 +9,8 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import library
 from clip_geometry.search.repairs import Repair
-from clip_geometry.search.repairs.neighborhoods import SAME, Statistic
-from clip_geometry.search.shipping.base import Target, require_inner_product, targets
+from clip_geometry.search.repairs.neighborhoods import SAME, BankStatistic
+from clip_geometry.search.shipping import Target, require_inner_product, targets
 from clip_geometry.search.shipping.rows import RowMap, item_map, query_map
 from clip_geometry.transforms import Affine
 
@@ -71,7 +71,7 @@ class _Graph:
         rows = self.add("Add", rows, self.constant(view.b))
         return self.add("LpNormalization", rows, axis=1, p=2) if view.renormalise else rows
 
-    def statistic(self, statistic: Statistic, rows: str) -> str:
+    def statistic(self, statistic: BankStatistic, rows: str) -> str:
         """Add a statistic of viewed rows and return the name of its column, (n, 1)."""
         cosines = self.add("MatMul", rows, self.constant(statistic.bank.T))
         if statistic.own:  # the nearest bank row does not count where it is the row itself

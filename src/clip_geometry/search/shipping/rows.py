@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from clip_geometry.registry import InputError
-from clip_geometry.search.repairs import InnerProduct, Term, View
-from clip_geometry.search.repairs.neighborhoods import CSLS, Neighborhood, Statistic
+from clip_geometry.search.repairs import InnerProduct, RepairView, Term
+from clip_geometry.search.repairs.neighborhoods import CSLS, BankStatistic, Neighborhood
 from clip_geometry.transforms import Affine, Pipeline
 
 
@@ -21,7 +21,7 @@ class Linear(NamedTuple):
 
 EMPTY = 1e-12  # weight of a copy, relative to the largest, that is rounding
 
-Step: TypeAlias = Linear | Literal["normalize"]
+ChainStep: TypeAlias = Linear | Literal["normalize"]
 
 
 class Biased(NamedTuple):
@@ -29,7 +29,7 @@ class Biased(NamedTuple):
 
     column: int
     view: int
-    statistic: Statistic
+    statistic: BankStatistic
 
 
 class Copy(NamedTuple):
@@ -89,7 +89,7 @@ class RowMap:
         """Return the same with zeros in the columns of all other views."""
         return replace(self, copies=[Copy(v, weight if v == view else 0.0) for v, weight in self.copies])
 
-    def chain(self) -> list[Step]:
+    def chain(self) -> list[ChainStep]:
         """Return the map as steps one after another; raise InputError if rows go through several views."""
         if self.statistics:
             raise InputError(
@@ -102,7 +102,7 @@ class RowMap:
                 "normalizations cannot express: ship it --to faiss, onnx or numpy"
             )
         view = self.views[self.used[0]]
-        steps: list[Step] = ["normalize"] if view.unit_rows_in else []
+        steps: list[ChainStep] = ["normalize"] if view.unit_rows_in else []
         if not view.identity or view.b.any():
             steps.append(Linear(view.W, view.b))
         if view.renormalise and steps != ["normalize"]:
@@ -136,7 +136,7 @@ class SavedPipeline(InnerProduct):
             given = " and ".join(f"{name} rows {d} dimensions" for name, d in dimensions.items())
             raise InputError(f"after the pipeline {given}, but one index needs rows of one dimension")
         self.name = " → ".join(map(str, fitted.steps))
-        self.views_ = [View(maps, maps)]
+        self.views_ = [RepairView(maps, maps)]
         self.terms_ = {(query, item): Term(0) for query in names for item in names}
 
 
