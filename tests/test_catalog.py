@@ -110,8 +110,8 @@ def test_every_data_set_has_an_entry_with_its_options():
 
 
 def test_every_format_repair_and_check_has_an_entry():
-    assert set(catalog.read(PACKAGE / "io")) == set(formats)
-    assert all(each.folders == (each.recognizes is not None) for each in formats.values())
+    assert set(catalog.read(PACKAGE / "io")) == set(formats())
+    assert all(each.folders == (each.recognizes is not None) for each in formats().values())
     for each in repairs.values():
         assert each.baseline or each.reranker != issubclass(each.kind, InnerProduct)
     assert all(check.title and check.threshold for check in checks.values())

@@ -7,4 +7,4 @@ from clip_geometry.io.format import formats
 
 
 def page() -> str:
-    return render(Path(__file__).with_name("formats.md.j2"), formats=formats)
+    return render(Path(__file__).with_name("formats.md.j2"), formats=formats())

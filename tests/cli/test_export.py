@@ -9,7 +9,7 @@ import pytest
 from clip_geometry.io.format import formats
 
 
-@pytest.mark.parametrize("to", [name for name, each in formats.items() if each.write])
+@pytest.mark.parametrize("to", [name for name, each in formats().items() if each.write])
 def test_each_format(cli, sets, to):
     out = "out"
     outcome = cli("export", sets[0].parent, "-o", out, "--to", to, "--normalize")

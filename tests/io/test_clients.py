@@ -284,21 +284,21 @@ def test_a_missing_library_is_one_sentence(tmp_path, monkeypatch, name, package)
     with pytest.raises(InputError) as caught:
         read_any(path)
     assert str(caught.value) == f"{path} needs {package}, which is not installed: pip install {package}"
-    assert package in {each.package for each in formats.values()}
+    assert package in {each.package for each in formats().values()}
 
 
 def test_formats_import_no_library_until_a_file_is_read():
     outside = ["h5py", "zarr", "lancedb", "datasets", "faiss", "webdataset", "pyarrow.csv"]
-    code = f"""import sys; from clip_geometry.io.format import formats; list(formats)
+    code = f"""import sys; from clip_geometry.io.format import formats; formats()
 print([name for name in {outside} if name in sys.modules])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_every_format_says_what_it_holds():
-    suffixes = [suffix for each in formats.values() for suffix in each.suffixes]
+    suffixes = [suffix for each in formats().values() for suffix in each.suffixes]
     assert len(suffixes) == len(set(suffixes))
-    for each in formats.values():
+    for each in formats().values():
         assert each.holds and each.title and (each.suffixes or each.recognizes)
 
 

@@ -84,7 +84,7 @@ def by_lancedb(folder, q):
     return {"all": rows}, (scores, np.array([[hit["row"] for hit in hits] for hits in found]))
 
 
-CLIENTS = {name: globals().get(f"by_{name.replace('-', '_')}") for name, each in formats.items() if each.write}
+CLIENTS = {name: globals().get(f"by_{name.replace('-', '_')}") for name, each in formats().items() if each.write}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

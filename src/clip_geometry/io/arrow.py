@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clip_geometry.embeddings import joined
-from clip_geometry.io.format import Sides, register
+from clip_geometry.io.format import Sides
 from clip_geometry.io.parquet import plain_columns, rows_of_lists, sides_of_table, vector_columns
 from clip_geometry.io.reading import decoded_size, reading_with, require_memory
 from clip_geometry.paths import existing_file
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_arrow(path: Path) -> Sides:
-    """Read what `read_parquet` does; rows that are not compressed are memory-mapped."""
+def read(path: Path) -> Sides:
+    """Read what `parquet.read` does; rows that are not compressed are memory-mapped."""
     return sides_of_files([path], path)
 
 
@@ -73,6 +73,3 @@ def _rows(mapped: np.ndarray, column: "pa.Array", source: str) -> np.ndarray:
     if not 0 <= start <= len(mapped) - rows.nbytes or not rows.size:
         return rows
     return mapped[start : start + rows.nbytes].view(rows.dtype).reshape(rows.shape)
-
-
-register("arrow", read_arrow)

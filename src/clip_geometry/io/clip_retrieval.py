@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from clip_geometry.embeddings import Embeddings, joined
-from clip_geometry.io.format import Sets, Sides, register
+from clip_geometry.io.format import Sets, Sides
 from clip_geometry.io.npy import write_rows
 from clip_geometry.io.parquet import columns_of
 from clip_geometry.io.reading import read_npy, read_table
@@ -22,6 +22,10 @@ IMAGES, SUFFIX = "img_emb", "_emb"
 COLUMNS = {("image", "path"): "image_path", ("text", "text"): "caption"}  # as clip-retrieval calls them
 
 
+def recognizes(folder: Path) -> bool:
+    return bool(_folders(folder))
+
+
 def _folders(folder: Path) -> dict[str, str]:
     """Return modality → the name of its folder, images and texts first."""
     names = sorted(path.name for path in folder.glob(f"*{SUFFIX}") if path.is_dir())
@@ -30,7 +34,7 @@ def _folders(folder: Path) -> dict[str, str]:
     return {"image" if name == IMAGES else modality: name for name, modality in bare.items()}
 
 
-def read_clip_retrieval(folder: Path) -> Sides:
+def read(folder: Path) -> Sides:
     """Read both sides as stored, float16 too; a single shard, and shards larger than memory, are memory-mapped.
 
     The metadata's item_id (or image_path) identifies the rows if its values are distinct. They are not if an image has
@@ -110,6 +114,3 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
         write_rows(side, folder / f"{folder.name}_0.npy")
         said[folder.name] = f"{len(side)} rows, {dtype_of(side)}"
     return said | {"metadata": f"of each row: {', '.join(table.column_names)}"}
-
-
-register("clip-retrieval", read_clip_retrieval, lambda folder: bool(_folders(folder)), write)

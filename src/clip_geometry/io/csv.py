@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clip_geometry.io.format import Sides, register
+from clip_geometry.io.format import Sides
 from clip_geometry.io.parquet import columns_of, rows_of_texts, text_vectors
 from clip_geometry.io.reading import damaged, first_line, parsed_number, reading_with, require_memory
 from clip_geometry.io.sides import LABEL_NAMES, sides_by_name, sides_of_columns
@@ -21,7 +21,7 @@ BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the typ
 NAMED = {"", "item_id", "id", "modality", *LABEL_NAMES}  # columns that are no part of a vector, though numbers
 
 
-def read_csv(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read rows of numbers, as float64, which holds what float32 and float64 were written from.
 
     With a header, the columns NAME_0, NAME_1, … (or NAME0, …, or 0, 1, …) are the vectors of NAME, and all others are
@@ -34,11 +34,12 @@ def read_csv(path: Path) -> Sides:
     size = existing_file(path, "a table of numbers").stat().st_size
     require_memory(4 * size, shown(path))  # the text, its columns and the matrix of them
     delimiter, has_header = _form(path)
-    read = csv.ReadOptions(block_size=min(BLOCK, size + 1), autogenerate_column_names=not has_header, use_threads=False)
+    blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
+    blocks.autogenerate_column_names = not has_header
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     convert = csv.ConvertOptions(null_values=[""], strings_can_be_null=False, check_utf8=True)
     with reading_with(path, path.suffix):
-        table = csv.read_csv(pa.OSFile(str(path)), read, parse, convert)
+        table = csv.read_csv(pa.OSFile(str(path)), blocks, parse, convert)
     if not table.num_rows:
         raise InputError(f"{shown(path)} has no rows; expected a line of numbers for each")
     columns = dict(zip(table.column_names, table.columns, strict=True))
@@ -113,6 +114,3 @@ def _by_name(columns: "dict[str, pa.ChunkedArray]", path: Path) -> dict[str, lis
         if numbers:
             note(f"{shown(path)}: the columns {listed(numbers)} are taken as the vector")
     return found
-
-
-register("csv", read_csv)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from clip_geometry.io.arrow import sides_of_files
-from clip_geometry.io.format import Sets, Sides, register
+from clip_geometry.io.format import Sets, Sides
 from clip_geometry.io.reading import damaged, read_json
 from clip_geometry.io.writing import aligned, columns_beside, dtype_of, tables_of
 from clip_geometry.registry import InputError, library, listed, shown
@@ -18,7 +18,7 @@ from clip_geometry.registry import InputError, library, listed, shown
 SHARD = "500MB"  # of a file, as in `save_to_disk`
 
 
-def read_datasets(folder: Path) -> Sides:
+def read(folder: Path) -> Sides:
     """Read the columns of vectors by their names as modalities, and item_id (or id), label and plain columns beside.
 
     Raises:
@@ -76,8 +76,5 @@ def _without_bars(datasets: Any) -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def is_datasets(folder: Path) -> bool:
+def recognizes(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
-
-
-register("datasets", read_datasets, is_datasets, write)

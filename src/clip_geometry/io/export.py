@@ -45,7 +45,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
         >>> cg.export(image, "image.parquet", to="parquet")
         {'image.parquet': '3 rows, float32'}
     """
-    writers = {name: each.write for name, each in formats.items() if each.write is not None}
+    writers = {name: each.write for name, each in formats().items() if each.write is not None}
     if to not in writers:
         raise unknown("format", to, writers, "clip-geometry export --help")
     if isinstance(source, str | Path):

@@ -11,7 +11,7 @@ import numpy as np
 
 from clip_geometry.embeddings import LazyRows, Reader, chosen_rows
 from clip_geometry.files import writing
-from clip_geometry.io.format import Sets, Sides, register
+from clip_geometry.io.format import Sets, Sides
 from clip_geometry.io.parquet import columns_of
 from clip_geometry.io.reading import damaged, read_table, reading_with, require_memory
 from clip_geometry.io.sides import UNNAMED, Stored, sides_of_columns
@@ -106,7 +106,7 @@ def _rows_of_lists(index: Any, path: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(codes).view(np.float32), np.concatenate(ids)
 
 
-def read_faiss(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
 
     They are in the order of their ids, which become item_id where a program has given them (IndexIDMap, or
@@ -180,8 +180,5 @@ def write_flat_index(path: Path, rows: Iterable[np.ndarray], n: int, d: int) -> 
     assert written == n
 
 
-def is_faiss(folder: Path) -> bool:
+def recognizes(folder: Path) -> bool:
     return all((folder / name).is_file() for name in (INDEX, ITEMS))
-
-
-register("faiss", read_faiss, is_faiss, write)

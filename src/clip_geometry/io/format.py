@@ -1,12 +1,13 @@
-"""The registry of formats: how a file or folder is recognized, what reads it and what writes it."""
+"""The formats: how a file or folder is recognized, what reads it and what writes it."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from clip_geometry import catalog
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.registry import Registry
 
 Sides = dict[str, Embeddings]  # by modality, UNNAMED where the file does not name it
 Sets = Mapping[str, Embeddings]
@@ -18,7 +19,7 @@ Writer = Callable[[Sets, Path, Path], dict[str, str]]
 class Format:
     """A way to store embeddings.
 
-    Its module imports the format's library when a file is read, so that registering it costs nothing.
+    Its module imports the format's library when a file is read, so that listing it costs nothing.
 
     Args:
         read: Path → modality → embeddings.
@@ -39,26 +40,19 @@ class Format:
     package: str | None = None
     limits: str = ""
     by_name: bool = True
-    module: str = ""
 
 
-_entries = catalog.read(Path(__file__).parent)
-_modules = [entry.get("module", name.replace("-", "_")) for name, entry in _entries.items()]
-formats: Registry[Format] = Registry(
-    "format", "clip-geometry list formats", more=[f"clip_geometry.io.{module}" for module in dict.fromkeys(_modules)]
-)
-
-
-def register(
-    name: str,
-    read: Callable[[Path], Sides],
-    recognizes: Callable[[Path], bool] | None = None,
-    write: Writer | None = None,
-) -> None:
-    """Register a format that catalog.yaml describes."""
-    formats.add(name, Format(read, recognizes, write, **_entries[name]))
+@functools.cache
+def formats() -> Mapping[str, Format]:
+    """Name → format, as in catalog.yaml: the module of that name, with `read`, and maybe `recognizes` and `write`."""
+    found = {}
+    for name, entry in catalog.read(Path(__file__).parent).items():
+        module = import_module(f"clip_geometry.io.{name.replace('-', '_')}")
+        recognizes, write = (getattr(module, function, None) for function in ("recognizes", "write"))
+        found[name] = Format(module.read, recognizes, write, **entry)
+    return found
 
 
 def by_suffix() -> Mapping[str, Format]:
     """Suffix → format."""
-    return {suffix: formats[name] for name in _entries for suffix in formats[name].suffixes}
+    return {suffix: each for each in formats().values() for suffix in each.suffixes}

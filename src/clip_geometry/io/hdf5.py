@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Reader
-from clip_geometry.io.format import Sides, register
+from clip_geometry.io.format import Sides
 from clip_geometry.io.reading import reading_with
 from clip_geometry.io.sides import Stored, sides_of_arrays
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, library, shown
 
 
-def read_hdf5(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
     with _opened(existing_file(path, "a file of embeddings")) as file:
         found: dict[str, Any] = {}
@@ -50,6 +50,3 @@ def _reader(path: Path, name: str) -> Iterator[Reader]:
     with _opened(path) as file:
         array = file[name].asstr(errors="replace") if file[name].dtype.kind == "O" else file[name]
         yield lambda start, stop: array[start:stop]
-
-
-register("hdf5", read_hdf5)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.embeddings import Reader
-from clip_geometry.io.format import Sets, Sides, register
+from clip_geometry.io.format import Sets, Sides
 from clip_geometry.io.parquet import plain_columns, rows_of_lists, sides_of_table, vector_columns
 from clip_geometry.io.reading import reading_with
 from clip_geometry.io.sides import Stored, modality_of
@@ -18,7 +18,7 @@ from clip_geometry.registry import library, shown
 TABLE, VECTOR = "embeddings", "vector"  # where LanceDB looks for vectors
 
 
-def read_lance(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read the latest version of a table: vector columns, item_id (or id), label, modality and plain columns."""
     path = path if path.suffix.lower() == ".lance" else next(path.glob("*.lance"))
     with reading_with(path, "LanceDB"):
@@ -51,7 +51,7 @@ def _opened(path: Path, version: int, name: str) -> Iterator[Reader]:
         yield lambda start, stop: rows_of_lists(_read(table, [name], start, stop).column(name), shown(path))
 
 
-def is_lance(folder: Path) -> bool:
+def recognizes(folder: Path) -> bool:
     """Whether a folder is a table, or a database of one. Of others, the tables called after modalities are read."""
     return folder.suffix.lower() == ".lance" or [modality_of(each.stem) for each in folder.glob("*.lance")] == [None]
 
@@ -89,6 +89,3 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
             part.rename(place / part.name)
         written.rmdir()
     return {out.name if out.suffix == ".lance" else written.name: f"{n} × {d} rows, {dtype}, in the column {VECTOR}"}
-
-
-register("lancedb", read_lance, is_lance, write)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically, writing
 from clip_geometry.io import reading
-from clip_geometry.io.format import Sides, register
+from clip_geometry.io.format import Sides
 from clip_geometry.io.sides import UNNAMED, Provenance, check_vectors
 from clip_geometry.io.writing import blocks, dtype_of
 from clip_geometry.registry import shown
@@ -19,7 +19,7 @@ class _Origin(BaseModel):
     clip_geometry: Provenance = {}  # another program's file of that name says nothing
 
 
-def read_npy(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read one array, which has no modality, and the origin that `write_npy` left beside it."""
     vectors, beside = check_vectors(reading.read_npy(path), shown(path)), _origin_beside(path)
     known = reading.read_json(beside, "the origin of rows", _Origin).clip_geometry if beside.is_file() else {}
@@ -45,6 +45,3 @@ def write_rows(embeddings: Embeddings, path: Path) -> None:
 
 def _origin_beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
-
-
-register("npy", read_npy)

@@ -11,7 +11,7 @@ from pydantic import StrictFloat, TypeAdapter, ValidationError
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import writing
-from clip_geometry.io.format import Sets, Sides, register
+from clip_geometry.io.format import Sets, Sides
 from clip_geometry.io.reading import parse_json, read_table, require_memory
 from clip_geometry.io.sides import Facts, check_vectors, sides_by_name, sides_of_columns
 from clip_geometry.io.writing import columns_beside, dtype_of, tables_of
@@ -26,7 +26,7 @@ NUMBERS = TypeAdapter(list[StrictFloat])  # parses a vector of 512 eight times f
 FACTS = b"clip_geometry"  # key in the file's metadata of what a table cannot hold
 
 
-def read_parquet(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read one vector column, with the modality of each row beside it or not, or one column per modality; item_id and
     label are recognized, other columns kept."""
     table = read_table(path)
@@ -183,6 +183,3 @@ def sides_of_table(vectors: Mapping[str, Any], beside: "pa.Table", path: Path, *
         found = sides_by_name(vectors, path, "vector columns")
     sides = {modality: vectors[name] for modality, name in found.items()}
     return sides_of_columns(sides, columns_of(beside), path, facts, ids=ids)
-
-
-register("parquet", read_parquet, write=write)

@@ -345,44 +345,34 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
             facts, schema = file.metadata, file.schema_arrow
         if twice := {name for name in schema.names if schema.names.count(name) > 1}:
             raise InputError(f"{shown(path)} has two columns {shown(min(twice))}; keep one")
-        names, size, texts = columns or schema.names, 0, []
+        names, size, texts, longest = columns or schema.names, 0, [], 1
         for k in range(facts.num_columns):
             leaf = facts.schema.column(k)
             if not any(f"{leaf.path}.".startswith(f"{name}.") for name in names):
                 continue
-            values = sum(facts.row_group(group).column(k).num_values for group in range(facts.num_row_groups))
-            size += values * (_WIDTHS.get(leaf.physical_type) or leaf.length or 0)
-            is_decimal = leaf.logical_type is not None and leaf.logical_type.type == "DECIMAL"
-            # equal texts are stored once, and read so, since no file says how long all of them are together
-            texts += [leaf.path] if leaf.physical_type == "BYTE_ARRAY" and not is_decimal else []
+            chunks = [facts.row_group(group).column(k) for group in range(facts.num_row_groups)]
+            size += sum(chunk.num_values for chunk in chunks) * (_WIDTHS.get(leaf.physical_type) or leaf.length or 0)
+            # No file says how long all of its texts are together. Equal ones are stored once, and Arrow can read them
+            # so, but not below a list or a struct, of which a few rows are read at a time
+            if leaf.physical_type == "BYTE_ARRAY" and leaf.path not in schema.names:
+                longest += max((chunk.total_uncompressed_size for chunk in chunks), default=0)
+            elif leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL":
+                texts.append(leaf.path)
         require_memory(size, f"{shown(path)}, decoded,")
         parts, size = [schema.empty_table().select(names)], 0
-        for part in _parts(source, facts, columns, texts):
-            size += decoded_size(part)
-            require_memory(size, f"{shown(path)}, decoded,")
-            part.validate(full=True)
-            parts.append(part.cast(parts[0].schema))
+        with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
+            count = min(2**16, max(64, memory.memory() // 4 // longest))
+            for batch in file.iter_batches(count, columns=columns):
+                part = pa.Table.from_batches([batch])
+                size += decoded_size(part)
+                require_memory(size, f"{shown(path)}, decoded,")
+                part.validate(full=True)
+                parts.append(part.cast(parts[0].schema))
         return pa.concat_tables(parts)
 
 
 # bytes of a decoded value, beside those of a text
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
-
-
-def _parts(source: Any, facts: Any, columns: list[str] | None, texts: list[str]) -> Iterator["pa.Table"]:
-    """The row groups of a Parquet file, with each of these texts once; in blocks of rows where Arrow cannot do that,
-    since a column below a struct or a list changes from numbers of texts to texts."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for group in range(facts.num_row_groups):
-        try:
-            with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
-                yield file.read_row_group(group, columns=columns)
-        except pa.ArrowNotImplementedError:
-            with pq.ParquetFile(source, metadata=facts) as file:
-                for batch in file.iter_batches(64, row_groups=[group], columns=columns):
-                    yield pa.Table.from_batches([batch])
 
 
 def decoded_size(table: "pa.Table") -> int:

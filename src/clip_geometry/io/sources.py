@@ -7,15 +7,13 @@ from pathlib import Path
 from clip_geometry.embedding.reading import is_store, read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io import reading
-from clip_geometry.io.format import Sides, by_suffix, formats, register
+from clip_geometry.io.format import Sides, by_suffix, formats
 from clip_geometry.io.parquet import is_export
 from clip_geometry.io.sides import LABEL_NAMES, UNNAMED, is_rows, modality_of
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
-
-register("store", read_store, is_store)
 
 
 def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
@@ -89,7 +87,7 @@ def read_sides(path: str | Path) -> Sides:
     """
     path = expanded(path)
     if path.is_dir():
-        found = next((each for each in formats.values() if each.recognizes and each.recognizes(path)), None)
+        found = next((each for each in formats().values() if each.recognizes and each.recognizes(path)), None)
         if found is None:
             return _sides_by_file(path)
     else:

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.data.webdataset import Member, distinct_ids, samples, shards_of
-from clip_geometry.io.format import Sides, register
+from clip_geometry.io.format import Sides
 from clip_geometry.io.labels import integer_or_text
 from clip_geometry.io.reading import parse_json, parse_npy, require_memory
 from clip_geometry.io.sides import check_vectors, modality_of, sides_by_name, sides_of_columns
 from clip_geometry.registry import InputError, shown
 
 
-def read_webdataset(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read a tar, or all tars of a folder by name: the vectors of each name are a modality, the keys are item_id.
 
     A .txt is the column text, a .cls the label, and the keys of a .json are columns.
@@ -51,9 +51,6 @@ def _columns(members: dict[str, Member]) -> dict[str, Any]:
     return found
 
 
-def is_webdataset(folder: Path) -> bool:
+def recognizes(folder: Path) -> bool:
     """Whether a folder has tars, and no files beside that are called after modalities, image.npy and text.npy."""
     return any(folder.glob("*.tar")) and not any(modality_of(path.stem) for path in folder.glob("*.*"))
-
-
-register("webdataset", read_webdataset, is_webdataset)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.io.format import Sides, register
+from clip_geometry.io.format import Sides
 from clip_geometry.io.reading import damaged, read_json, reading_with, require_memory
 from clip_geometry.io.sides import Stored, sides_of_arrays, slices
 from clip_geometry.registry import InputError, library, shown
@@ -23,7 +23,7 @@ CODECS += " fletcher32 delta bitround fixedscaleoffset astype quantize packbits"
 META = (".zarray", "zarr.json", ".zgroup")
 
 
-def read_zarr(path: Path) -> Sides:
+def read(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
     zarr, arrays = library("zarr", "zarr", shown(path)), {}
     for file in sorted(each for each in path.rglob("*") if each.name in META[:2]):
@@ -52,8 +52,5 @@ def _stored(zarr: Any, file: Path, described: dict[str, Any]) -> Stored:
     return Stored(array.shape, array.dtype, functools.partial(slices, file.parent, "zarr", array))
 
 
-def is_zarr(folder: Path) -> bool:
+def recognizes(folder: Path) -> bool:
     return folder.suffix.lower() == ".zarr" or any((folder / name).is_file() for name in META)
-
-
-register("zarr", read_zarr, is_zarr)
