@@ -325,7 +325,7 @@ def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
     return [range(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
-def sum_span(job: tuple[Any, ...], span: range, along: Tensor | None) -> Any:
+def sum_span(job: tuple[StreamedRows, Any, Accumulate, int], span: range, along: Tensor | None) -> Any:
     return aggregate_blocks(*job, along, span)
 
 

@@ -130,7 +130,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
     )
 
 
-def _check_shards(side: Mapping[str, Any], path: Path, modality: str) -> None:
+def _check_shards(side: dict[str, Any], path: Path, modality: str) -> None:
     """The shards have to follow each other, each with the files of its number, and to add up to the side."""
     stop = 0
     for number, record in enumerate(side["shards"]):

@@ -351,14 +351,16 @@ def _ahead(
         for theirs in torch.arange(len(rows), device=query.device).split(block_size):
             here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
             columns = rows[theirs[0] : theirs[-1] + 1] - mean
-            for kind, rounding in roundings.items():
+            kinds = iter(roundings.items())
+            while True:
+                kind, rounding = next(kinds)
                 reach = TIE + rounding * longest
                 lower, upper = (bound.to(kind)[:, None] for bound in (least - reach, least + reach))
                 products = queries.to(kind) @ columns.to(kind).T
                 products[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
                 ahead = products > upper
                 a, b = ((products >= lower) ^ ahead).nonzero(as_tuple=True)
-                if len(a) <= ahead.numel() // DENSE:
+                if len(a) <= ahead.numel() // DENSE or kind == torch.float64:
                     break
             counts[mine] += ahead.sum(1)
             tied = _leads_of_pairs(query, pair, rows, mine[a], theirs[b]) >= -TIE

@@ -55,11 +55,11 @@ def _best_items(repair: Repair, points: Points, query: str, queries: np.ndarray,
     q, x, step = points.rows[query][queries - points.starts[query]], points.rows[item], max(K, SCORES // len(queries))
     lists = []
     for start in range(0, len(x), step):
-        table = torch.from_numpy(repair.scores(query, q, item, x[start : start + step]))
+        table = repair.scores(query, q, item, x[start : start + step])
         itself = queries - points.starts[item] - start  # of queries of another modality, out of range
         inside = (itself >= 0) & (itself < table.shape[1])
-        table[inside, itself[inside]] = -torch.inf
-        values, columns = table.topk(min(K, table.shape[1]))
+        table[inside, itself[inside]] = -np.inf
+        values, columns = torch.from_numpy(table).topk(min(K, table.shape[1]))
         lists.append((values, columns + points.starts[item] + start))
     return _top(lists, K)
 

@@ -180,7 +180,7 @@ def _languages(each: Embeddings) -> list[str | None]:
 def _labels(each: Embeddings) -> list[str | None]:
     if each.labels is None:
         return [None] * len(each)
-    names = dict(enumerate(each.provenance.get("class_names") or ()))
+    names: dict[Any, str] = dict(enumerate(each.provenance.get("class_names") or ()))
     labels = [int(x) if isinstance(x, float) and x.is_integer() else x for x in each.labels.tolist()]
     return [None if is_missing(label) or label == "" else str(names.get(label, label)) for label in labels]
 
