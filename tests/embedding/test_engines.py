@@ -179,7 +179,7 @@ def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monke
 
 
 def test_a_worker_knows_the_encoders_that_the_user_added(monkeypatch):
-    entry = EncoderEntry(FakeConfig, lambda *_: None, lambda _: "", "own:NAME", "")
+    entry = EncoderEntry(FakeConfig, lambda *_: None, lambda _: "")
     monkeypatch.setattr(encoders, "_members", {**encoders._members, "own": entry})
     driver = engines.environment(FakeEncoder(FakeConfig()))
     assert driver["families"] == {"own": entry}

@@ -358,8 +358,8 @@ def test_a_fresh_model_needs_no_weights_and_says_what_it_is(family, name, reques
 @pytest.mark.parametrize("name", list(encoders))
 def test_every_family_and_option_is_explained(name):
     entry = encoders[name]
-    assert re.match(rf"{name}[:/]", entry.pattern)
-    assert (entry.pattern, entry.summary) in models().families and "\n" not in entry.summary
+    pattern, summary = entry.headline
+    assert re.match(rf"{name}[:/]", pattern) and summary and entry.headline in models().families
     classes = [kind for kind in entry.config.__mro__ if issubclass(kind, EncoderConfig)]
     explained = " ".join(kind.__doc__ or "" for kind in classes)
     for option in entry.config.model_fields:

@@ -97,7 +97,7 @@ class OwnEncoder(FakeEncoder):
 def elsewhere(folder):
     (folder / "elsewhere").mkdir()
     clip_geometry.encoders.encoder_revision = lambda config: "w1"
-    families.add("own", EncoderEntry(OwnConfig, lambda config, device: OwnEncoder(config), str, "own:NAME", "ours"))
+    families.add("own", EncoderEntry(OwnConfig, lambda config, device: OwnEncoder(config), str))
     with chdir(folder / "elsewhere"):
         Path("text").write_text("relative")
         side = Side("text", [str(k) for k in range(12)], lambda k: f"{Path('text').read_text()} {k}")

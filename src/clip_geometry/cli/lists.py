@@ -170,7 +170,7 @@ def model_blocks() -> Iterator[Block]:
     from clip_geometry.encoders.hub import MODELS
 
     families, architectures = models()
-    options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
+    options = {entry.headline[0]: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
     for pattern, summary in families:
         yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
     yield ("",)

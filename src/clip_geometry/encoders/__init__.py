@@ -103,7 +103,7 @@ def encoder_revision(config: EncoderConfig) -> str:
 
 def models() -> ModelList:
     """What `clip-geometry list models` prints."""
-    return ModelList([(entry.pattern, entry.summary) for entry in encoders.values()], list_names())
+    return ModelList([entry.headline for entry in encoders.values()], list_names())
 
 
 def _family(model: str) -> EncoderEntry:

@@ -12,9 +12,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from clip_geometry.config import Config
+from clip_geometry.data.images import rgb
 from clip_geometry.encoders.pixels import Pixels
 from clip_geometry.encoders.runtime import zero_biases
-from clip_geometry.registry import InputError, Registry, of_packages
+from clip_geometry.registry import InputError, Registry, of_packages, shown
 
 
 class EncoderConfig(Config):
@@ -61,6 +62,31 @@ class SeededConfig(EncoderConfig):
         if self.zero_bias:
             zero_biases(model)
         return {"name": "fresh", "seed": self.seed, "zero_bias": self.zero_bias}
+
+
+class NamedWeights(SeededConfig):
+    """FAMILY:NAME/TAG, FAMILY:NAME/fresh or FAMILY:NAME@PATH."""
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """(NAME, kind, TAG or PATH); kind is "tag", "fresh" or "path"."""
+        name, _, path = self.name.partition("@")
+        if name and path:
+            return name, "path", path
+        name, _, tag = self.name.rpartition("/")
+        if not (name and tag):
+            family = self.model.partition(":")[0]
+            name, _, tag = self.name.partition(".")  # timm's own notation
+            hint = f"; did you mean {family}:{name}/{tag}?" if name and tag else ""
+            raise InputError(
+                f"{shown(self.model)} names no weights; expected {family}:NAME/TAG, {family}:NAME/fresh or "
+                f"{family}:NAME@PATH{hint}"
+            )
+        return name, "fresh" if tag == "fresh" else "tag", tag
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.parts[1] == "fresh"
 
 
 class FreshOption(EncoderConfig):
@@ -118,6 +144,7 @@ class Encoder(ABC):
     config: EncoderConfig
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
+    transform: Callable[[Image.Image], Tensor]  # of an RGB image
     pixels: Pixels | None = None  # `preprocess` in two halves, if it can be divided
     takes_images: bool = False  # whether `image_features` takes a list of RGB images, and there is no `preprocess`
     pads_to_longest: bool = False  # whether the cost of a batch of texts depends on its longest text
@@ -138,7 +165,7 @@ class Encoder(ABC):
             raise InputError(f"{self.config.model} embeds {has} only, it has no {modality} tower")
 
     def preprocess(self, image: Image.Image) -> Tensor:
-        raise NotImplementedError
+        return self.transform(rgb(image))
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         raise NotImplementedError
@@ -170,14 +197,22 @@ class Encoder(ABC):
 
 @dataclass(frozen=True)
 class EncoderEntry:
-    """A family of encoders, chosen by the prefix of the model's name, which ends at its first colon or slash."""
+    """A family of encoders, chosen by the prefix of the model's name, which ends at its first colon or slash.
+
+    The first line of the config's docstring is the line of `clip-geometry list models`: the pattern of the family's
+    names, and what it is.
+    """
 
     config: type[EncoderConfig]
     load: Callable[[Any, torch.device], Encoder]  # (config, device)
     revision: Callable[[Any], str]  # (config): checksum of the weights' files, known without building the model
-    pattern: str  # of its names: "open_clip:NAME/TAG"
-    summary: str
     check: Callable[[Any], object] = lambda config: None  # (config): InputError on a wrong name, without network
+
+    @property
+    def headline(self) -> tuple[str, str]:
+        """The pattern of its names, such as "open_clip:NAME/TAG", and what it is."""
+        pattern, _, summary = (self.config.__doc__ or "").partition("\n")[0].partition(": ")
+        return pattern, summary.removesuffix(".")
 
 
 # other packages have modules that register further families

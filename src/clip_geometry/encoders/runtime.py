@@ -1,7 +1,7 @@
 """The machine that an encoder runs on: its device, exact float32, quiet logs, and a limit on memory."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,8 +44,28 @@ def inference() -> Iterator[None]:
             place.fp32_precision = precision
 
 
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Initializes weights on the CPU from a seed, whatever the device; the global generators stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would reseed the GPUs too
+        yield
+
+
 def parameter_count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def model_facts(model: torch.nn.Module, weights: Mapping[str, Any], dim: Mapping[str, Any], **others: Any) -> dict:
+    """What `Encoder.describe` says of a model of torch; None of what is not among `others`."""
+    return {
+        "weights": dict(weights),
+        "dim": dim,
+        "parameters": parameter_count(model),
+        "activation": activations(model),
+        **dict.fromkeys(("preprocessing", "tokenizer", "context_length", "logit_scale", "logit_bias")),
+        **others,
+    }
 
 
 def zero_biases(model: torch.nn.Module) -> None:

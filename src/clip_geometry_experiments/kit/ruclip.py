@@ -16,7 +16,7 @@ from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf import WEIGHTS, one_sentence, revision_of
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.open_clip.source import Layers, Mean, Size, Source, StandardDeviation
-from clip_geometry.encoders.runtime import DTYPES, bounded, quiet_logging
+from clip_geometry.encoders.runtime import DTYPES, bounded, quiet_logging, seeded
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import Schema, damaged, read_json, read_text
 from clip_geometry.paths import existing_file
@@ -91,7 +91,7 @@ class RuClipTokenizer:
 
 
 class RuClipConfig(EncoderConfig):
-    """ruclip:ORG/NAME or ruclip:PATH."""
+    """ruclip:ORG/NAME or PATH: ruCLIP, a CLIP of Russian texts, from the hub or a folder."""
 
 
 class _Settings(Schema):
@@ -179,7 +179,7 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
     with quiet_logging(), one_sentence(f"{shown(folder / 'config.json')} describes no model that can be built"):
         with torch.device("meta"), bounded(config.model):
             build()
-        with torch.random.fork_rng(devices=[]):  # initialization draws random numbers
+        with seeded():
             model = build()
     checkpoint.load_state_dict(model, checkpoint.read_state_dict(path), str(path))
     if config.precision != "fp32":
@@ -193,19 +193,9 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
         model.eval().to(device),
         transform,
         RuClipTokenizer(read_bpe(folder / "bpe.model"), settings.context_length),
-        Source(config.model, architecture, weights=lambda: path, published=False),
+        Source(config.model, architecture, weights=lambda: path),
         {"name": path.name, "sha256": sha256_of(path)},
     )
 
 
-encoders.add(
-    "ruclip",
-    EncoderEntry(
-        config=RuClipConfig,
-        load=load,
-        revision=revision,
-        pattern="ruclip:ORG/NAME or PATH",
-        summary="ruCLIP, a CLIP of Russian texts, from the hub or a folder",
-        check=hub.local_check(find),
-    ),
-)
+encoders.add("ruclip", EncoderEntry(RuClipConfig, load, revision, hub.local_check(find)))

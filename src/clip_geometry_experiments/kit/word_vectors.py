@@ -175,7 +175,7 @@ def _read_text(path: Path) -> WordVectors:
 
 
 class WordsConfig(EncoderConfig):
-    """words:PATH.
+    """words:PATH: word vectors: word2vec (text, .bin), GloVe, .npy with a list of words beside it.
 
     PATH is NAME.npy with the words in NAME.json or NAME.txt, a .bin of word2vec, or else a text file of word2vec or
     GloVe. ~ and $VARIABLE in PATH are expanded. There is no projection: features=pooled gives the same rows.
@@ -245,14 +245,4 @@ class WordEncoder(Encoder):
         }
 
 
-encoders.add(
-    "words",
-    EncoderEntry(
-        config=WordsConfig,
-        load=load,
-        revision=revision,
-        pattern="words:PATH",
-        summary="word vectors: word2vec (text, .bin), GloVe, .npy with a list of words beside it",
-        check=find,
-    ),
-)
+encoders.add("words", EncoderEntry(WordsConfig, load, revision, find))

@@ -15,7 +15,7 @@ import torch
 from clip_geometry.config import digest
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import FreshOption, SeededConfig, Tokens
-from clip_geometry.encoders.runtime import bounded
+from clip_geometry.encoders.runtime import bounded, seeded
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import first_line, read_json
 from clip_geometry.registry import InputError, shown
@@ -36,25 +36,21 @@ class HFConfig(SeededConfig, FreshOption):
 # --- config, model, weights
 
 
-def read_config(folder: Path, what: str, key: str | None = "model_type") -> dict[str, Any]:
-    """The folder's config.json, which must have the string `key`; `what` says in the error what was expected."""
+def read_config(folder: Path, what: str) -> dict[str, Any]:
+    """The folder's config.json; `what` says in the error what was expected."""
     path = folder / "config.json"
     if not path.exists():
         raise InputError(f"{shown(folder)} has no config.json; {what} was expected")
-    values = read_json(path, what)
-    if not isinstance(values, dict) or not (key is None or isinstance(values.get(key), str)):
-        with_key = "" if key is None else f" with the key {key!r}"
-        raise InputError(f"{shown(path)} is no JSON object{with_key}; {what} was expected")
-    return values
+    return read_json(path, what, dict[str, Any])
 
 
 def read_encoder_config(folder: Path, what: str, elsewhere: Mapping[str, str]) -> None:
     """Raises InputError where the folder holds no encoder; elsewhere: model type → the name that loads it."""
     values = read_config(folder, what)
-    kind = values["model_type"]
+    kind = str(values.get("model_type"))
     if kind in elsewhere:
         raise InputError(f"{shown(folder)} holds a model of type {kind!r}; load it by {elsewhere[kind]}")
-    if values.get("is_encoder_decoder") or "vision_config" in values:
+    if "model_type" not in values or values.get("is_encoder_decoder") or "vision_config" in values:
         raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}, not {what} (BERT, …)")
 
 
@@ -84,7 +80,7 @@ def one_sentence(problem: str) -> Iterator[None]:
     except BaseException as error:
         # Rust's panics derive from BaseException only
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            why = f"{type(error).__name__}: {first_line(error)}"
+            why = f"{type(error).__name__}: {first_line(ValueError(' '.join(str(error).split())))}"
             if "trust_remote_code" in str(error):
                 why = "it needs Python code of its own, which is never run"
             raise InputError(f"{problem} ({why})") from None
@@ -111,7 +107,7 @@ def read_settings(folder: Path, name: str) -> Any:
     return settings
 
 
-def from_settings(kind: Any, settings: Any, name: str, seed: int | None = None) -> Any:
+def from_settings(kind: Any, settings: Any, name: str, seed: int = 0) -> Any:
     """A freshly initialized model on the CPU; kind: CLIPModel, AutoModel, … The global generator is left alone."""
 
     def build() -> Any:
@@ -122,9 +118,7 @@ def from_settings(kind: Any, settings: Any, name: str, seed: int | None = None) 
     with quiet(), one_sentence(f"transformers cannot build what the config of {name} describes"):
         with torch.device("meta"), bounded(name):
             build()
-        with torch.random.fork_rng(devices=[]):
-            if seed is not None:
-                torch.default_generator.manual_seed(seed)
+        with seeded(seed):
             return build()
 
 

@@ -26,16 +26,16 @@ from clip_geometry.encoders.hf import (
     weights_of,
 )
 from clip_geometry.encoders.open_clip.source import Mean, Sides, StandardDeviation
-from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count
+from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
 from clip_geometry.io.reading import read_json
 from clip_geometry.registry import InputError, shown
 
 
 class HFClipConfig(HFConfig):
-    """hf-clip:ORG/NAME or hf-clip:PATH."""
+    """hf-clip:ORG/NAME or PATH: transformers' CLIPModel and processor; fresh=true: initialised."""
 
 
-class _Preprocessing(BaseModel):
+class ProcessorFields(BaseModel):
     """The fields of preprocessor_config.json that could exhaust memory or give NaN."""
 
     size: Sides = None
@@ -48,16 +48,16 @@ class _Preprocessing(BaseModel):
 class _Processor(BaseModel):
     """processor_config.json, in which transformers 5 saves the image processor of a CLIPProcessor."""
 
-    image_processor: _Preprocessing | None = None
+    image_processor: ProcessorFields | None = None
 
 
-SETTINGS = {"preprocessor_config.json": _Preprocessing, "processor_config.json": _Processor}
+SETTINGS = {"preprocessor_config.json": ProcessorFields, "processor_config.json": _Processor}
 
 
 def find(config: HFClipConfig) -> tuple[Path, Path | None]:
     """(folder with config, tokenizer and image processor; weights file, None for a fresh model)."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    kind = read_config(folder, "a CLIP model in transformers' layout")["model_type"]
+    kind = read_config(folder, "a CLIP model in transformers' layout").get("model_type")
     if kind != "clip":
         raise InputError(
             f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' "
@@ -144,27 +144,16 @@ class HFClipEncoder(Encoder):
         config = self.model.config
         widths = {"image": config.vision_config.hidden_size, "text": config.text_config.hidden_size}
         projected = dict.fromkeys(widths, config.projection_dim)
-        return {
-            "weights": dict(self._weights),
-            "dim": projected if self.config.features == "projected" else widths,
-            "parameters": parameter_count(self.model),
-            "activation": ", ".join(sorted({config.vision_config.hidden_act, config.text_config.hidden_act})),
-            "preprocessing": f"{type(self.processor).__name__}({self.processor.to_json_string()})",
-            "tokenizer": type(self.tokenizer).__name__,
-            "context_length": self.context_length,
-            "logit_scale": self.model.logit_scale.exp().item(),
-            "logit_bias": None,
-        }
+        return model_facts(
+            self.model,
+            self._weights,
+            projected if self.config.features == "projected" else widths,
+            activation=", ".join(sorted({config.vision_config.hidden_act, config.text_config.hidden_act})),
+            preprocessing=f"{type(self.processor).__name__}({self.processor.to_json_string()})",
+            tokenizer=type(self.tokenizer).__name__,
+            context_length=self.context_length,
+            logit_scale=self.model.logit_scale.exp().item(),
+        )
 
 
-encoders.add(
-    "hf-clip",
-    EncoderEntry(
-        config=HFClipConfig,
-        load=load,
-        revision=revision,
-        pattern="hf-clip:ORG/NAME or PATH",
-        summary="transformers' CLIPModel and processor, from the hub or a folder; fresh=true: initialised",
-        check=hub.local_check(find),
-    ),
-)
+encoders.add("hf-clip", EncoderEntry(HFClipConfig, load, revision, hub.local_check(find)))

@@ -27,7 +27,7 @@ from clip_geometry.encoders.hf import (
     tokenize,
     weights_of,
 )
-from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count
+from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
 from clip_geometry.registry import InputError
 
 # hidden (n, t, d), mask (n, t), 1 for tokens and 0 for padding on either side → rows (n, d or a multiple)
@@ -46,12 +46,7 @@ def cls_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
     return hidden[torch.arange(len(hidden), device=hidden.device), first]
 
 
-def max_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The maximum of each coordinate over the tokens."""
-    return hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)
-
-
-POOLINGS: dict[str, Pooling] = {"cls": cls_pooling, "max": max_pooling, "mean": mean_pooling}
+POOLINGS: dict[str, Pooling] = {"cls": cls_pooling, "mean": mean_pooling}
 
 
 @dataclass(frozen=True)
@@ -112,27 +107,14 @@ class TextEncoder(Encoder):
         linear = [module for module in self.parts.head.modules() if isinstance(module, nn.Linear)]
         projected = linear and self.config.features == "projected"
         dim = linear[-1].out_features if projected else self.parts.width
-        return {
-            **transformer_facts(self.model, self.parts.tokenizer, self.context_length, self.parts.weights, dim),
+        return model_facts(
+            self.model,
+            self.parts.weights,
+            {"text": dim},
+            tokenizer=type(self.parts.tokenizer).__name__,
+            context_length=self.context_length,
             **self.parts.facts,
-        }
-
-
-def transformer_facts(
-    model: nn.Module, tokenizer: Any, most_tokens: int, weights: Mapping[str, Any], dim: int
-) -> dict[str, Any]:
-    """What `describe` says about any text model of transformers."""
-    return {
-        "weights": dict(weights),
-        "dim": {"text": dim},
-        "parameters": parameter_count(model),
-        "activation": activations(model),
-        "preprocessing": None,
-        "tokenizer": type(tokenizer).__name__,
-        "context_length": most_tokens,
-        "logit_scale": None,
-        "logit_bias": None,
-    }
+        )
 
 
 # --- the family hf-text
@@ -141,7 +123,7 @@ EXPECTED = "a text encoder in transformers' layout"
 
 
 class HFTextConfig(HFConfig):
-    """hf-text:ORG/NAME or hf-text:PATH.
+    """hf-text:ORG/NAME or PATH: a text encoder of transformers (BERT, …), its tokens pooled; fresh=true: initialised.
 
     pooling: the mean over the tokens of a layer, padding excluded, or its first token, [CLS]. layer: which one, -1
     the last, -2 the one before, 0 the embeddings. There is no projection: features=pooled gives the same rows.
@@ -182,14 +164,4 @@ def load(config: HFTextConfig, device: torch.device) -> TextEncoder:
     return TextEncoder(config, parts, device)
 
 
-encoders.add(
-    "hf-text",
-    EncoderEntry(
-        config=HFTextConfig,
-        load=load,
-        revision=revision,
-        pattern="hf-text:ORG/NAME or PATH",
-        summary="a text encoder of transformers (BERT, …), its tokens pooled; fresh=true: initialised",
-        check=hub.local_check(find),
-    ),
-)
+encoders.add("hf-text", EncoderEntry(HFTextConfig, load, revision, hub.local_check(find)))

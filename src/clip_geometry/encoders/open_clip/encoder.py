@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from clip_geometry.data.images import rgb
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
 from clip_geometry.encoders.hf import check_ids, one_sentence
 from clip_geometry.encoders.open_clip.source import Source
 from clip_geometry.encoders.pixels import halves
-from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count
+from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
 from clip_geometry.registry import InputError
 
 # either a module, whose input is the pooled features, or parameters that make the projection the identity
@@ -137,9 +135,6 @@ class OpenClipEncoder(Encoder):
         self._towers = {"image": model.visual, "text": model.text if hasattr(model, "text") else TextTower(model)}
         self._projections = {modality: projection(tower) for modality, tower in self._towers.items()}
 
-    def preprocess(self, image: Image.Image) -> Tensor:
-        return self.transform(rgb(image))
-
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         with one_sentence(f"the tokenizer of {self.config.model} fails"):
             ids = self.tokenizer(list(texts))
@@ -197,14 +192,13 @@ class OpenClipEncoder(Encoder):
         if inner is not None:
             tokenizer += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
         bias = self.model.logit_bias
-        return {
-            "weights": dict(self._weights),
-            "dim": dim,
-            "parameters": parameter_count(self.model),
-            "activation": activations(self.model),
-            "preprocessing": repr(self.transform),
-            "tokenizer": tokenizer,
-            "context_length": self.tokenizer.context_length,
-            "logit_scale": self.model.logit_scale.exp().item(),
-            "logit_bias": None if bias is None else bias.item(),
-        }
+        return model_facts(
+            self.model,
+            self._weights,
+            dim,
+            preprocessing=repr(self.transform),
+            tokenizer=tokenizer,
+            context_length=self.tokenizer.context_length,
+            logit_scale=self.model.logit_scale.exp().item(),
+            logit_bias=None if bias is None else bias.item(),
+        )

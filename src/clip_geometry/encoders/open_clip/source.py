@@ -1,4 +1,4 @@
-"""From the name of an open_clip model to its architecture, weights and tokenizer; errors precede any download."""
+"""Names and options of open_clip's models, and where their architecture, weights and tokenizer come from."""
 
 import importlib
 import importlib.util
@@ -6,14 +6,15 @@ import re
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.hub import folder_of
+from clip_geometry.encoders.base import BatchNormOption, FreshOption, NamedWeights, SeededConfig
 from clip_geometry.io.reading import checked, read_json
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, did_you_mean, shown
@@ -48,31 +49,11 @@ Mean = Annotated[list[Annotated[FiniteFloat, Field(ge=-1000, le=1000)]], Field(m
 StandardDeviation = Annotated[list[Annotated[FiniteFloat, Field(ge=1e-6, le=1e6)]], Field(min_length=3, max_length=3)]
 
 
-class _Listed(BaseModel):
-    """A whitelist of keyword arguments."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Tokenizer(_Listed):
-    clean: Literal["canonicalize", "lower", "whitespace"] = "whitespace"
-    strip_sep_token: bool = False
-    language: str | None = None
-
-
-class _Activation(_Listed):
-    approximate: Literal["none", "tanh"] = "none"
-
-
-class _Normalization(_Listed):
-    eps: Annotated[FiniteFloat, Field(gt=0)] = 1e-5
-
-
 class _Tower(BaseModel):
     width: Size = 1
     layers: Layers | list[Layers] = 1
-    act_kwargs: _Activation | None = None
-    norm_kwargs: _Normalization | None = None
+    act_kwargs: dict[Literal["approximate"], Literal["none", "tanh"]] | None = None
+    norm_kwargs: dict[Literal["eps"], Annotated[FiniteFloat, Field(gt=0)]] | None = None
 
 
 class _Vision(_Tower):
@@ -87,7 +68,7 @@ class _Text(_Tower):
     hf_model_name: str | None = None
     hf_tokenizer_name: str | None = None
     tokenizer_mode: Literal["clips"] | None = None
-    tokenizer_kwargs: _Tokenizer | None = None
+    tokenizer_kwargs: dict[Literal["clean", "strip_sep_token", "language"], str | bool | None] | None = None
 
 
 class Architecture(BaseModel):
@@ -99,7 +80,7 @@ class Architecture(BaseModel):
     multimodal_cfg: _Tower | None = None
 
 
-class _Preprocessing(BaseModel):
+class PreprocessingFields(BaseModel):
     """preprocess_cfg."""
 
     size: Sides = None
@@ -116,7 +97,7 @@ class OpenClipFile(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     model_cfg: Architecture
-    preprocess_cfg: _Preprocessing | None = None
+    preprocess_cfg: PreprocessingFields | None = None
 
 
 # --- sources
@@ -129,7 +110,7 @@ class Source:
     name: str
     architecture: Mapping[str, Any]
     weights: Callable[[], Path] | None
-    published: bool  # weights whose layout open_clip knows to convert; others must fit exactly
+    published: bool = False  # weights whose layout open_clip knows to convert; others must fit exactly
     quick_gelu: bool = False  # to be forced
     preprocessing: Mapping[str, Any] = field(default_factory=dict)  # what the tag adds
     folder: Path | None = None
@@ -151,66 +132,84 @@ def list_names() -> dict[str, tuple[str, ...]]:
     return {name: tuple(tag for owner, tag in pairs if owner == name) for name in names}
 
 
-# --- open_clip:NAME/TAG, NAME/fresh, NAME@PATH
+class OpenClipConfig(BatchNormOption):
+    """Options of every model of open_clip."""
+
+    def source(self) -> Source:
+        """Its architecture, tokenizer and weights; InputError where name, tag, activation, file or folder is wrong.
+
+        Only hf-hub: downloads anything before the weights are read.
+        """
+        raise NotImplementedError
 
 
-def parse(model: str) -> tuple[str, str, str]:
-    """(NAME, kind, rest) of "open_clip:NAME/TAG" and its like; kind is "tag", "fresh" or "path"."""
-    text = model.partition(":")[2]
-    name, at, path = text.partition("@")
-    if at and name and path:
-        return name, "path", path
-    name, _, tag = text.rpartition("/")
-    if not (name and tag):
-        raise InputError(
-            f"{shown(model)} names no weights; expected open_clip:NAME/TAG, open_clip:NAME/fresh or open_clip:NAME@PATH"
-        )
-    return name, "fresh" if tag == "fresh" else "tag", tag
+class FreshConfig(SeededConfig, OpenClipConfig):
+    """A model that can be initialized."""
+
+    @property
+    def is_fresh(self) -> bool:
+        return True
 
 
-def from_name(model: str, quick_gelu: bool | None) -> Source:
-    """The source of an open_clip:… model; nothing is downloaded before `weights` is called."""
+class NamedConfig(NamedWeights, FreshConfig):
+    """open_clip:NAME/TAG | NAME/fresh | NAME@PATH: published weights; random initialisation; a checkpoint.
+
+    quick_gelu: the activation a checkpoint was trained with.
+    """
+
+    quick_gelu: bool | None = None
+
+    @model_validator(mode="after")
+    def _checkpoint_only(self) -> Self:
+        if self.quick_gelu is not None and self.parts[1] != "path":
+            raise ValueError("quick_gelu is for open_clip:NAME@PATH, otherwise the architecture's name decides")
+        return self
+
+    def source(self) -> Source:
+        import open_clip
+
+        name, kind, rest = self.parts
+        architecture = open_clip.get_model_config(name) if name in open_clip.list_models() else None
+        if architecture is None:
+            near = did_you_mean(name, open_clip.list_models())
+            raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
+        checked(architecture, f"open_clip's config of {name}", Architecture)  # more can be registered from files
+        if kind == "fresh":
+            return Source(name, architecture, weights=None)
+        if kind == "path":
+            path = existing_file(rest, "a checkpoint file")
+            forced = _activation(self.model, name, architecture, self.quick_gelu)
+            return Source(name, architecture, weights=lambda: path, quick_gelu=forced)
+        return _published(name, rest, architecture)
+
+
+def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> Source:
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
-    name, kind, rest = parse(model)
-    architecture = open_clip.get_model_config(name) if name in open_clip.list_models() else None
-    if architecture is None:
-        near = did_you_mean(name, open_clip.list_models())
-        raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
-    checked(architecture, f"open_clip's config of {name}", Architecture)  # more can be registered from files
-    if kind == "fresh":
-        return Source(name, architecture, weights=None, published=False)
-    if kind == "path":
-        path = existing_file(Path(rest), "a checkpoint file")
-        forced = _activation(model, name, architecture, quick_gelu)
-        return Source(name, architecture, weights=lambda: path, published=False, quick_gelu=forced)
     tags = open_clip.list_pretrained_tags_by_model(name)
-    if rest not in tags:
-        near = did_you_mean(rest, [*tags, "fresh"])
-        hint = near or f"; it has {', '.join([*tags, 'fresh'])}"
-        raise InputError(f"open_clip's {name} has no weights {rest!r}{hint}")
-    settings = get_pretrained_cfg(name, rest)
+    if tag not in tags:
+        known = [*tags, "fresh"]
+        hint = did_you_mean(tag, known) or f"; it has {', '.join(known)}"
+        raise InputError(f"open_clip's {name} has no weights {tag!r}{hint}")
+    settings = get_pretrained_cfg(name, tag)
     built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
     if built != trained:  # about which open_clip only warns
         other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
-        known = other != name and other in open_clip.list_models()
-        if known and rest in open_clip.list_pretrained_tags_by_model(other):
-            remedy = f"use open_clip:{other}/{rest}"
-        else:
-            remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
+        remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
+        if (other, tag) in open_clip.list_pretrained() and other != name:
+            remedy = f"use open_clip:{other}/{tag}"
         words = {True: "QuickGELU", False: "GELU"}
         raise InputError(
-            f"open_clip says the weights {rest!r} were trained with {words[trained]}, but the architecture {name} is "
+            f"open_clip says the weights {tag!r} were trained with {words[trained]}, but the architecture {name} is "
             f"built with {words[built]}; {remedy}"
         )
     preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
     # hf_hub is "ORG/NAME/FILE", or "ORG/NAME/" for the usual file; safetensors are preferred
     repository, _, filename = settings["hf_hub"].rpartition("/")
     files = (str(Path(filename).with_suffix(".safetensors")), filename) if filename else HUB_WEIGHTS
-    return Source(
-        name, architecture, lambda: hub.first_file(repository, files), published=True, preprocessing=preprocessing
-    )
+    weights = partial(hub.first_file, repository, files)
+    return Source(name, architecture, weights, published=True, preprocessing=preprocessing)
 
 
 def _activation(model: str, name: str, architecture: Mapping[str, Any], quick_gelu: bool | None) -> bool:
@@ -228,51 +227,59 @@ def _activation(model: str, name: str, architecture: Mapping[str, Any], quick_ge
     return bool(quick_gelu) or by_name
 
 
-# --- folders in open_clip's layout: local-dir:PATH, hf-hub:ORG/NAME, scenes-clip/fresh
+# --- folders in open_clip's layout: open_clip_config.json, tokenizer files where it needs them, weights unless fresh
 
 
-def from_folder(folder: Path, fresh: bool) -> Source:
-    """A folder with open_clip_config.json, tokenizer files where it needs them, and weights unless fresh."""
-    architecture, name = _read_config(folder), f"local-dir:{folder}"
-    if fresh:
-        return Source(name, architecture, weights=None, published=False, folder=folder)
-    named = [folder / each for each in FOLDER_WEIGHTS if (folder / each).is_file()]  # open_clip's names, in its order
-    found = named[:1] or sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
-    if not found:
-        raise InputError(f"{shown(folder)} has no weights; add fresh=true for a freshly initialised model")
-    if len(found) > 1:
-        raise InputError(
-            f"{shown(folder)} has several checkpoints ({', '.join(path.name for path in found[:3])}) and none of "
-            f"open_clip's names; rename the one to be used to {HUB_WEIGHTS[0]} (or {HUB_WEIGHTS[1]} if it is pickled)"
-        )
-    return Source(name, architecture, weights=lambda: found[0], published=False, folder=folder)
+class FolderConfig(FreshOption, FreshConfig):
+    """local-dir:PATH: a folder in open_clip's layout; fresh=true: initialised."""
+
+    def source(self) -> Source:
+        folder = hub.model_path(self.name)
+        source = in_folder(folder)
+        if self.fresh:
+            return source
+        named = [folder / each for each in FOLDER_WEIGHTS if (folder / each).is_file()]  # in open_clip's order
+        found = named[:1] or sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
+        if not found:
+            raise InputError(f"{shown(folder)} has no weights; add fresh=true for a freshly initialised model")
+        if len(found) > 1:
+            raise InputError(
+                f"{shown(folder)} has several checkpoints ({', '.join(path.name for path in found[:3])}) and none of "
+                f"open_clip's names; rename the one to be used to {HUB_WEIGHTS[0]} (or {HUB_WEIGHTS[1]} if it is "
+                "pickled)"
+            )
+        return replace(source, weights=lambda: found[0])
 
 
-def from_hub(repository: str) -> Source:
-    """A model on the hub; its config and tokenizer are downloaded here, its weights when `weights` is called."""
-    check_repository(repository)
-    folder = hub.folder(repository, [CONFIG_FILE, *hub.TOKENIZER_FILES])
-    architecture = _read_config(folder)
-    return Source(
-        f"local-dir:{folder}",
-        architecture,
-        weights=lambda: hub.first_file(repository, HUB_WEIGHTS),
-        published=True,
-        folder=folder,
-    )
+class HubConfig(OpenClipConfig):
+    """hf-hub:ORG/NAME: a model on the Hugging Face hub in open_clip's layout."""
+
+    def require_name(self) -> None:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", self.name):
+            raise InputError(f"{shown(self.name)} is no name on the Hugging Face hub; expected hf-hub:ORG/NAME")
+
+    def source(self) -> Source:
+        self.require_name()
+        source = in_folder(hub.folder(self.name, [CONFIG_FILE, *hub.TOKENIZER_FILES]))
+        return replace(source, weights=partial(hub.first_file, self.name, HUB_WEIGHTS), published=True)
 
 
-def check_repository(repository: str) -> None:
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise InputError(f"{shown(repository)} is no name on the Hugging Face hub; expected hf-hub:ORG/NAME")
+class ScenesConfig(FreshConfig):
+    """scenes-clip/fresh: the package's own small model, random initialisation."""
+
+    model: Literal["scenes-clip/fresh"]  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def source(self) -> Source:
+        return in_folder(scenes_folder())
 
 
 def scenes_folder() -> Path:
     """The package's own small architecture and tokenizer, in open_clip's layout."""
-    return folder_of("scenes-clip")
+    return hub.folder_of("scenes-clip")
 
 
-def _read_config(folder: Path) -> Mapping[str, Any]:
+def in_folder(folder: Path) -> Source:
+    """The fresh model of a folder."""
     if not folder.is_dir():
         raise InputError(f"model folder {shown(folder)} does not exist")
     path = hub.plain(folder) / CONFIG_FILE
@@ -280,4 +287,4 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
         raise InputError(f"{shown(folder)} has no {CONFIG_FILE}; a folder in open_clip's layout was expected")
     values = read_json(path, "a config of open_clip")
     checked(values, shown(path), OpenClipFile)
-    return values["model_cfg"]
+    return Source(f"local-dir:{folder}", values["model_cfg"], weights=None, folder=folder)

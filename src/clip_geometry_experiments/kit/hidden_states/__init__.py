@@ -28,8 +28,7 @@ from clip_geometry.encoders.hf import (
     weights_of,
 )
 from clip_geometry.encoders.hf.clip import HFClipEncoder
-from clip_geometry.encoders.hf.text import transformer_facts
-from clip_geometry.encoders.runtime import DTYPES, inference
+from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
 from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.hidden_states.rows import (
@@ -48,7 +47,9 @@ SENTENCE = 32  # tokens in a typical text, to estimate the size of a shard
 
 
 class HiddenStatesConfig(HFConfig):
-    """hidden-states:ORG/NAME or PATH, a model of transformers; or hidden-states: and the name of a CLIP model, such as
+    """hidden-states:ORG/NAME or PATH or a CLIP's name: a row for each word or patch and layer of a transformer or CLIP.
+
+    The name of a model of transformers (BERT, GPT-2, …), or the whole name of a CLIP model, such as
     hidden-states:open_clip:ViT-B-32/openai or hidden-states:scenes-clip/fresh, whose fresh, seed, zero_bias and
     quick_gelu are options here.
 
@@ -182,8 +183,14 @@ class TextHiddenStates(HiddenStatesEncoder):
 
     def describe(self) -> Mapping[str, Any]:
         width = self.model.config.hidden_size
-        facts = transformer_facts(self.model, self.tokenizer, self.context_length, self._weights, width)
-        return {**facts, "layers": {"text": list(self.layers)}}
+        return model_facts(
+            self.model,
+            self._weights,
+            {"text": width},
+            tokenizer=type(self.tokenizer).__name__,
+            context_length=self.context_length,
+            layers={"text": list(self.layers)},
+        )
 
 
 class ClipHiddenStates(HiddenStatesEncoder):
@@ -338,14 +345,4 @@ def load(config: HiddenStatesConfig, device: torch.device) -> Encoder:
     return TextHiddenStates(config, model, load_tokenizer(folder, padding=False), facts, device)
 
 
-encoders.add(
-    "hidden-states",
-    EncoderEntry(
-        config=HiddenStatesConfig,
-        load=load,
-        revision=revision,
-        pattern="hidden-states:ORG/NAME or PATH, or hidden-states: and the name of a CLIP model",
-        summary="token embeddings of every layer (words, sub-words, patches) of BERT, GPT-2, …, and of CLIP's towers",
-        check=check,
-    ),
-)
+encoders.add("hidden-states", EncoderEntry(HiddenStatesConfig, load, revision, check))

@@ -14,7 +14,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import models, resolve_encoder
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.encoders.hf.text import HFTextConfig
-from clip_geometry.encoders.open_clip import FreshConfig, find
+from clip_geometry.encoders.open_clip import FreshConfig
 from clip_geometry.encoders.runtime import quiet_logging
 from clip_geometry.geometry import average_cosine
 from clip_geometry.measuring.names import named
@@ -59,7 +59,7 @@ def architecture(config: EncoderConfig) -> Architecture | None:
         return None
     import open_clip
 
-    source = find(config)
+    source = config.source()
     if "hf_model_name" in source.architecture["text_cfg"]:
         return None  # its text tower is on the hub
     with quiet_logging(), torch.device("meta"):
@@ -80,7 +80,7 @@ def architectures_up_to(parameters: float) -> list[tuple[EncoderConfig, Architec
     for name in models().architectures:
         config = resolve_encoder(f"open_clip:{name}/fresh")
         assert isinstance(config, FreshConfig)
-        if find(config).architecture["text_cfg"].keys() & {"hf_model_name", "hf_tokenizer_name"}:
+        if config.source().architecture["text_cfg"].keys() & {"hf_model_name", "hf_tokenizer_name"}:
             continue
         known = architecture(config)
         if known is not None and known.parameters <= parameters:
