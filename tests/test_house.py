@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = Path(clip_geometry.__file__).parent
 # Each layer may import those below it, and itself. The picture is in docs/architecture.md.
 LAYERS = [
-    {"integrations"},
+    {"training"},
     {"cli"},
     {"explorer"},
     {"diagnosis", "shipping"},
@@ -26,7 +26,7 @@ LAYERS = [
     {"repairs", "index_map"},
     {"evaluators", "references", "encoders", "data"},
     {"embeddings", "results"},
-    {"transforms", "losses", "files", "progress", "versions"},
+    {"transforms", "files", "progress", "versions"},
     {"geometry"},
     {"rows"},
     {"catalog", "config", "pickles"},
