@@ -152,7 +152,7 @@ def test_unusable_labels(refused, sets, tmp_path, labels, message):
         (["scenes-clip/fresh", "scenes", "--split", "tset"], "split"),
         (["scenes-clip/fresh", "scenes", "--precision", "fp8"], "precision"),
         (["scenes-clip/fresh", "scenes", "--prompt", "no place"], "{}"),
-        (["scenes-clip/fresh", "scenes", "--export", "csv"], "--export 'csv' is unknown; known are clip-retrieval"),
+        (["scenes-clip/fresh", "scenes", "--export", "csv"], "'csv' is not one of 'clip-retrieval', 'parquet'"),
         (["scenes-clip/fresh", "scenes", "datas.seed=1"], "unknown prefix 'datas'"),
     ],
 )
