@@ -51,7 +51,7 @@ def with_hidden_states(**size):
 
 def penalty_alone(parts, hidden, c_0, expected):
     """Forward and backward, STEPS times → IsoScore*."""
-    from clip_geometry.losses import IStar
+    from clip_geometry.training import IStar
 
     istar, score = IStar(1.0, ZETA), 0.0
     istar.running.covariance = c_0
@@ -73,7 +73,7 @@ def training_alone(parts, hidden, c_0, expected):
 
 def training_with(*parts):
     """Whole steps with the penalty → the task loss of the first step, which the penalty has not changed yet."""
-    from clip_geometry.losses import IStar
+    from clip_geometry.training import IStar
 
     istar = IStar(-1.0, ZETA, momentum=0.1)
     first, *_ = [update(*parts, istar) for _ in range(STEPS)]
@@ -95,7 +95,7 @@ def stacked(n, d, layers):
 
 def ours(layers, c_0):
     """The penalty and its gradient at the first row."""
-    from clip_geometry.losses import IStar
+    from clip_geometry.training import IStar
 
     istar = IStar(-1.0, ZETA)
     istar.running.covariance = c_0

@@ -59,7 +59,7 @@ def with_features(model, batch, every):
 
 def watch(parts, features, expected):
     """A measurement of the features of every step → the modality gap."""
-    from clip_geometry.integrations import GeometryMonitor
+    from clip_geometry.training import GeometryMonitor
 
     monitor = GeometryMonitor(lambda scalars, step: None, every=len(features), batches=len(features))
     for step, (image, text) in enumerate(features, start=1):
@@ -86,7 +86,7 @@ def with_probe(model, batch, probe, every):
 
 def watch_probe(parts, loads, expected):
     """A measurement of the probe → the modality gap."""
-    from clip_geometry.integrations import GeometryMonitor
+    from clip_geometry.training import GeometryMonitor
 
     def embed(model):
         for images, texts in loads:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from clip_geometry.config import validate
-from clip_geometry.integrations import GeometryMonitor
+from clip_geometry.training import GeometryMonitor
 from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.studies.train_clip import TrainClip, TrainClipConfig

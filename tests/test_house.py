@@ -15,7 +15,7 @@ PACKAGE = Path(clip_geometry.__file__).parent
 # Each layer may import those below it, and itself. The picture is in docs/architecture.md. A module of a package may
 # have a layer of its own: what guards all that is read is at the bottom, the formats of embeddings are at the top.
 LAYERS = [
-    {"integrations"},
+    {"training"},
     {"cli"},
     {"explorer"},
     {"search"},
@@ -29,7 +29,7 @@ LAYERS = [
     {"search.repairs", "search.index_map", "search.two_sided", "search.relevance"},
     {"evaluators", "references", "encoders", "data"},
     {"embeddings", "results"},
-    {"transforms", "losses", "files", "progress", "versions"},
+    {"transforms", "files", "progress", "versions"},
     {"geometry"},
     {"rows"},
     {"catalog", "config", "io.pickles"},

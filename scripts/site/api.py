@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from clip_geometry import _MODULE
-from clip_geometry.integrations import _HOME as INTEGRATIONS
+from clip_geometry.training import _HOME as TRAINING
 
 # topic → the modules whose public names it has; a module that is on no page is an error
 TOPICS = {
@@ -28,7 +28,7 @@ TOPICS = {
         *("embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
         *("io.sources", "io.export"),
     ),
-    "Losses": ("losses",),
+    "Losses": ("training.losses",),
 }
 
 
@@ -45,8 +45,8 @@ def pages() -> dict[str, str]:
         made[_file_name(topic)] = _page(
             topic, "import clip_geometry as cg", {f"clip_geometry.{name}" for name in names}
         )
-    inside = {f"clip_geometry.integrations.{module}.{name}" for module, names in INTEGRATIONS.items() for name in names}
-    made[_file_name("Integrations")] = _page("Integrations", "from clip_geometry.integrations import …", inside)
+    inside = {f"clip_geometry.training.{module}.{name}" for module, names in TRAINING.items() for name in names}
+    made[_file_name("Training")] = _page("Training", "from clip_geometry.training import …", inside)
     return made
 
 

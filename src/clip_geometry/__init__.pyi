@@ -99,9 +99,9 @@ from clip_geometry.geometry import variant as variant
 from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.search.index_map import IndexMap as IndexMap
 from clip_geometry.search.index_map import map_index as map_index
-from clip_geometry.losses import CosReg as CosReg
-from clip_geometry.losses import IStar as IStar
-from clip_geometry.losses import SIGReg as SIGReg
+from clip_geometry.training.losses import CosReg as CosReg
+from clip_geometry.training.losses import IStar as IStar
+from clip_geometry.training.losses import SIGReg as SIGReg
 from clip_geometry.measurement import Estimate as Estimate
 from clip_geometry.measurement import Measurement as Measurement
 from clip_geometry.measurement import measure as measure

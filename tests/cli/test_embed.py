@@ -230,4 +230,4 @@ def test_languages_are_modalities_of_one_folder(cli, refused):
 def test_one_side_only(embed, refused):
     assert list(embed("scenes-clip/fresh", "scenes", "--only", "image", "size=4")) == ["image"]
     message = refused("embed", "scenes-clip/fresh", "scenes", "--only", "audio", "-o", "no", "size=4")
-    assert "--only 'audio' is unknown; known are image, text" in message
+    assert "'audio' is not one of 'image', 'text'" in message

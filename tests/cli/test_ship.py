@@ -67,7 +67,7 @@ def test_items_of_one_modality_for_queries_of_both(cli, sets, x, files):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["center.safetensors", "-o", "new", "--to", "fais"], "unknown target 'fais'; did you mean 'faiss'"),
+        (["center.safetensors", "-o", "new", "--to", "fais"], "'fais' is not one of 'faiss', 'onnx', 'numpy'"),
         (["center.safetensors", "-o", "new", "--to", "faiss"], "--to faiss needs FOLDER, embeddings of the index"),
         (["center.safetensors", ".", "-o", "new", "--to", "onnx"], "but --to onnx writes the map alone; leave it out"),
         (["center.safetensors", "--as", "text", "-o", "new", "--to", "numpy"], "--as text was given, but --to numpy"),

@@ -8,7 +8,7 @@ import pytest
 import sklearn
 from sklearn.model_selection import GridSearchCV, GroupKFold
 
-from clip_geometry.integrations.sklearn import PipelineTransformer, scorer
+from clip_geometry.training.sklearn import PipelineTransformer, scorer
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import clip_geometry
-from clip_geometry import integrations
+from clip_geometry import training
 from support.browser import SMALLEST_LETTERS, chromium, faults_at_every_width, letters_of, opened
 from support.generated import site_module
 
@@ -93,8 +93,8 @@ def test_every_public_name_is_in_the_reference(site):
     pages = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
     for name in clip_geometry.__all__:
         assert re.search(rf'id="clip_geometry(\.\w+)*\.{name}"', pages), name
-    for name in integrations.__all__:
-        assert re.search(rf'id="clip_geometry\.integrations(\.\w+)*\.{name}"', pages), name
+    for name in training.__all__:
+        assert re.search(rf'id="clip_geometry\.training(\.\w+)*\.{name}"', pages), name
 
 
 def test_no_page_asks_a_network(site):

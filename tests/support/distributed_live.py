@@ -5,7 +5,7 @@ import warnings
 
 import torch
 
-from clip_geometry.integrations import EmbeddingGeometry, GeometryMonitor
+from clip_geometry.training import EmbeddingGeometry, GeometryMonitor
 from support.distributed import leave
 
 EMPTY = 3  # the process that has no rows in the second metric
@@ -35,9 +35,8 @@ def measured(metric, image, text, size=23):
 
 
 def metrics():
-    """The default, and one of raw rows with a small sample."""
-    raw = EmbeddingGeometry(normalize=False, kept=40, seed=3)
-    return {"default": EmbeddingGeometry(), "raw": raw}
+    """The default, and one with a small sample."""
+    return {"default": EmbeddingGeometry(), "few": EmbeddingGeometry(kept=40, seed=3)}
 
 
 def metric_of_several(rank, world, port, folder):

@@ -5,7 +5,7 @@ import os
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from clip_geometry.losses import IStar
+from clip_geometry.training import IStar
 from support.distributed import leave
 
 LAYERS = 2

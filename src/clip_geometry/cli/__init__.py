@@ -104,7 +104,8 @@ def _run() -> None:
         if "\n" in usage():  # the help, where no command was given
             print(usage())
         else:
-            _complain(f"{usage().rstrip('.')} (see {path} --help)")
+            said = usage().rstrip(".").replace("Value error, ", "")  # as typer's parser puts it
+            _complain(f"{said} (see {path} --help)")
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's way of Ctrl-C
         resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""

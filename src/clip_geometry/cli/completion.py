@@ -54,10 +54,6 @@ def listed_name(ctx: typer.Context, incomplete: str) -> list[str]:
     return names_of(str(ctx.params.get("what")))
 
 
-def one_of(*names: str) -> Complete:
-    return lambda incomplete: list(names)
-
-
 def paths(incomplete: str, suffixes: Iterable[str] | None) -> list[str]:
     """Folders, and the files with one of the suffixes (None: all), that begin with what is typed."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent

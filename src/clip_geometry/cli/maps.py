@@ -24,14 +24,7 @@ from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.repairs.repair_file import KEY as REPAIR
 from clip_geometry.search.shipping import SavedPipeline, item_map, targets, write_shipment
-from clip_geometry.transforms import (
-    ANY,
-    Normalize,
-    Pipeline,
-    Step,
-    parse_pipeline,
-    transforms,
-)
+from clip_geometry.transforms import ANY, Normalize, Pipeline, Step, parse_pipeline
 from clip_geometry.transforms.step import SCOPES
 from clip_geometry.versions import library_versions
 
@@ -60,18 +53,17 @@ def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None
     if "source" in sets:  # whoever applies the map says what is moved
         fitted = fitted.only("source")
     fitted.save(out)
-    print(printable(f"pipeline: {_words(fitted)}"))
-    print(printable(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}"))
-    for modality in fitted.chains:
-        d_in, d_out = fitted.dimensions[modality]
+    _print(f"pipeline: {_words(fitted)}")
+    _print(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}")
+    for modality, (d_in, d_out) in fitted.dimensions.items():
         try:
             affine = fitted.affine(modality)
             before, after = " of unit rows" * affine.unit_rows_in, ", then unit length" * affine.renormalise
             form = f", x W + b{before}{after}"
         except InputError as error:
             form = f" ({error})"
-        print(printable(f"{'rows' if modality == ANY else modality}: {d_in} → {d_out}{form}"))
-    print(printable(f"map: {out}"))
+        _print(f"{'rows' if modality == ANY else modality}: {d_in} → {d_out}{form}")
+    _print(f"map: {out}")
 
 
 def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, normalize: bool = True) -> None:
@@ -79,47 +71,45 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, 
     require_new_folder(out)
     fitted = read_saved(map_file)
     sides = named_sides(read_sides(source), source, fitted, modality)
-    ends_unit = isinstance(fitted, Repair) or all(
-        bool(chain) and isinstance(chain[-1], Normalize) for chain in fitted.chains.values()
-    )
-    steps = [*steps_of(fitted), *(["normalize"] if normalize and not ends_unit else [])]
-    origin = {
-        "file": str(map_file),
-        "pipeline": steps,
-        "fitted_on": "known rows" if isinstance(fitted, Repair) else fitted.fitted_on,
-        "version": library_versions().get("clip-geometry"),
-    }
+    if isinstance(fitted, Repair):
+        steps, fitted_on, lengthens = [fitted.name], "known rows", False
+    else:
+        steps, fitted_on = [str(step) for step in fitted.steps], fitted.fitted_on
+        lengthens = normalize and steps[-1:] != ["normalize"]
+    steps += ["normalize"] * lengthens
+    version = library_versions().get("clip-geometry")
+    origin = {"file": str(map_file), "pipeline": steps, "fitted_on": fitted_on, "version": version}
     applied = {}
     for name, side in sides.items():  # computed while it is written
         rows = stream({name: side})
-        mapped: StreamedRows = (
-            _repaired(fitted, rows, name) if isinstance(fitted, Repair) else fitted.transform(rows)[name]
-        )
+        mapped = _repaired(fitted, rows, name) if isinstance(fitted, Repair) else fitted.transform(rows)[name]
         mapped.name = f"{name} after the map"
-        mapped = Normalize().apply(mapped) if normalize and not ends_unit else mapped
+        mapped = Normalize().apply(mapped) if lengthens else mapped
         dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
         written = mapped.map(lambda block, _, dtype=dtype: block.to(dtype), mapped.shape[1], dtype=dtype)
         written.name = mapped.name
         provenance = {**side.provenance, "maps": [*side.provenance.get("maps", ()), origin]}
         applied[name] = replace(side, vectors=written, provenance=provenance)
+    files = {}
     with naming_files(sides), new_folder(out) as temporary:
         for name, side in applied.items():
-            if is_npy(side):
-                write_npy(side, temporary / f"{name}.npy")
-            else:
-                write_parquet(side, temporary / f"{name}.parquet")
+            of_numpy = str(side.provenance.get("source")).endswith(".npy")
+            files[name] = f"{name}.npy" if of_numpy else f"{name}.parquet"
+            write = write_npy if of_numpy else write_parquet
+            write(side, temporary / files[name])
     for name, side in applied.items():
-        print(printable(f"{name}: {len(side)} × {side.dim}, {name}.{'npy' if is_npy(side) else 'parquet'}"))
-    print(printable(f"pipeline: {' → '.join(steps)}"))
-    if steps != steps_of(fitted):
-        print("rows were made unit length after the map; --no-normalize leaves the lengths that it gives")
-    print(printable(f"embeddings: {out}"))
+        _print(f"{name}: {len(side)} × {side.dim}, {files[name]}")
+    _print(f"pipeline: {' → '.join(steps)}")
+    if lengthens:
+        _print("rows were made unit length after the map; --no-normalize leaves the lengths that it gives")
+    _print(f"embeddings: {out}")
 
 
 def ship_map(
     map_file: Path, sources: Sequence[Path], out: Path, to: str, modality: str | None, *, normalize: bool
 ) -> None:
     """Writes the map for the target `to` into the new folder `out`."""
+    require_new_folder(out)
     stores_rows = targets[to].stores_rows
     if stores_rows and not sources:
         raise InputError(
@@ -146,10 +136,9 @@ def ship_map(
                 f"{shown(map_file)} takes rows of dimension {expected}; give the embeddings that it was fitted for"
             )
     files = write_shipment(repair, to, out, sets)
-    print(printable(f"repair: {repair.name}"))
-    for name, says in files.items():
-        print(printable(f"{name}: {says}"))
-    print(printable(f"{to}: {out}"))
+    _print(f"repair: {repair.name}")
+    for name, says in {**files, to: out}.items():
+        _print(f"{name}: {says}")
     lacking = sorted({*getattr(repair, "modalities", ())} - sets.keys()) if stores_rows else []
     if lacking:
         note(
@@ -164,16 +153,6 @@ def read_saved(path: Path) -> Pipeline | Repair:
         path, "a map (.safetensors) written by fit, or a repair written by diagnose", framework="pt"
     )
     return Repair.load(path) if REPAIR in metadata else Pipeline.load(path)
-
-
-def steps_of(fitted: Pipeline | Repair) -> list[str]:
-    """The steps of a map, or the name of a repair."""
-    return [fitted.name] if isinstance(fitted, Repair) else [str(step) for step in fitted.steps]
-
-
-def is_npy(side: Embeddings) -> bool:
-    """Whether the rows were read from a .npy file."""
-    return str(side.provenance.get("source")).endswith(".npy")
 
 
 def _repaired(repair: Repair, rows: Mapping[str, StreamedRows], modality: str) -> StreamedRows:
@@ -195,9 +174,8 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
         return steps, sides
     modality, side = next(iter(sides.items()))
     for step in steps:
-        kind = transforms[step.name]
-        if kind.onto or kind.joint:
-            does = "is fitted on two modalities" if kind.joint else "maps one set onto another"
+        if len(step.kind.sets) == 2:
+            does = "is fitted on two modalities" if step.kind.joint else "maps one set onto another"
             raise InputError(f"{step} {does}, but only {shown(source)} was given: give the TARGET too")
         if step.scope not in (None, *SCOPES, modality):
             raise InputError(
@@ -210,39 +188,39 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
 
 def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
     """The sets of two paths, and the steps with their direction, which is from the first to the second."""
-    kinds = {step: transforms[step.name] for step in steps}
-    mapping = [step for step, kind in kinds.items() if kind.onto]
-    stated = list(dict.fromkeys(step.sides() for step in mapping if step.scope))
+    stated = list(dict.fromkeys(step.sides() for step in steps if step.kind.onto and step.scope))
     if len(stated) > 1:
         both = " and ".join("-to-".join(sides) for sides in stated)
         raise InputError(f"the pipeline maps in two directions, {both}, but with a TARGET only SOURCE is moved")
-    found = []
-    for path, modality in zip((source, target), stated[0] if stated else (None, None), strict=True):
-        sides = read_sides(path)
-        if len(sides) > 1 and modality not in sides:
-            raise InputError(
-                f"{shown(path)} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]"
-            )
-        name = modality if modality in sides else next(iter(sides))
-        if name not in (modality, UNNAMED) and modality not in (None, *UNSAID):
-            raise InputError(f"{shown(path)} holds {name} rows, but the pipeline takes it for {modality} rows")
-        found.append(sides[name])
-    known = tuple(side.modality for side in found)
-    named = UNNAMED not in known and len(set(known)) == 2
-    names = stated[0] if stated else known if named else UNSAID
-    if names[0] == "source" and not mapping:
+    source_side = _side(source, stated[0][0] if stated else None)
+    target_side = _side(target, stated[0][1] if stated else None)
+    known = (source_side.modality, target_side.modality)
+    names = stated[0] if stated else known if UNNAMED not in known and len({*known}) == 2 else UNSAID
+    if names == UNSAID and not any(step.kind.onto for step in steps):
         raise InputError(
             f"it is not clear which modalities {shown(source)} and {shown(target)} hold: call the files by them, "
             "image.npy and text.npy, or give one folder with both"
         )
     for step in steps if names[0] == "source" else ():
-        if kinds[step].fits and not kinds[step].joint and step not in mapping and step.scope != "pooled":
+        if step.kind.fits and len(step.kind.sets) == 1 and step.scope != "pooled":
             raise InputError(  # a map of the source rows cannot carry what was fitted on the target alone
                 f"{step} would be fitted on SOURCE and TARGET each, but the map moves SOURCE rows only; "
                 f"write {replace(step, scope='pooled')}, or transform both before"
             )
-    steps = tuple(replace(step, scope="-to-".join(names)) if step in mapping else step for step in steps)
-    return steps, {name: replace(side, modality=name) for name, side in zip(names, found, strict=True)}
+    steps = tuple(replace(step, scope="-to-".join(names)) if step.kind.onto else step for step in steps)
+    sides = zip(names, (source_side, target_side), strict=True)
+    return steps, {name: replace(side, modality=name) for name, side in sides}
+
+
+def _side(path: Path, modality: str | None) -> Embeddings:
+    """The rows of the modality in a path; None for its only one."""
+    sides = read_sides(path)
+    if len(sides) > 1 and modality not in sides:
+        raise InputError(f"{shown(path)} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]")
+    name = modality if modality in sides else next(iter(sides))
+    if name not in (modality, UNNAMED) and modality not in (None, *UNSAID):
+        raise InputError(f"{shown(path)} holds {name} rows, but the pipeline takes it for {modality} rows")
+    return sides[name]
 
 
 def named_sides(sides: Sides, source: Path, fitted: Pipeline | Repair, modality: str | None) -> dict[str, Embeddings]:
@@ -258,7 +236,7 @@ def named_sides(sides: Sides, source: Path, fitted: Pipeline | Repair, modality:
     if isinstance(fitted, Pipeline) and len(sides) > 1:
         if fitted.refusal:
             raise InputError(fitted.refusal)
-        if ANY in known and any(transforms[step.name].onto for step in fitted.steps):
+        if ANY in known and any(step.kind.onto for step in fitted.steps):
             raise InputError(
                 f"the map moves one set onto another ({_words(fitted)}), but {shown(source)} holds "
                 f"{' and '.join(sides)} rows: give the file to be moved"
@@ -274,3 +252,7 @@ def named_sides(sides: Sides, source: Path, fitted: Pipeline | Repair, modality:
 
 def _words(fitted: Pipeline) -> str:
     return " → ".join(map(str, fitted.steps))
+
+
+def _print(line: str) -> None:
+    print(printable(line))

@@ -4,14 +4,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from clip_geometry.cli import completion
 from clip_geometry.cli.arguments import require
 from clip_geometry.cli.commands.options import Device, Overrides
-from clip_geometry.registry import InputError, did_you_mean, listed, printable, shown
+from clip_geometry.registry import printable
 from clip_geometry_experiments.run.config import find_config, shipped_configs
 from clip_geometry_experiments.run.lists import experiment_names
 
@@ -51,14 +51,7 @@ def run(
 
 
 def init(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="measure|train",
-            help="what the config is for",
-            autocompletion=completion.one_of("measure", "train"),
-        ),
-    ],
+    what: Annotated[Literal["measure", "train"], typer.Argument(help="what the config is for")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="the new file", show_default="WHAT.yaml")] = None,
 ) -> None:
     """Writes a commented config to start from.
@@ -67,9 +60,6 @@ def init(
     """
     from clip_geometry.files import claimed, write_atomically
 
-    if what not in TEMPLATES:
-        near = did_you_mean(what, TEMPLATES) or f"; known are {listed(TEMPLATES)}"
-        raise InputError(f"there is no config to start from for {shown(what)}{near}")
     target = out or Path(f"{what}.yaml")
     command = f"clip-geometry run {shlex.quote(str(target))}"
     text = TEMPLATES[what].read_text(encoding="utf-8").replace(f"clip-geometry run {what}.yaml", command)

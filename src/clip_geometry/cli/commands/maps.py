@@ -1,19 +1,14 @@
 """Maps from the command line: fitted, applied, shipped."""
 
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from clip_geometry.cli import completion
-from clip_geometry.cli.arguments import check_embeddings, check_pipeline, require, step_names
+from clip_geometry.cli.arguments import check_embeddings, check_pipeline, step_names
 from clip_geometry.cli.commands.options import Modality, NoNormalize
-from clip_geometry.paths import existing_file, expanded
-from clip_geometry.registry import InputError, shown
-
-TARGETS = ("faiss", "onnx", "numpy")
+from clip_geometry.paths import expanded
 
 
 def fit(
@@ -74,13 +69,7 @@ def ship(
         typer.Argument(metavar="FOLDER | IMAGE TEXT", help="embeddings of the index, for faiss"),
     ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
-    to: Annotated[
-        str,
-        typer.Option(
-            help="faiss, onnx or numpy",
-            autocompletion=completion.one_of(*TARGETS),
-        ),
-    ] = ...,  # pyright: ignore
+    to: Annotated[Literal["faiss", "onnx", "numpy"], typer.Option(help="the format")] = ...,  # pyright: ignore
     modality: Modality = None,
     no_normalize: NoNormalize = False,
 ) -> None:
@@ -91,61 +80,8 @@ def ship(
     faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. numpy: a short script
     with its constants.
     """
-    _check_shipment(to, map_file, sources or (), out, modality)
     check_embeddings(*sources or ())
 
     from clip_geometry.cli.maps import ship_map
 
     ship_map(map_file, sources or (), expanded(out), to, modality, normalize=not no_normalize)
-
-
-def _check_shipment(to: str, map_file: Path, sources: Sequence[Path], out: Path, modality: str | None) -> None:
-    """Checks the target, the new folder, and whether rows in .npy files have the dimension that the map takes."""
-    from clip_geometry.files import require_new_folder
-
-    require("target", to, TARGETS, "clip-geometry ship --help")
-    require_new_folder(expanded(out))
-    dimensions = _dimensions(
-        existing_file(map_file, "a map (.safetensors) written by fit, or a repair written by diagnose")
-    )
-    equal = len(set(dimensions.values())) == 1
-    for source in map(expanded, sources):
-        for path in sorted(source.glob("*.npy")) if source.is_dir() else [source]:
-            d = _columns(path)
-            expected = next(iter(dimensions.values())) if equal else dimensions.get(modality or path.stem)
-            if None not in (d, expected) and d != expected:
-                raise InputError(
-                    f"{shown(path)} has rows of dimension {d}, but {shown(map_file)} takes rows of dimension "
-                    f"{expected}; give the embeddings that it was fitted for"
-                )
-
-
-def _dimensions(map_file: Path) -> Mapping[str, int]:
-    """Modality → dimension of the rows that a map or a repair takes, as its header says; empty where it does not, which
-    reading the file explains."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(map_file), "np") as file:
-            for facts in map(json.loads, (file.metadata() or {}).values()):
-                if "dimensions" in facts:  # of a map
-                    return {name: int(d_in) for name, (d_in, _) in facts["dimensions"].items()}
-                names = {*file.keys()}
-                of_map = {name: f"map.{number}" for name, number in facts["views"][0]["items"].items()}
-                tensors = {name: f"{each}.W" if f"{each}.W" in names else f"{each}.b" for name, each in of_map.items()}
-                return {name: int(file.get_slice(tensor).get_shape()[0]) for name, tensor in tensors.items()}
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        pass
-    return {}
-
-
-def _columns(path: Path) -> int | None:
-    """Number of columns of the matrix in a .npy file; None of any other file."""
-    from clip_geometry.io.reading import npy_header
-
-    try:
-        with path.open("rb") as file:
-            shape, _ = npy_header(file, path, path.stat().st_size)
-    except (OSError, InputError):
-        return None
-    return shape[1] if len(shape) == 2 else None

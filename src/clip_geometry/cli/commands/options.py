@@ -1,6 +1,6 @@
 """Options that several commands have."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,12 +9,7 @@ from clip_geometry.cli.arguments import measure_names, step_names
 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        help="local, or ray: processes on this machine or a cluster",
-        autocompletion=completion.one_of("local", "ray"),
-    ),
+    Literal["local", "ray"], typer.Option("--engine", help="ray: processes on this machine or a cluster")
 ]
 Steps = Annotated[
     str | None,
@@ -27,9 +22,6 @@ MeasureNames = Annotated[
     typer.Option(help="names, e.g. isoscore,silhouette[cosine]", autocompletion=completion.several(measure_names)),
 ]
 Address = Annotated[str | None, typer.Option(help="address of a Ray cluster; auto on one of its machines")]
-Modality = Annotated[
-    str | None,
-    typer.Option("--as", help="modality of the rows: image or text", autocompletion=completion.one_of("image", "text")),
-]
+Modality = Annotated[str | None, typer.Option("--as", help="modality of the rows, such as image or text")]
 NoNormalize = Annotated[bool, typer.Option("--no-normalize", help="leave the rows the lengths that the map gives")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]

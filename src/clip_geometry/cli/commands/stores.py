@@ -1,14 +1,16 @@
 """Embeddings and models from the command line: computed, and written for other programs."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from clip_geometry.cli import completion
 from clip_geometry.cli.arguments import check_embeddings
 from clip_geometry.cli.commands.options import Address, Device, EngineName, Overrides
-from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
 
 def embed(
@@ -31,7 +33,7 @@ def embed(
     language: Annotated[
         str | None, typer.Option(help="of the captions; several (en,de,fr) are a store each, OUT/en, …")
     ] = None,
-    only: Annotated[str | None, typer.Option(help="embed one side only: image or text")] = None,
+    only: Annotated[Literal["image", "text"] | None, typer.Option(help="embed one side only")] = None,
     limit: Annotated[int | None, typer.Option(help="use only the first N items", min=1)] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     shard_size: Annotated[int | None, typer.Option(help="items per shard", min=1)] = None,
@@ -49,29 +51,29 @@ def embed(
     KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
     have a field, the encoder's is set; data.seed=1 sets the data set's.
     """
-    if only not in (None, "image", "text"):
-        raise InputError(f"--only {shown(only)} is unknown; known are image, text")
     more = next((each for each in overrides or () if "=" not in each and Path(each).exists()), None)
     if more is not None:  # the shell has expanded {000..123} or *
         raise InputError(f"{shown(more)} is a second data set; quote 'shards/{{000..123}}.tar', or give the folder")
 
     from clip_geometry import data, encoders
-    from clip_geometry.cli.embed_named import left_out, share_out
     from clip_geometry.config import parse_overrides, validate
     from clip_geometry.embedding.loop import embed as embed_data
     from clip_geometry.embedding.reading import read_store
     from clip_geometry.embedding.supply import Throughput
     from clip_geometry.modalities import modality_name
-    from clip_geometry.paths import expanded
 
     out = expanded(out)
-    for_model, for_data, for_speed = share_out(parse_overrides(overrides or []), model, dataset)
-    named = {"split": split, "prompt": prompt, "language": language, "precision": precision, "features": features}
-    given = {name: value for name, value in named.items() if value is not None}
-    throughput = validate(Throughput, for_speed, "embed")
-    model_options = {name: given.pop(name) for name in ("precision", "features") if name in given}
-    config = encoders.resolve_encoder(model, **{**model_options, **for_model})
-    options = {**given, **for_data}
+    fields = {
+        "model": encoders.config_class(model).model_fields.keys() - {"model"},
+        "data": data.config_class(dataset).model_fields.keys() - {"name"},
+        "throughput": Throughput.model_fields.keys(),
+    }
+    shares = _share_out(parse_overrides(overrides or []), fields)
+    throughput = validate(Throughput, shares["throughput"], "embed")
+    for_model = {"precision": precision, "features": features}
+    config = encoders.resolve_encoder(model, **{**_given(for_model), **shares["model"]})
+    for_data = {"split": split, "prompt": prompt, "language": language}
+    options = {**_given(for_data), **shares["data"]}
     languages = str(options.get("language", "")).split(",")
     stores = {}
     for spoken in map(str.strip, languages):
@@ -96,22 +98,52 @@ def embed(
             address=address,
         )
         for modality, side in manifest["sides"].items():
-            print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
+            print(f"{modality}: {side['n']} × {side['d']}{_left_out(side)}")
         print(printable(f"store: {folder}"))
         sides = read_store(folder, limit=limit)
         if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
             print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
 
 
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _share_out(options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The options of each owner of fields: by prefix, otherwise the first owner that has the field."""
+    shares: dict[str, dict[str, Any]] = {owner: {} for owner in fields}
+    for key, value in options.items():
+        prefix, _, name = key.rpartition(".")
+        if prefix not in ("", *fields):
+            known = ", ".join(map(repr, fields))
+            raise InputError(f"option {shown(key)} has the unknown prefix {shown(prefix)}; known are {known}")
+        asked = [prefix] if prefix else list(fields)
+        owner = next((owner for owner in asked if name in fields[owner]), None)
+        if owner is None:
+            known = sorted(set().union(*(fields[each] for each in asked)))
+            listed_by = "clip-geometry list models, and list datasets,"
+            raise InputError(f"unknown option {shown(key)}{did_you_mean(name, known, listed_by=listed_by)}")
+        shares[owner][name] = value
+    return shares
+
+
+def _left_out(side: Mapping[str, Any]) -> str:
+    """What the rows leave out: unreadable images, the ends of long texts, words without tokens, captions."""
+    counts = {
+        "unreadable and skipped": len(side.get("skipped") or ()),
+        "truncated": side.get("truncated") or 0,
+        "words without a row": side.get("lost") or 0,
+        "more captions of these images left out by captions_per_image": side.get("dropped") or 0,
+    }
+    words = [f"{count} {what}" for what, count in counts.items() if count > 0]
+    return f" ({', '.join(words)})" if words else ""
+
+
 def export(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
     to: Annotated[
-        str,
-        typer.Option(
-            help="clip-retrieval, parquet, datasets, faiss or lancedb",
-            autocompletion=completion.one_of("clip-retrieval", "parquet", "datasets", "faiss", "lancedb"),
-        ),
+        Literal["clip-retrieval", "parquet", "datasets", "faiss", "lancedb"], typer.Option(help="the format")
     ] = ...,  # pyright: ignore
     normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
 ) -> None:
@@ -123,7 +155,6 @@ def export(
     check_embeddings(source)
 
     from clip_geometry.io.export import export as export_embeddings
-    from clip_geometry.paths import expanded
 
     out = expanded(out)
     for name, says in export_embeddings(source, out, to=to, normalize=normalize).items():

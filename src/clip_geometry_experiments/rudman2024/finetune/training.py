@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from clip_geometry.losses import CosReg, IStar
+from clip_geometry.training.losses import CosReg, IStar
 from clip_geometry.transforms import AllButTheTop
 from clip_geometry_experiments.kit.training import ORDER, Trainer, learning_rate
 from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, TOP, Method, OptimizerConfig

@@ -17,8 +17,8 @@ from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip.source import CONFIG_FILE, HUB_WEIGHTS
 from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import first_line
-from clip_geometry.losses import CosReg, IStar, SIGReg
 from clip_geometry.registry import InputError
+from clip_geometry.training.losses import CosReg, IStar, SIGReg
 from clip_geometry_experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
 from clip_geometry_experiments.kit.training import ORDER, Trainer
 from clip_geometry_experiments.studies.train_clip.config import (

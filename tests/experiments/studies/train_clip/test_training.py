@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from clip_geometry.evaluators import contrastive_loss
 from clip_geometry.geometry import average_cosine, isoscore
-from clip_geometry.losses import SIGReg
 from clip_geometry.registry import InputError
+from clip_geometry.training import SIGReg
 from clip_geometry_experiments.studies.train_clip.config import ObjectiveConfig
 from clip_geometry_experiments.studies.train_clip.measuring import StateCallback
 from clip_geometry_experiments.studies.train_clip.training import Objective

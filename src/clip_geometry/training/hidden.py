@@ -39,6 +39,7 @@ class Layers:
 def _check(layers: Sequence[Any]) -> None:
     if not layers:
         raise InputError("there are no hidden states; expected a tensor (n, d) or (b, t, d), or one for each layer")
+    first = layers[0]
     for layer in layers:
         if not isinstance(layer, Tensor):
             raise InputError(f"hidden states are a {type(layer).__name__}; expected a tensor, or one for each layer")
@@ -46,17 +47,12 @@ def _check(layers: Sequence[Any]) -> None:
         if sparse or layer.is_meta or hasattr(layer, "get_mask"):
             raise InputError("hidden states are a sparse, quantized, masked or meta tensor; expected a dense one")
         if layer.ndim not in (2, 3) or layer.dtype not in FLOATS:
-            kind = str(layer.dtype).removeprefix("torch.")
-            raise InputError(
-                f"hidden states are {kind} of shape {tuple(layer.shape)}; expected floating point, (n, d) or (b, t, d)"
-            )
-        if layer.shape != layers[0].shape:
-            shapes = f"{tuple(layers[0].shape)} and {tuple(layer.shape)}"
-            raise InputError(f"layers have shapes {shapes}; expected one shape")
-        if layer.device != layers[0].device:
-            raise InputError(f"layers are on {layers[0].device} and {layer.device}; expected one device")
-    if layers[0].numel() == 0:
-        raise InputError(f"hidden states have shape {tuple(layers[0].shape)}; expected at least one row")
+            raise InputError(f"hidden states are {_described(layer)}; expected floating point, (n, d) or (b, t, d)")
+        if layer.shape != first.shape or layer.device != first.device:
+            given = f"{tuple(first.shape)} on {first.device} and {tuple(layer.shape)} on {layer.device}"
+            raise InputError(f"layers are {given}; expected one shape and one device")
+    if first.numel() == 0:
+        raise InputError(f"hidden states have shape {tuple(first.shape)}; expected at least one row")
 
 
 def _indices(mask: Tensor, layer: Tensor) -> Int[Tensor, " k"] | None:
@@ -64,11 +60,13 @@ def _indices(mask: Tensor, layer: Tensor) -> Int[Tensor, " k"] | None:
     if not isinstance(mask, Tensor) or mask.layout != torch.strided:
         raise InputError(f"the mask is {shown(mask)}; expected a tensor, true (or 1) for each row that is no padding")
     if mask.shape != layer.shape[:-1] or mask.is_floating_point() or mask.is_complex():
-        raise InputError(
-            f"the mask is {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}; expected "
-            f"{tuple(layer.shape[:-1])}, true (or 1) for each row that is no padding"
-        )
+        expected = f"{tuple(layer.shape[:-1])}, true (or 1) for each row that is no padding"
+        raise InputError(f"the mask is {_described(mask)}; expected {expected}")
     indices = mask.to(layer.device).reshape(-1).nonzero().squeeze(1)
     if len(indices) == 0:
         raise InputError(f"the mask leaves none of {mask.numel()} rows; a batch of padding alone has no geometry")
     return None if len(indices) == mask.numel() else indices
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"

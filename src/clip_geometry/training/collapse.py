@@ -19,7 +19,7 @@ class CollapseWarning(UserWarning):
 
     Example:
         >>> import warnings
-        >>> from clip_geometry.integrations import CollapseWarning
+        >>> from clip_geometry.training import CollapseWarning
         >>> warnings.simplefilter("error", CollapseWarning)  # end the training with an exception
         >>> warnings.simplefilter("default", CollapseWarning)
     """
@@ -41,7 +41,7 @@ class Threshold:
         InputError: The measure is unknown, or the shares are not in this order.
 
     Example:
-        >>> from clip_geometry.integrations import Threshold
+        >>> from clip_geometry.training import Threshold
         >>> Threshold("effective_rank", enter=0.65, leave=0.8).worse(5.0, baseline=10.0, share=0.65)
         True
     """
@@ -118,7 +118,7 @@ class CollapseAlarm:
         since: Step at which it went on last, None before.
 
     Example:
-        >>> from clip_geometry.integrations import CollapseAlarm
+        >>> from clip_geometry.training import CollapseAlarm
         >>> alarm = CollapseAlarm(patience=2, settle=3)
         >>> ranks = [40, 20, 19, 20, 18, 9, 8, 7]
         >>> [alarm.update({"effective_rank/image": rank}, step) for step, rank in enumerate(ranks)]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.losses import IStar, RunningCovariance
-from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
+from clip_geometry.training.covariance import RunningCovariance, second_moments
+from clip_geometry.training.losses import IStar
 
 
 def batches(count=5, seed=0):

@@ -43,7 +43,7 @@ class PipelineTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry.integrations.sklearn import PipelineTransformer
+        >>> from clip_geometry.training.sklearn import PipelineTransformer
         >>> x = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 4.0]])
         >>> modality = ["image", "text", "image", "text"]
         >>> PipelineTransformer("center[each]").fit_transform(x, modality=modality)
@@ -224,7 +224,7 @@ def scorer(
         >>> import numpy as np
         >>> from sklearn.model_selection import GridSearchCV
         >>> from clip_geometry import AllButTheTop
-        >>> from clip_geometry.integrations.sklearn import scorer
+        >>> from clip_geometry.training.sklearn import scorer
         >>> x = np.random.default_rng(0).normal(size=(200, 6)) * [9, 9, 1, 1, 1, 1] + 3
         >>> GridSearchCV(AllButTheTop(1), {"k": [1, 2, 3]}, scoring=scorer("isoscore")).fit(x).best_params_
         {'k': 2}

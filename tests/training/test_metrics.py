@@ -14,18 +14,18 @@ from clip_geometry.registry import InputError
 
 torchmetrics = pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
-from clip_geometry.integrations import EmbeddingGeometry  # noqa: E402
+from clip_geometry.training import EmbeddingGeometry  # noqa: E402
 from support.distributed_live import measured, metric_of_several, metrics, pairs  # noqa: E402
 
 D = 24
 OF_SAMPLE = ("uniformity", "retrieval")
 
 
-def reference(image, text, names, pipeline="normalize"):
+def reference(image, text, names):
     """By the package's own functions on all rows at once."""
     valid = text.norm(dim=1) > 0
     image, text = image[valid].numpy(), text[valid].numpy()
-    result = cg.measure(image, text, measures=list(names), pipeline=pipeline, blocks=0)
+    result = cg.measure(image, text, measures=list(names), blocks=0)
     found = {}
     for row in result.records:
         place = row["at"].get("modality", "both")
@@ -39,15 +39,14 @@ def close(values, expected, tolerance):
         assert values[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
 
 
-@pytest.mark.parametrize(("normalize", "pipeline"), [(True, "normalize"), (False, "")])
 @pytest.mark.parametrize("size", [1, 23, 330])
-def test_batches_give_what_measure_gives_of_all_rows(normalize, pipeline, size):
+def test_batches_give_what_measure_gives_of_all_rows(size):
     image, text = pairs()
-    metric = EmbeddingGeometry(normalize=normalize, kept=1000)
+    metric = EmbeddingGeometry(kept=1000)
     values = measured(metric, image, text, size)
     assert values.pop("invalid_rows") == 1
     # eigenvalues of M2 are squares of the singular values that the reference takes: half the digits, and 1e-10 is left
-    close(values, reference(image, text, metric.plan.names, pipeline), 1e-10)
+    close(values, reference(image, text, metric.plan.names), 1e-10)
 
 
 def test_values_are_generic():

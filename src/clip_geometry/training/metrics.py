@@ -7,10 +7,10 @@ import torch
 import torchmetrics
 from torch import Tensor
 
-from clip_geometry.integrations.sums import GeometrySums, Plan
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.rows.arguments import flag, seed_number, whole_number
+from clip_geometry.rows.arguments import seed_number, whole_number
+from clip_geometry.training.sums import GeometrySums, Plan
 
 OF_EACH = (
     "average_cosine",
@@ -50,7 +50,6 @@ class EmbeddingGeometry(torchmetrics.Metric):
     Args:
         modalities: Names of the modalities; default "image", "text". A single one may be given to `update` by position.
         measures: Names in `cg.measures` that take rows or pairs. None for those above.
-        normalize: Make rows unit length first, as `cg.measure` does.
         kept: Items of the sample.
         seed: Seed of the sample.
         options: Of `torchmetrics.Metric`, such as `process_group`.
@@ -61,7 +60,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
 
     Example:
         >>> import torch
-        >>> from clip_geometry.integrations import EmbeddingGeometry
+        >>> from clip_geometry.training import EmbeddingGeometry
         >>> metric = EmbeddingGeometry()
         >>> image, text = torch.randn(2, 300, 8, generator=torch.Generator().manual_seed(0))
         >>> for start in range(0, 300, 50):
@@ -80,7 +79,6 @@ class EmbeddingGeometry(torchmetrics.Metric):
         self,
         *modalities: str,
         measures: Sequence[str] | None = None,
-        normalize: bool = True,
         kept: int = 512,
         seed: int = 0,
         **options: Any,
@@ -95,8 +93,8 @@ class EmbeddingGeometry(torchmetrics.Metric):
             measures = (*(ACROSS if len(names) > 1 else ()), *OF_EACH)
         if not measures:
             raise InputError("measures is empty; expected names, or None for the usual ones")
-        settings = flag(normalize, "normalize"), whole_number(kept, "kept", least=2), seed_number(seed)
-        self.plan = Plan(tuple(sorted(names)), tuple(measures), *settings)
+        kept, seed = whole_number(kept, "kept", least=2), seed_number(seed)
+        self.plan = Plan(tuple(sorted(names)), tuple(measures), kept, seed)
         self.items = 0  # of the last `compute`, with those left out
         self.add_state("packed", [], dist_reduce_fx="cat")
         self._dtype = torch.float64  # of what torchmetrics gathers from a process without rows

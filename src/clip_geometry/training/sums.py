@@ -28,14 +28,12 @@ class Plan:
     Args:
         modalities: Their names, sorted as everywhere in the package.
         names: Names in `measures`.
-        normalize: Whether rows are made unit length first.
         kept: Rows of the sample, for measures that sums do not give.
         seed: Of the sample.
     """
 
     modalities: tuple[str, ...]
     names: tuple[str, ...]
-    normalize: bool
     kept: int
     seed: int
 
@@ -65,15 +63,14 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class GeometrySums:
-    """The sums of aligned rows of all modalities, float64; `+` merges them, in any order and from any process.
+    """The sums of aligned unit rows of all modalities, float64; `+` merges them, in any order and from any process.
 
     Args:
         plan: What is measured.
         n: Items: rows of each modality.
         invalid: Items left out, since one of their rows is not finite or has no direction.
-        moments: Of the rows of each modality, as they are measured.
-        unit: Of its unit rows; the same objects if the plan normalizes.
-        pairs: (couples, 2) Σ‖x − y‖² of the rows of each couple as they are measured, and of the unit rows.
+        moments: Of each modality.
+        pairs: (couples,) Σ‖x − y‖² of each couple.
         sample: (k, 1 + modalities · d) a key and the rows as given, ordered by key. It keeps the rows with the lowest
             keys. A key is a hash of the rows, so that the sample depends on all rows together, neither on their order
             nor on how they are dealt to processes.
@@ -83,8 +80,7 @@ class GeometrySums:
     n: int
     invalid: int
     moments: tuple[Moments, ...]
-    unit: tuple[Moments, ...]
-    pairs: Float[Tensor, "c 2"]
+    pairs: Float[Tensor, " c"]
     sample: Float[Tensor, "k w"]
 
     @classmethod
@@ -101,23 +97,17 @@ class GeometrySums:
         length = stacked.abs().amax(2)  # squares must stay in float64; of a zero row there is no direction
         valid = (length.isfinite() & (length >= SMALLEST) & (length <= 1 / SMALLEST)).all(1)
         invalid = len(valid) - int(valid.sum())
-        if invalid:
-            stacked = stacked[valid]
-        if not len(stacked):
-            d, zeros = stacked.shape[2], stacked.new_zeros
-            nothing = (Moments(0, zeros(d), zeros(d, d), zeros(d), zeros(())),) * len(plan.modalities)
-            return cls(plan, 0, invalid, nothing, nothing, zeros(len(plan.couples), 2), zeros(0, 1 + len(nothing) * d))
-        raw = {name: stacked[:, k] for k, name in enumerate(plan.modalities)}
-        units = {name: unit_rows(each) for name, each in raw.items()}
-        unit = tuple(Moments.of(each) for each in units.values())
-        moments = unit if plan.normalize else tuple(Moments.of(each) for each in raw.values())
-        squares = [
-            [float(len(stacked)) * alignment(sets[a], sets[b]) for sets in (units if plan.normalize else raw, units)]
-            for a, b in plan.couples
-        ]
-        pairs = torch.stack([torch.stack(each) for each in squares]) if squares else stacked.new_zeros(0, 2)
+        stacked = stacked[valid] if invalid else stacked
+        n, several, d = stacked.shape
+        zeros = stacked.new_zeros
+        if not n:
+            nothing = (Moments(0, zeros(d), zeros(d, d), zeros(d), zeros(())),) * several
+            return cls(plan, 0, invalid, nothing, zeros(len(plan.couples)), zeros(0, 1 + several * d))
+        units = {name: unit_rows(stacked[:, k]) for k, name in enumerate(plan.modalities)}
+        squares = [float(n) * alignment(units[a], units[b]) for a, b in plan.couples]
+        pairs = torch.stack(squares) if squares else zeros(0)
         sample = _lowest(torch.cat([_keys(stacked, plan.seed), stacked.flatten(1)], 1), plan.kept)
-        return cls(plan, len(stacked), invalid, moments, unit, pairs, sample)
+        return cls(plan, n, invalid, tuple(map(Moments.of, units.values())), pairs, sample)
 
     def __add__(self, other: "GeometrySums") -> "GeometrySums":
         if self.sample.shape[1] != other.sample.shape[1]:
@@ -126,22 +116,18 @@ class GeometrySums:
         if not self.n or not other.n:
             full, empty = (self, other) if self.n else (other, self)
             return GeometrySums(**{**vars(full), "invalid": full.invalid + empty.invalid})
-        unit = tuple(a + b for a, b in zip(self.unit, other.unit, strict=True))
-        moments = (
-            unit if self.plan.normalize else tuple(a + b for a, b in zip(self.moments, other.moments, strict=True))
-        )
+        moments = tuple(a + b for a, b in zip(self.moments, other.moments, strict=True))
         sample = _lowest(torch.cat([self.sample, other.sample]), self.plan.kept)
         n, invalid = self.n + other.n, self.invalid + other.invalid
-        return GeometrySums(self.plan, n, invalid, moments, unit, self.pairs + other.pairs, sample)
+        return GeometrySums(self.plan, n, invalid, moments, self.pairs + other.pairs, sample)
 
     # --- as one vector, which torchmetrics gathers and saves
 
     def packed(self) -> Float[Tensor, " p"]:
         """All of it in one vector, of which several can be concatenated."""
         header = self.pairs.new_tensor([self.moments[0].d, self.n, self.invalid, len(self.sample)])
-        parts = self.unit if self.plan.normalize else (*self.moments, *self.unit)
-        fields = [(each.mean, each.M2.flatten(), each.T, each.Q[None]) for each in parts]
-        return torch.cat([header, self.pairs.flatten(), *chain(*fields), self.sample.flatten()])
+        fields = [(each.mean, each.M2.flatten(), each.T, each.Q[None]) for each in self.moments]
+        return torch.cat([header, self.pairs, *chain(*fields), self.sample.flatten()])
 
     @classmethod
     def unpacked(cls, plan: Plan, vector: Float[Tensor, " p"]) -> "list[GeometrySums]":
@@ -149,14 +135,13 @@ class GeometrySums:
         found, m, c = [], len(plan.modalities), len(plan.couples)
         while len(vector):
             d, n, invalid, k = (int(each) for each in vector[:HEADER].tolist())
-            width, sets = d * (d + 2) + 1, m if plan.normalize else 2 * m
-            sizes = [HEADER, 2 * c, *[width] * sets, k * (1 + m * d)]
-            _, pairs, *parts, sample = vector[: sum(sizes)].split(sizes)
-            made = tuple(
+            sizes = [HEADER, c, *[d, d * d, d, 1] * m, k * (1 + m * d)]
+            _, pairs, *fields, sample = vector[: sum(sizes)].split(sizes)
+            moments = tuple(
                 Moments(n, mean, m2.view(d, d), t, q[0])
-                for mean, m2, t, q in (each.split([d, d * d, d, 1]) for each in parts)
+                for mean, m2, t, q in zip(*(fields[start::4] for start in range(4)), strict=True)
             )
-            found.append(cls(plan, n, invalid, made[:m], made[-m:], pairs.view(c, 2), sample.view(k, 1 + m * d)))
+            found.append(cls(plan, n, invalid, moments, pairs, sample.view(k, 1 + m * d)))
             vector = vector[sum(sizes) :]
         return found
 
@@ -175,44 +160,42 @@ class GeometrySums:
             found[key] = torch.as_tensor(value, dtype=torch.float64, device=self.pairs.device)
         return found | {"invalid_rows": self.pairs.new_tensor(float(self.invalid))}
 
-    def _value(self, name: str, places: Place, calls: dict[Any, Any]) -> Any:
+    def _value(self, name: str, place: Place, calls: dict[Any, Any]) -> Any:
         if not self.n:
             raise InputError("there are no rows")
         measure: Measure = measures[name]
-        statistic = self._statistic(measure, [self.plan.modalities.index(each) for each in places])
+        statistic = self._statistic(measure, place)
         if statistic is not None:
             if self.n < measure.least_n:
                 raise InputError("there are too few rows")
             return measure.function(statistic, **measure.options)
-        call = (measure.function, repr(measure.options), places)
+        call = (measure.function, repr(measure.options), place)
         if call not in calls:
             rows = self.sample[:, 1:].unflatten(1, (len(self.plan.modalities), -1))
-            sets = (rows[:, self.plan.modalities.index(each)] for each in places)
             try:
-                given = map(unit_rows, sets) if self.plan.normalize else sets
-                calls[call] = measure.function(*given, **measure.options)
+                sets = (unit_rows(rows[:, self.plan.modalities.index(each)]) for each in place)
+                calls[call] = measure.function(*sets, **measure.options)
             except InputError as error:
                 calls[call] = error
         if isinstance(calls[call], InputError):
             raise calls[call]
         return measure.pick(calls[call])
 
-    def _statistic(self, measure: Measure, numbers: list[int]) -> Statistic | None:
-        """What the measure is a function of, if the sums tell it. numbers: of the modalities."""
-        moments, unit = [self.moments[k] for k in numbers], [self.unit[k] for k in numbers]
+    def _statistic(self, measure: Measure, place: Place) -> Statistic | None:
+        """What the measure is a function of, if the sums tell it."""
+        moments = [self.moments[self.plan.modalities.index(each)] for each in place]
         if measure.statistic is Moments or measure.function is effective_rank:
             return moments[0]
         if measure.statistic is Means:
             squares = tuple(each.M2.trace() / each.n + each.mean.square().sum() for each in moments)
             return Means.known(image=moments[0].mean, text=moments[1].mean, squares=squares)
-        sums = [UnitSums.known(n=each.n, mean=each.mean, spread=each.M2.trace()) for each in unit]
+        sums = [UnitSums.known(n=each.n, mean=each.mean, spread=each.M2.trace()) for each in moments]
         if measure.statistic is UnitSums:
             return sums[0]
         if measure.statistic in (UnitPairs, PairDistance):
-            couple = self.plan.modalities[numbers[0]], self.plan.modalities[numbers[1]]
-            raw, apart = self.pairs[self.plan.couples.index(couple)]
+            apart = self.pairs[self.plan.couples.index(place)]
             if measure.statistic is PairDistance:
-                return PairDistance.known(n=self.n, apart=raw)
+                return PairDistance.known(n=self.n, apart=apart)
             return UnitPairs.known(n=self.n, image=sums[0], text=sums[1], apart=apart)
         return None
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.integrations import CollapseAlarm, CollapseWarning, Threshold
 from clip_geometry.registry import InputError
+from clip_geometry.training import CollapseAlarm, CollapseWarning, Threshold
 
 TRAININGS = Path(__file__).parents[2] / "docs" / "training"
 WELL = [20.0, 20.5, 19.5, 20.2] * 3
@@ -114,7 +114,7 @@ def test_it_does_not_fire_in_the_trainings_of_six_losses(name):
 
 def tiny(folder, seed, harm=lambda trainer: None):
     """(trainer, monitor) after 160 steps of a training of the smallest model, measured every fourth step."""
-    from clip_geometry.integrations import GeometryMonitor
+    from clip_geometry.training import GeometryMonitor
     from clip_geometry_experiments.studies.train_clip.measuring import encode
     from support import train_clip
 

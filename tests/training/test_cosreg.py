@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from clip_geometry.geometry import average_cosine
-from clip_geometry.losses import CosReg
 from clip_geometry.registry import InputError
+from clip_geometry.training import CosReg
 
 
 def cloud(*shape, seed=0):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.losses import SIGReg
-from clip_geometry.losses.sigreg import epps_pulley
+from clip_geometry.training import SIGReg
+from clip_geometry.training.losses import epps_pulley
 
 GAUSSIAN = math.sqrt(2 * math.pi) * (1 - 1 / math.sqrt(3))
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from clip_geometry.integrations.collapse import PREFIX, THRESHOLDS, CollapseAlarm, CollapseWarning
-from clip_geometry.integrations.metrics import EmbeddingGeometry
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import whole_number
+from clip_geometry.training.collapse import PREFIX, THRESHOLDS, CollapseAlarm, CollapseWarning
+from clip_geometry.training.metrics import EmbeddingGeometry
 
 Rows: TypeAlias = Mapping[str, Any]  # modality → (n, d)
 Embed: TypeAlias = Callable[[Any], Rows | Iterable[Rows]]
@@ -56,7 +56,7 @@ class GeometryMonitor:
 
     Example:
         >>> import torch
-        >>> from clip_geometry.integrations import GeometryMonitor
+        >>> from clip_geometry.training import GeometryMonitor
         >>> images, texts = torch.randn(2, 100, 8, generator=torch.Generator().manual_seed(0))
         >>> image_tower, text_tower = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
         >>> logged = {}

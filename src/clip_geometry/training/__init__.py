@@ -1,4 +1,4 @@
-"""The toolkit where people work: in the training loop and its loggers, in scikit-learn; nothing else imports it.
+"""Losses and live measures for training loops and their loggers, and scikit-learn's searches.
 
 Names are imported at first use, each with the one outside library that it needs.
 """
@@ -11,7 +11,7 @@ from clip_geometry.registry import InputError
 _HOME = {
     "collapse": ["CollapseAlarm", "CollapseWarning", "Threshold"],
     "lightning": ["LightningGeometry"],
-    "curves": ["plot_training"],
+    "losses": ["CosReg", "IStar", "SIGReg"],
     "metrics": ["EmbeddingGeometry"],
     "monitor": ["GeometryMonitor"],
     "sklearn": ["PipelineTransformer", "scorer"],
@@ -19,12 +19,7 @@ _HOME = {
     "transformers": ["GeometryCallback"],
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
-_INSTALL = {
-    "torchmetrics": "torchmetrics",
-    "lightning": "lightning",
-    "sentence_transformers": "sentence-transformers",
-    "transformers": "transformers",
-}  # missing package → what pip installs
+_OPTIONAL = ("torchmetrics", "lightning", "sentence_transformers", "transformers")
 
 __all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -36,9 +31,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"{__name__}.{_MODULE[name]}"), name)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in _INSTALL:
+        if package not in _OPTIONAL:
             raise
-        raise InputError(f"{name} needs {package}, which is not installed: pip install {_INSTALL[package]}") from None
+        install = f"pip install {package.replace('_', '-')}"
+        raise InputError(f"{name} needs {package}, which is not installed: {install}") from None
 
 
 def __dir__() -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from clip_geometry.integrations.monitor import Embed, GeometryMonitor
+from clip_geometry.training.monitor import Embed, GeometryMonitor
 
 
 class GeometryCallback(TrainerCallback):
@@ -23,7 +23,7 @@ class GeometryCallback(TrainerCallback):
     Example:
         >>> import tempfile, torch
         >>> from transformers import Trainer, TrainingArguments
-        >>> from clip_geometry.integrations import GeometryCallback
+        >>> from clip_geometry.training import GeometryCallback
         >>> class Towers(torch.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()

@@ -20,10 +20,10 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, c
 from sklearn.pipeline import make_pipeline
 
 import clip_geometry as cg
-import clip_geometry.integrations.sklearn
+import clip_geometry.training.sklearn
 from clip_geometry.geometry import measures
-from clip_geometry.integrations.sklearn import PipelineTransformer, scorer
 from clip_geometry.registry import InputError
+from clip_geometry.training.sklearn import PipelineTransformer, scorer
 from support.clouds import rotation
 from support.sklearn_checks import pass_checks
 
@@ -490,5 +490,5 @@ def test_the_page_in_the_documentation_runs():
 
 
 def test_the_examples_run():
-    failed, tried = doctest.testmod(clip_geometry.integrations.sklearn)
+    failed, tried = doctest.testmod(clip_geometry.training.sklearn)
     assert tried > 5 and not failed

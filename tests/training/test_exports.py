@@ -1,4 +1,4 @@
-"""What `clip_geometry.integrations` exports: lazily, with examples that run, and one sentence for a missing package."""
+"""What `clip_geometry.training` exports: lazily, with examples that run, and one sentence for a missing package."""
 
 import doctest
 import subprocess
@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 import clip_geometry
-from clip_geometry import integrations
+from clip_geometry import training
 from clip_geometry.registry import InputError
 
 NEEDS = {
@@ -18,12 +18,12 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("name", integrations.__all__)
+@pytest.mark.parametrize("name", training.__all__)
 def test_the_example_runs(name, tmp_path, monkeypatch):
     for package in ("torchmetrics", NEEDS.get(name, "torchmetrics")):
         pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
-    exported = getattr(integrations, name)
+    exported = getattr(training, name)
     module = sys.modules[exported.__module__]
     tests = [
         test for test in doctest.DocTestFinder(recurse=False).find(exported, name, module, globs={}) if test.examples
@@ -39,7 +39,7 @@ def test_the_example_runs(name, tmp_path, monkeypatch):
 
 def test_importing_is_light():
     heavy = ("torch", "torchmetrics", "lightning", "transformers", "sentence_transformers")
-    code = f"import sys, clip_geometry.integrations; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, clip_geometry.training; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -54,17 +54,16 @@ def test_importing_is_light():
     ],
 )
 def test_a_missing_package_is_one_sentence(name, package, install, monkeypatch):
-    for module in [each for each in sys.modules if each.startswith("clip_geometry.integrations.")]:
+    for module in [each for each in sys.modules if each.startswith("clip_geometry.training.")]:
         monkeypatch.delitem(sys.modules, module)
-    for missing in {package, "pytorch_lightning"}:
-        for module in [each for each in sys.modules if each == missing or each.startswith(f"{missing}.")]:
-            monkeypatch.delitem(sys.modules, module)
-        monkeypatch.setitem(sys.modules, missing, None)
+    for module in [each for each in sys.modules if each == package or each.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError) as error:
-        getattr(integrations, name)
+        getattr(training, name)
     assert str(error.value) == f"{name} needs {package}, which is not installed: pip install {install}"
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    assert not hasattr(integrations, "EmbeddingGeometri")
+    assert not hasattr(training, "EmbeddingGeometri")
     assert "EmbeddingGeometry" not in clip_geometry.__all__  # it needs an extra

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import isoscore
-from clip_geometry.losses import IStar
+from clip_geometry.training import IStar
 
 SCRIPT = Path(__file__).parents[2] / "scripts/istar_trainer.py"
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 12}

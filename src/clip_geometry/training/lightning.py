@@ -3,16 +3,9 @@
 from typing import Any
 
 import torch
+from lightning.pytorch import Callback
 
-try:
-    from lightning.pytorch import Callback
-except ModuleNotFoundError:
-    try:
-        from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("No module named 'lightning'", name="lightning") from None
-
-from clip_geometry.integrations.monitor import Embed, GeometryMonitor
+from clip_geometry.training.monitor import Embed, GeometryMonitor
 
 
 class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
@@ -31,7 +24,7 @@ class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     Example:
         >>> import torch
         >>> from lightning.pytorch import LightningModule, Trainer
-        >>> from clip_geometry.integrations import LightningGeometry
+        >>> from clip_geometry.training import LightningGeometry
         >>> probe = torch.randn(50, 4)
         >>> callback = LightningGeometry(lambda module: {"image": module.image(probe), "text": probe}, every=10)
         >>> trainer = Trainer(callbacks=[callback], logger=False, enable_checkpointing=False, accelerator="cpu")
@@ -53,7 +46,7 @@ class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
             self.monitor.measure(trainer.global_step, module)
             trainer.should_stop |= self.stop and self.monitor.collapsed
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any, **named: Any) -> None:
         if trainer.global_step % self.monitor.every == 0:
             self._measure(trainer, pl_module)
 

@@ -10,9 +10,9 @@ from torch import nn
 
 pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
-from clip_geometry.integrations import CollapseAlarm, CollapseWarning, EmbeddingGeometry, GeometryMonitor, Threshold
-from clip_geometry.integrations.monitor import evaluating
 from clip_geometry.registry import InputError
+from clip_geometry.training import CollapseAlarm, CollapseWarning, EmbeddingGeometry, GeometryMonitor, Threshold
+from clip_geometry.training.monitor import evaluating
 
 
 class Towers(nn.Module):
@@ -282,7 +282,7 @@ def weights(model):
 
 
 def test_the_callback_of_transformers_changes_nothing_and_keeps_the_log_of_the_loss(tmp_path):
-    from clip_geometry.integrations import GeometryCallback
+    from clip_geometry.training import GeometryCallback
 
     plain = trainer(tmp_path)  # which sets the seed
     plain.train()
@@ -297,7 +297,7 @@ def test_the_callback_of_transformers_changes_nothing_and_keeps_the_log_of_the_l
 
 
 def test_the_callback_of_transformers_measures_at_evaluations_and_the_end(tmp_path):
-    from clip_geometry.integrations import GeometryCallback
+    from clip_geometry.training import GeometryCallback
 
     training = trainer(tmp_path, eval_strategy="steps", eval_steps=5)
     training.add_callback(GeometryCallback(training, embed, every=None))
@@ -308,14 +308,14 @@ def test_the_callback_of_transformers_measures_at_evaluations_and_the_end(tmp_pa
 
 @pytest.mark.parametrize("every", [-1, 0, "a"])
 def test_the_callback_of_transformers_checks_its_steps(every):
-    from clip_geometry.integrations import GeometryCallback
+    from clip_geometry.training import GeometryCallback
 
     with pytest.raises(InputError, match=r"every = .*; expected a whole number from 1 on"):
         GeometryCallback(None, embed, every=every)
 
 
 def test_a_collapse_stops_transformers(tmp_path):
-    from clip_geometry.integrations import GeometryCallback
+    from clip_geometry.training import GeometryCallback
 
     training = trainer(tmp_path)
     training.add_callback(GeometryCallback(training, dying(4), every=1, stop=True, alarm=quick()))
@@ -329,7 +329,7 @@ def test_a_collapse_stops_transformers(tmp_path):
 
 def test_a_collapse_stops_lightning_and_the_callback_changes_nothing(tmp_path):
     lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
-    from clip_geometry.integrations import LightningGeometry
+    from clip_geometry.training import LightningGeometry
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -382,7 +382,7 @@ class Encoder:
 @pytest.fixture
 def evaluator(monkeypatch):
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    from clip_geometry.integrations import GeometryEvaluator
+    from clip_geometry.training import GeometryEvaluator
 
     monkeypatch.setattr(GeometryEvaluator, "store_metrics_in_model_card_data", lambda *rest: None)
     return GeometryEvaluator
@@ -392,7 +392,7 @@ QA = {"question": ["Who?", "When?", "Where, then?"], "answer": ["Ada.", "In 1843
 
 
 def test_the_evaluator_selects_by_a_number_that_it_returns(evaluator):
-    few = evaluator(QA, measures=["modality_gap", "isoscore"], write_csv=False)
+    few = evaluator(QA, measures=["modality_gap", "isoscore"])
     assert few.primary_metric == "modality_gap" and few.primary_metric in few(Encoder())
     assert evaluator(QA).primary_metric == "retrieval.image_to_text.r_at_1"
     assert evaluator(QA["answer"]).primary_metric == "effective_rank/text"
@@ -405,17 +405,6 @@ def test_the_evaluator_selects_by_a_number_that_it_returns(evaluator):
 def test_the_evaluator_takes_lists(evaluator, inputs):
     with pytest.raises(InputError, match="expected a list, or a mapping of modality → list"):
         evaluator(inputs)
-
-
-def test_the_evaluator_appends_to_its_own_columns_only(evaluator, tmp_path):
-    for _ in range(2):
-        evaluator(QA)(Encoder(), str(tmp_path))
-    path = tmp_path / "geometry_evaluation_results.csv"
-    before = path.read_text()
-    assert len(before.splitlines()) == 3
-    with pytest.raises(InputError, match=r"geometry_evaluation_results\.csv has other columns; give another name="):
-        evaluator(QA, measures=["modality_gap"])(Encoder(), str(tmp_path))
-    assert path.read_text() == before
 
 
 def test_a_single_item_is_too_few_and_no_collapse():
