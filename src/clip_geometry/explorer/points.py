@@ -13,7 +13,7 @@ from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import in_one_piece
-from clip_geometry.search.mixed_index import MixedIndex, Rows, logit_scale_of, require_one_space
+from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, logit_scale_of, require_one_space
 from clip_geometry.transforms import Normalize, Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
@@ -93,7 +93,7 @@ class Points:
         return np.concatenate([self.starts[name] + numbers for name, numbers in rows.items()])
 
 
-def sampled_rows(index: MixedIndex, most: int, seed: int) -> Rows:
+def sampled_rows(index: MixedIndex, most: int, seed: int) -> RowNumbers:
     """Numbers of about `most` rows and no more, at least 2 of each modality, whole items where possible."""
     total = sum(map(len, index.sets.values()))
     if total <= most:
