@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from typing import get_args, get_type_hints
 
 import pytest
 
 from clip_geometry import catalog
 from clip_geometry.catalog import GROUPS, INVARIANCES, PACKAGE, TAKES, describe, descriptions
-from clip_geometry.cli.commands.maps import TARGETS
+from clip_geometry.cli.commands.maps import ship
 from clip_geometry.cli.completion import MODEL_NAMES
 from clip_geometry.data import datasets
 from clip_geometry.diagnosis.checks import checks
@@ -120,4 +121,5 @@ def test_every_format_repair_and_check_has_an_entry():
 def test_the_names_on_the_command_line_are_those_of_the_registries():
     families = {f"{name}:" for name in ours(encoders) if name != "scenes-clip"}
     assert set(MODEL_NAMES) == {*MODELS, "scenes-clip/fresh", *families}
-    assert {*TARGETS} == {*targets}
+    choices = get_type_hints(ship)["to"]
+    assert {*get_args(choices)} == {*targets}
