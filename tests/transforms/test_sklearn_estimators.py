@@ -146,11 +146,7 @@ TABLES = [
     checks.check_dataframe_column_names_consistency,
     checks.check_transformer_get_feature_names_out,
     checks.check_transformer_get_feature_names_out_pandas,
-    checks.check_set_output_transform,
     checks.check_set_output_transform_pandas,
-    checks.check_global_output_transform_pandas,
-    checks.check_set_output_transform_polars,
-    checks.check_global_set_output_transform_polars,
 ]
 
 
@@ -215,14 +211,6 @@ def test_names_are_those_of_the_last_fit(x, table):
         center.transform(x)
     assert not hasattr(center.fit(x), "feature_names_in_")
     assert (Normalize().transform(table) == Normalize().transform(x)).all()  # never fitted, it compares nothing
-
-
-def test_output_is_kept_by_clone_and_refused_where_unknown(x):
-    center = Center().set_output(transform="pandas")
-    assert isinstance(clone(center).fit_transform(x), pd.DataFrame)
-    assert center.set_output() is center and isinstance(center.fit(x).transform(x), pd.DataFrame)
-    with pytest.raises(ValueError, match="output config must be in"):
-        center.set_output(transform="excel").fit_transform(x)
 
 
 def test_what_is_computed_inside_does_not_depend_on_the_output(x):

@@ -144,17 +144,14 @@ class RunningCovariance(nn.Module):
         Raises:
             InputError: for fewer than two rows in all and for entries that are not finite; C_0 is not changed.
         """
-        try:
-            batches = [(sample, mask)] if isinstance(sample, Tensor) else map(_with_mask, sample)
-        except TypeError:  # it is not iterable
-            batches = None
-        if batches is None or (mask is not None and not isinstance(sample, Tensor)):
+        alone = isinstance(sample, Tensor)
+        if not isinstance(sample, Iterable) or (mask is not None and not alone):
             raise InputError(
                 f"the sample is a {type(sample).__name__}; expected a tensor, or batches without a mask beside them, "
                 "each with its own: (states, mask)"
             )
         merged: Moments | None = None
-        for hidden, kept in batches:
+        for hidden, kept in [(sample, mask)] if alone else map(_with_mask, sample):
             layers = Layers(hidden, kept)
             part = second_moments(layers.rows, layers.kept)
             merged = part if merged is None else merged.merged(part)

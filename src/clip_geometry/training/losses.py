@@ -1,6 +1,7 @@
 """Penalties on the geometry of hidden states, for anybody's training loop."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +18,35 @@ from clip_geometry.training.hidden import Hidden, Layers, weight
 LAST, POINTS = 5.0, 17  # of the frequencies −5 … 5, at which characteristic functions are compared
 
 
-class CosReg(nn.Module):
+class RowPenalty(nn.Module):
+    """Base of the penalties λ f(rows) on the hidden states that count, in at least float32 whatever autocast says."""
+
+    def __init__(self, lambda_: float):
+        super().__init__()
+        self.lambda_ = weight(lambda_)
+
+    def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
+        """Computes the penalty.
+
+        Args:
+            hidden: (n, d), (b, t, d), or a sequence of such.
+            mask: (n,) or (b, t), true for rows that count; None for all.
+
+        Returns:
+            A scalar in the precision of the rows, at least float32.
+        """
+        rows = Layers(hidden, mask).together()
+        with torch.autocast(rows.device.type, enabled=False):
+            return self.lambda_ * self._statistic(rows.to(torch.promote_types(rows.dtype, torch.float32)))
+
+    @abstractmethod
+    def _statistic(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, ""]: ...
+
+    def extra_repr(self) -> str:
+        return f"lambda_={self.lambda_:g}"
+
+
+class CosReg(RowPenalty):
     """Penalty on the average cosine of hidden states, to be added to a task loss.
 
     It is λ (Σ_ij cos(w_i, w_j) − N)/N² over N hidden states, usually of the last layer, computed as λ (‖ū‖² − 1/N) with
@@ -43,36 +72,17 @@ class CosReg(nn.Module):
         >>> penalty.backward()
     """
 
-    def __init__(self, lambda_: float):
-        super().__init__()
-        self.lambda_ = weight(lambda_)
-
-    def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
-        """Computes the penalty.
-
-        Args:
-            hidden: (n, d), (b, t, d), or a sequence of such.
-            mask: (n,) or (b, t), true for rows that count; None for all.
-
-        Returns:
-            A scalar in the precision of the rows, at least float32.
-        """
-        rows = Layers(hidden, mask).together()
-        with torch.autocast(rows.device.type, enabled=False):
-            rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
-            largest = rows.detach().abs().amax(1, keepdim=True)
-            # a gradient of λ/length would be infinite
-            small = largest < torch.finfo(rows.dtype).tiny * max(1.0, abs(self.lambda_))
-            if small.any():
-                row = int(small.nonzero()[0, 0])
-                what = "so short that its gradient overflows" if largest[row] > 0 else "zero, which has no direction"
-                raise InputError(f"row {row} of the hidden states is {what}; mask it")
-            scaled = rows / largest  # the squares of large or small rows would leave the range
-            mean = (scaled / scaled.norm(dim=1, keepdim=True)).mean(0)
-            return self.lambda_ * (mean.square().sum() - 1 / len(rows))
-
-    def extra_repr(self) -> str:
-        return f"lambda_={self.lambda_:g}"
+    def _statistic(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+        largest = rows.detach().abs().amax(1, keepdim=True)
+        # a gradient of λ/length would be infinite
+        small = largest < torch.finfo(rows.dtype).tiny * max(1.0, abs(self.lambda_))
+        if small.any():
+            row = int(small.nonzero()[0, 0])
+            what = "so short that its gradient overflows" if largest[row] > 0 else "zero, which has no direction"
+            raise InputError(f"row {row} of the hidden states is {what}; mask it")
+        scaled = rows / largest  # the squares of large or small rows would leave the range
+        mean = (scaled / scaled.norm(dim=1, keepdim=True)).mean(0)
+        return mean.square().sum() - 1 / len(rows)
 
 
 class IStar(nn.Module):
@@ -178,7 +188,7 @@ class IStar(nn.Module):
         return ((shrunken / trace).square().sum().reciprocal() - 1) / (moments.d - 1)
 
 
-class SIGReg(nn.Module):
+class SIGReg(RowPenalty):
     """Penalty on the distance of hidden states from a standard Gaussian, along random directions.
 
     λ times the mean over directions of the Epps-Pulley statistic of the projections, n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2}
@@ -204,31 +214,18 @@ class SIGReg(nn.Module):
     seed: Tensor
 
     def __init__(self, lambda_: float, *, directions: Integer = 256, seed: Integer = 0):
-        super().__init__()
-        self.lambda_ = weight(lambda_)
+        super().__init__(lambda_)
         self.directions = whole_number(directions, "directions")
         self.register_buffer("seed", torch.tensor(seed_number(seed), device="cpu"))
 
-    def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
-        """Computes the penalty.
-
-        Args:
-            hidden: (n, d), (b, t, d), or a sequence of such.
-            mask: (n,) or (b, t), true for rows that count; None for all.
-
-        Returns:
-            A scalar in the precision of the rows, at least float32.
-        """
-        rows = Layers(hidden, mask).together()
-        with torch.autocast(rows.device.type, enabled=False):
-            rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
-            along = random_directions(rows, self.directions, int(self.seed))
-            if self.training:
-                self.seed += 1
-            return self.lambda_ * epps_pulley(rows @ along).mean()
+    def _statistic(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+        along = random_directions(rows, self.directions, int(self.seed))
+        if self.training:
+            self.seed += 1
+        return epps_pulley(rows @ along).mean()
 
     def extra_repr(self) -> str:
-        return f"lambda_={self.lambda_:g}, directions={self.directions}"
+        return f"{super().extra_repr()}, directions={self.directions}"
 
 
 def random_directions(rows: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "d count"]:

@@ -19,8 +19,7 @@ from clip_geometry.rows.arguments import whole_number
 from clip_geometry.training.collapse import PREFIX, THRESHOLDS, CollapseAlarm, CollapseWarning
 from clip_geometry.training.metrics import EmbeddingGeometry
 
-Rows: TypeAlias = Mapping[str, Any]  # modality → (n, d)
-Embed: TypeAlias = Callable[[Any], Rows | Iterable[Rows]]
+Embed: TypeAlias = Callable[[Any], Mapping[str, Any] | Iterable[Mapping[str, Any]]]  # modality → (n, d)
 Log: TypeAlias = Callable[[dict[str, float], int], Any]
 
 
@@ -181,7 +180,7 @@ class GeometryMonitor:
             self._warned.add(about)
             warnings.warn(sentence, stacklevel=4)
 
-    def _add(self, rows: Rows, *, sync: bool = True) -> None:
+    def _add(self, rows: Mapping[str, Any], *, sync: bool = True) -> None:
         if self.metric is None:
             self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
             self.metric.to(next((each.device for each in rows.values() if isinstance(each, torch.Tensor)), "cpu"))

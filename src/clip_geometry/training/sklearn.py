@@ -156,31 +156,24 @@ class MeasureScorer(BaseEstimator):
 
     def _arguments(self, measure: Measure, rows: np.ndarray, y: Any, modality: Any, item: Any) -> tuple:
         """What the measure takes."""
-        y = None if y is None else np.asarray(y)
-        labels = y if y is not None and y.ndim == 1 else None
+        labels = np.asarray(y) if y is not None and np.ndim(y) == 1 else None
         across = measure.inputs.across
-        chosen = [self.modalities] if isinstance(self.modalities, str) else self.modalities
-        if modality is None:
-            if chosen is not None:
-                raise InputError(f"{measure.name} is to be taken of {listed(chosen)} rows{_GIVE.format('modality')}")
-            if not across:
-                sets = {"": Embeddings(rows, "", labels=labels)}
-            elif y is not None and y.ndim == 2:
-                sets = {"image": Embeddings(rows, "image"), "text": Embeddings(y, "text")}
-            else:
+        if across and modality is None:
+            if y is None or np.ndim(y) != 2:
                 raise InputError(
                     f"{measure.name} compares two sets: give y, the rows of the other one, or stack both"
                     + _GIVE.format("modality")
                 )
+            sets = {"image": Embeddings(rows, "image"), "text": Embeddings(np.asarray(y), "text")}
         else:
-            places = _places(modality, len(rows))
-            if not across and chosen is None:
-                places = {ANY: np.arange(len(rows))}
+            chosen = [self.modalities] if isinstance(self.modalities, str) else self.modalities
+            whole = not across and chosen is None
+            places = _places(None if whole else modality, len(rows))
             wanted = chosen or list(places)
             if len(wanted) != 1 + across or not {*wanted} <= {*places}:
                 raise InputError(
                     f"{measure.name} takes rows of {'two modalities' if across else 'one modality'}, and there are "
-                    f"{listed(places)}: choose with modalities="
+                    f"{listed(places)}: choose with modalities=" + _GIVE.format("modality") * (modality is None)
                 )
             labeled = measure.takes == "relevant sets" and labels is not None
             if across and item is None and measure.takes not in ("two sets", "classes") and not labeled:

@@ -91,7 +91,7 @@ class _Described(BaseModel):
     attributes: dict[str, int | float]
 
 
-class _Facts(BaseModel):
+class _MapFacts(BaseModel):
     """The JSON in the metadata; `affine` is for other programs and not read."""
 
     format: int
@@ -106,7 +106,7 @@ class _Facts(BaseModel):
 
 def read_map(path: Path) -> Pipeline:
     """Read a fitted pipeline; raise InputError for a file that is damaged or something else."""
-    return read_facts(path, KEY, _Facts, _fitted, what="map", writer="fit")
+    return read_facts(path, KEY, _MapFacts, _fitted, what="map", writer="fit")
 
 
 def read_facts(
@@ -150,7 +150,7 @@ def read_facts(
         raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the {what} again") from None
 
 
-def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
+def _fitted(facts: _MapFacts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
     built = []
     for k, described in enumerate(facts.transforms):
         transform = transforms[described.name](**described.parameters)

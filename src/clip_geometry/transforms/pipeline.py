@@ -14,9 +14,9 @@ from clip_geometry.transforms.base import Rows, Transform, as_learnable
 from clip_geometry.transforms.isoclip import IsoCLIP
 from clip_geometry.transforms.step import SCOPES, Step, parse_pipeline
 
-Sets: TypeAlias = Mapping[str, Rows]
+RowSets: TypeAlias = Mapping[str, Rows]
 Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
-Pairs: TypeAlias = Indices | Callable[[str, str], Indices] | None
+PairIndices: TypeAlias = Indices | Callable[[str, str], Indices] | None
 
 ANY = "any"  # the name of a set of no particular modality: its chain serves all of them
 
@@ -62,7 +62,7 @@ class Pipeline:
         self.fitted_on = fitted_on
         self.refusal = refusal
 
-    def fit(self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows") -> "Pipeline":
+    def fit(self, sets: RowSets, pairs: PairIndices = None, *, origin: str = "these rows") -> "Pipeline":
         """Return the pipeline with all steps fitted.
 
         Args:
@@ -75,7 +75,7 @@ class Pipeline:
         return self.fit_transform(sets, pairs, origin=origin)[0]
 
     def fit_transform(
-        self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows"
+        self, sets: RowSets, pairs: PairIndices = None, *, origin: str = "these rows"
     ) -> "tuple[Pipeline, dict[str, Any]]":
         """Fit all steps; return the fitted pipeline and the sets after it (float64; as given if there are no steps)."""
         rows = dict(_as_sets(sets))
@@ -99,7 +99,7 @@ class Pipeline:
         dimensions = {modality: (np.shape(x)[1], rows[modality].shape[1]) for modality, x in sets.items()}
         return Pipeline(self.steps, chains, dimensions, ", ".join(fitted_on) or None, refusal), rows
 
-    def transform(self, sets: Sets) -> dict[str, Any]:
+    def transform(self, sets: RowSets) -> dict[str, Any]:
         """Apply the fitted pipeline to sets by modality.
 
         Returns:
@@ -160,7 +160,7 @@ class Pipeline:
         return read_map(Path(path))
 
 
-def _as_sets(sets: Sets) -> Sets:
+def _as_sets(sets: RowSets) -> RowSets:
     """The sets with lists as arrays; raises InputError for what is no matrix and for rows without a name."""
     if not isinstance(sets, Mapping):
         raise InputError(
@@ -172,7 +172,7 @@ def _as_sets(sets: Sets) -> Sets:
     }
 
 
-def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
+def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
     """Fit one step and return the transform of each modality that it changes."""
     if step.kind.onto:
         return _fit_onto(step, rows, pairs)
@@ -189,7 +189,7 @@ def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     return dict.fromkeys(rows, transform.fit(fitting))
 
 
-def _pooled(rows: Sets) -> Rows:
+def _pooled(rows: RowSets) -> Rows:
     """The rows of all sets in the order of their names, so that sums do not depend on the order of the sets."""
     ordered = [as_learnable(rows[name]) for name in sorted(rows)]
     in_memory = [x for x in ordered if not isinstance(x, StreamedRows)]
@@ -198,7 +198,7 @@ def _pooled(rows: Sets) -> Rows:
     return cat([x.double() if isinstance(x, StreamedRows) else StreamedRows.of(x) for x in ordered])
 
 
-def _fit_onto(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
+def _fit_onto(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
     given, target = step.sides()
     sources = [name for name in rows if name != target] if given == "all" else [given]
     if not sources:
@@ -213,7 +213,7 @@ def _fit_onto(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     return fitted
 
 
-def _pairs(step: Step, source: str, target: str, rows: Sets, pairs: Pairs) -> Indices:
+def _pairs(step: Step, source: str, target: str, rows: RowSets, pairs: PairIndices) -> Indices:
     """The rows of the source and of the target that belong together."""
     n, m = len(rows[source]), len(rows[target])
     if pairs is None:
@@ -233,7 +233,7 @@ def _pairs(step: Step, source: str, target: str, rows: Sets, pairs: Pairs) -> In
     return (i, j) if source == first else (j, i)
 
 
-def _fitting_rows(step: Step, modality: str, rows: Sets) -> Rows:
+def _fitting_rows(step: Step, modality: str, rows: RowSets) -> Rows:
     if modality not in rows:
         given = " and ".join("unnamed" if name == ANY else name for name in rows)
         near = did_you_mean(modality, (*rows, *SCOPES))

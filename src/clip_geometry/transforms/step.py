@@ -107,14 +107,17 @@ def _check_scope(scope: str, text: str, kind: type[Transform]) -> None:
     if not kind.fits or kind.joint:
         why = "is fitted on two modalities together" if kind.joint else "learns nothing"
         raise InputError(f"pipeline step {shown(kind.name)} {why} and takes no scope, but {shown(text)} was given")
-    what, expected, names = "scope", f"{', '.join(SCOPES)} or the name of a modality", [scope]
     if kind.onto:
-        what, names = "direction", scope.split("-to-")
-        expected = "two modalities, as in text-to-image, or all-to-image for every other one"
+        names = scope.split("-to-")
+        modalities = names[1:] if names[0] == "all" else names
+        well = len(names) == 2 and names[0] != names[1]
+        what, expected = "direction", "two modalities, as in text-to-image, or all-to-image for every other one"
+    else:
+        modalities, well = [] if scope in SCOPES else [scope], True
+        what, expected = "scope", f"{', '.join(SCOPES)} or the name of a modality"
     try:
-        for name in names[names[0] == "all" :] if kind.onto else {*names} - {*SCOPES}:
+        for name in modalities:
             modality_name(name)
-        well = not kind.onto or (len(names) == 2 and names[0] != names[1])
     except InputError:
         well = False
     if not well:
