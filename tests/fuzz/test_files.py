@@ -53,7 +53,6 @@ ARRAYS = {
 LABEL_FILES = {
     "l.npy": written(lambda f: np.save(f, np.array(LABELS))),
     "l.txt": "\n".join(IDS).encode(),
-    "l.json": json.dumps(LABELS).encode(),
     "l.csv": TABLE.to_csv(index=False).encode(),
     "l.parquet": written(TABLE.to_parquet),
 }

@@ -1,10 +1,7 @@
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io.labels import read_labels, with_labels
@@ -17,14 +14,10 @@ LABELS = [3, 1, 4, 1]
 def label_file(folder, name, values):
     path = folder / name
     match path.suffix:
-        case ".pt":
-            torch.save(torch.tensor(values), path)
         case ".npy":
             np.save(path, np.array(values))
         case ".txt":
             path.write_text("".join(f"{value}\n" for value in values))
-        case ".json":
-            path.write_text(json.dumps(values))
         case ".csv":
             path.write_text("id,label\n" + "".join(f'{k},"{value}"\n' for k, value in enumerate(values)))
         case ".parquet":
@@ -32,14 +25,7 @@ def label_file(folder, name, values):
     return path
 
 
-def test_labels_of_torch_are_integers(tmp_path):
-    numbers = read_labels(label_file(tmp_path, "a.pt", LABELS))
-    assert numbers.dtype == np.int64 and numbers.tolist() == LABELS
-    with pytest.raises(InputError, match="holds no tensor of integers"):
-        read_labels(label_file(tmp_path, "b.pt", [0.5, 1.0]))
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".txt", ".json", ".csv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".txt", ".csv", ".parquet"])
 def test_labels_of_every_format(tmp_path, suffix):
     numbers = read_labels(label_file(tmp_path, f"a{suffix}", LABELS))
     assert numbers.dtype == np.int64 and numbers.tolist() == LABELS
@@ -61,17 +47,10 @@ def test_the_only_column_of_a_table_needs_no_name(tmp_path):
         ("x.txt", b"ape\n\nbee\n", "has no label for 1 of 3 rows, the first is row 1"),
         ("x.txt", b"\xff\xfe\x00", "is not a text file in UTF-8"),
         ("x.txt", b"", r"is empty \(0 bytes\)"),
-        ("x.json", b'{"a": 1}', "holds no list of integers or of strings"),
-        ("x.json", b'[1, "a"]', "holds no list of integers or of strings"),
-        ("x.json", b"[1, 2", "is no readable JSON"),
         ("x.npy", b"ape\nbee\n", r"is no \.npy file"),
         ("x.parquet", b"ape\nbee\n", r"is no readable \.parquet file"),
-        ("x.json", b"[" + b"9" * 5000 + b"]", "is no readable JSON .*out of range"),
-        ("x.json", b"[" * 100_000, "is no readable JSON .*recursion limit"),
-        ("x.json", f"[{2**70}, 1]".encode(), "integers beyond 64 bits"),
-        ("x.json", b"[1, NaN]", "is no readable JSON"),
         ("x.csv", b"label\n" + b"x" * 200_000 + b"\n", "field larger than field limit"),
-        ("x.xlsx", b"x", r"is no label file; expected \.npy, \.pt"),
+        ("x.xlsx", b"x", r"is no label file; expected \.npy, \.txt"),
     ],
 )
 def test_label_files_that_are_wrong(tmp_path, name, content, message):

@@ -69,15 +69,16 @@ def test_a_file_in_a_folder_is_called_by_a_name_that_pipelines_can_carry(tmp_pat
 def test_one_file_with_an_array_for_each_modality(tmp_path, sets, suffix):
     arrays, path = {f"{name}_emb": each.vectors for name, each in sets.items()}, tmp_path / f"x{suffix}"
     tensors = {name: torch.from_numpy(x) for name, x in arrays.items()}
-    tensors["logit_scale"] = torch.tensor(4.6)
+    tensors |= {"logit_scale": torch.tensor(4.6), "labels": torch.arange(7)}
     if suffix == ".npz":
-        np.savez(path, ids=np.arange(7), **arrays)
+        np.savez(path, ids=np.arange(7), labels=np.arange(7), **arrays)
     elif suffix == ".parquet":
-        pq.write_table(pa.table({name: list(x) for name, x in arrays.items()}), path)
+        pq.write_table(pa.table({name: list(x) for name, x in arrays.items()} | {"labels": range(7)}), path)
     else:
         save_file(tensors, path) if suffix == ".safetensors" else torch.save(tensors, path)
     found = read_any(path)
     assert_same({name: found[name] for name in NAMES}, sets)
+    assert all(side.labels.tolist() == [*range(7)] for side in found.values())
 
 
 def long_table(sets):

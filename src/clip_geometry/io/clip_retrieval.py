@@ -58,13 +58,14 @@ def read(folder: Path) -> Sides:
             )
     tables = [] if metadata is None else [read_table(metadata[number]) for number in numbers]
     columns = columns_of(pa.concat_tables(tables, promote_options="permissive")) if tables else {}
-    item_id, label = None, next((name for name in LABEL_NAMES if name in columns), None)
+    label = next((name for name in LABEL_NAMES if name in columns), None)
+    labels = None if label is None else columns.pop(label)
+    item_id = None
     name = next((name for name in ("item_id", "image_path") if name in columns), None)
     if name is not None and len(set(columns[name])) == len(columns[name]):
         item_id = columns.pop(name)
     elif name is not None:
         note(f"{shown(folder)} has rows of one {name}, as with several captions an image: rows pair by position")
-    labels = None if label is None else columns.pop(label)
     sides = {}
     for modality, shards in found.items():
         arrays = [check_vectors(read_npy(path), shown(path)) for path in shards.values()]

@@ -55,8 +55,8 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
         if isinstance(index, faiss.IndexIVFFlat):
             rows, ids = _rows_of_lists(index, path)
         else:
-            shape, opened = (_flat(index, path).ntotal, index.d), functools.partial(_opened_rows, path)
-            rows = Stored(shape, np.dtype(np.float32), opened).rows(shown(path))
+            shape = _flat(index, path).ntotal, index.d
+            rows = Stored(shape, np.dtype(np.float32), functools.partial(_opened_rows, path)).rows(shown(path))
             ids = np.arange(len(rows))
         if outer is not index:
             ids = faiss.vector_to_array(outer.id_map)[ids]

@@ -1,4 +1,4 @@
-"""Label files: .npy, .pt, .txt (one per line), .json (a list), .csv and .parquet (a column)."""
+"""Label files: .npy, .txt (one per line), .csv and .parquet (a column)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from clip_geometry.data.tables import read_table
 from clip_geometry.embeddings import Embeddings
@@ -19,7 +18,7 @@ from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.matrix import as_codes
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
-SUFFIXES = (".npy", ".pt", ".txt", ".json", ".csv", ".parquet")
+SUFFIXES = (".npy", ".txt", ".csv", ".parquet")
 
 
 def read_labels(path: str | Path) -> np.ndarray:
@@ -32,21 +31,8 @@ def read_labels(path: str | Path) -> np.ndarray:
     match path.suffix.lower():
         case ".npy":
             array = reading.read_npy(path, mmap=False, what=what)
-        case ".pt":
-            tensor = reading.read_checkpoint(path, what)
-            if not isinstance(tensor, Tensor) or tensor.is_floating_point():
-                raise InputError(f"{shown(path)} holds no tensor of integers; labels are one integer per row")
-            array = tensor.numpy()
         case ".txt":
             array = _of_texts([line.strip() for line in reading.read_text(path, what).rstrip().splitlines()])
-        case ".json":
-            values = reading.read_json(path, what)
-            kinds = {type(value) for value in values} if isinstance(values, list) else set()
-            if kinds not in ({int}, {str}):
-                raise InputError(f"{shown(path)} holds no list of integers or of strings; labels are one of these")
-            if kinds == {int} and not all(-(2**63) <= value < 2**63 for value in values):
-                raise InputError(f"{shown(path)} holds integers beyond 64 bits; write such labels as strings")
-            array = np.array(values, dtype=np.int64 if kinds == {int} else object)
         case ".csv":
             table = read_table(path)
             array = _of_texts(table.values(_label_column(table.names, path)))

@@ -322,7 +322,8 @@ def parse_npy(content: bytes, source: str) -> np.ndarray:
 
 def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, np.ndarray]:
     """Reads the arrays of a .npz archive by name."""
-    path, arrays = existing_file(path, what), {}
+    path = existing_file(path, what)
+    arrays = {}
     with reading_with(path, ".npz"), zipfile.ZipFile(path) as archive:
         require_memory(sum(entry.file_size for entry in archive.infolist()), shown(path))
         for entry in archive.infolist():
@@ -345,7 +346,9 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
             facts, schema = file.metadata, file.schema_arrow
         if twice := {name for name in schema.names if schema.names.count(name) > 1}:
             raise InputError(f"{shown(path)} has two columns {shown(min(twice))}; keep one")
-        names, size, texts, longest = columns or schema.names, 0, [], 1
+        names = columns or schema.names
+        texts: list[str] = []
+        size, longest = 0, 1  # bytes of all values, and of one text below a list or a struct
         for k in range(facts.num_columns):
             leaf = facts.schema.column(k)
             if not any(f"{leaf.path}.".startswith(f"{name}.") for name in names):
@@ -359,7 +362,7 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
             elif leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL":
                 texts.append(leaf.path)
         require_memory(size, f"{shown(path)}, decoded,")
-        parts, size = [schema.empty_table().select(names)], 0
+        parts, size = [schema.empty_table().select(names)], 0  # bytes of what is decoded
         with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
             count = min(2**16, max(64, memory.memory() // 4 // longest))
             for batch in file.iter_batches(count, columns=columns):

@@ -25,7 +25,8 @@ META = (".zarray", "zarr.json", ".zgroup")
 
 def read(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
-    zarr, arrays = library("zarr", "zarr", shown(path)), {}
+    zarr = library("zarr", "zarr", shown(path))
+    arrays = {}
     for file in sorted(each for each in path.rglob("*") if each.name in META[:2]):
         described = read_json(file, "the description of an array", dict[str, Any])
         if "shape" in described:  # otherwise it describes a group
