@@ -105,8 +105,8 @@ def _places(each: Embeddings, side: Side) -> np.ndarray:
     ids, index = np.asarray(side.item_id, dtype=object), np.asarray(each.metadata.get("index", ()))
     if len(index) and index.dtype.kind in "iu" and index.max() < len(ids) and (ids[index] == each.item_id).all():
         return index
-    items = reversed(list(enumerate(side.item_id)))
-    known = {key: k for k, item in items for key in (Path(item).stem, item)}
+    items = list(enumerate(side.item_id))[::-1]  # of equal ones, the first counts
+    known = {Path(item).stem: k for k, item in items} | {item: k for k, item in items}
     places = np.array([known.get(item, -1) for item in each.item_id])
     if (places < 0).all() and all(isinstance(item, str) and item.isdecimal() for item in each.item_id):
         rows = np.array([int(item) for item in each.item_id])

@@ -11,7 +11,7 @@ from clip_geometry.explorer.points import Points
 from clip_geometry.search.repairs import Repair
 
 K = 10
-SCORES = 2**25  # in memory at a time
+SCORES = 2**24  # in memory at a time, twice
 
 
 @dataclass(frozen=True, eq=False)
