@@ -90,7 +90,7 @@ def test_a_file_a_missing_path_and_a_split(tmp_path):
         _load(tmp_path / "file")
     with pytest.raises(InputError, match="does not exist; a folder of images was expected"):
         _load(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="unknown split 'train'; this data set has no splits"):
+    with pytest.raises(InputError, match="unknown split 'train'; known are all"):
         _load(tmp_path, split="train")
 
 

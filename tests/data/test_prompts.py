@@ -1,6 +1,6 @@
 import pytest
 
-from clip_geometry.data.prompts import CLIP_CIFAR, PAPER, PAPER_RUSSIAN, TEMPLATES, class_prompts
+from clip_geometry.data.prompts import class_prompts, template_sets
 from clip_geometry.registry import InputError
 
 
@@ -29,12 +29,13 @@ def test_a_prompt_needs_exactly_one_place(prompt, count):
 
 
 def test_templates():
-    assert len(CLIP_CIFAR) == len(set(CLIP_CIFAR)) == 18
-    assert CLIP_CIFAR[0] == "a photo of a {}." and CLIP_CIFAR[-1] == "a photo of the big {}."
-    assert CLIP_CIFAR[9] == "a photo of the {}." and CLIP_CIFAR[3] == "a low contrast photo of a {}."
-    assert (PAPER, PAPER_RUSSIAN) == ("low-resolution photo of a {}", "изображение {}")
-    assert all(template.count("{}") == 1 for templates in TEMPLATES.values() for template in templates)
-    assert "изображение {}".format("яблоко") == "изображение яблоко"
+    templates = {name: each["templates"] for name, each in template_sets().items()}
+    cifar = templates["clip-cifar"]
+    assert len(cifar) == len(set(cifar)) == 18
+    assert cifar[0] == "a photo of a {}." and cifar[-1] == "a photo of the big {}."
+    assert cifar[9] == "a photo of the {}." and cifar[3] == "a low contrast photo of a {}."
+    assert (templates["paper"], templates["paper-ru"]) == (["low-resolution photo of a {}"], ["изображение {}"])
+    assert all(template.count("{}") == 1 for each in templates.values() for template in each)
 
 
 def test_a_named_set_gives_several_texts_per_class():

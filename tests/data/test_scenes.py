@@ -16,11 +16,12 @@ from PIL import Image, ImageDraw
 from clip_geometry.config import validate
 from clip_geometry.data.base import datasets
 from clip_geometry.data.scenes import GENERATOR_VERSION, HELD_OUT, ScenesConfig, class_names, load
-from clip_geometry.data.scenes.draw import BACKGROUND_RGB, COLOUR_RGB, FULL, RADIUS, coverage, outlines, render
+from clip_geometry.data.scenes.draw import FULL, RADIUS, coverage, outlines, render
 from clip_geometry.data.scenes.layout import (
     BACKGROUNDS,
     CLASSES,
     COLOURS,
+    DRAWING,
     MAIN_SIZES,
     PIXEL,
     PLACES,
@@ -107,7 +108,7 @@ def test_main_object_is_the_largest_and_nothing_overlaps():
 
 
 def test_every_object_has_its_named_colour_in_the_picture():
-    named = {**COLOUR_RGB, **BACKGROUND_RGB}
+    named = {**DRAWING["colours"], **DRAWING["backgrounds"]}
     rgb = np.array(list(named.values()), dtype=float)
     for scene in layouts()[:300]:
         pixels = np.asarray(render(scene)).astype(float)
@@ -163,10 +164,8 @@ def test_coverage_agrees_with_pillow_on_a_large_canvas(shape):
 
 
 def test_colours_are_well_separated():
-    lab = np.array([cielab(rgb) for rgb in (*COLOUR_RGB.values(), *BACKGROUND_RGB.values())])
+    lab = np.array([cielab(rgb) for rgb in (*DRAWING["colours"].values(), *DRAWING["backgrounds"].values())])
     distance = np.linalg.norm(lab[:, None] - lab[None], axis=2)[np.triu_indices(len(lab), 1)]
-    assert tuple(COLOUR_RGB) == COLOURS
-    assert tuple(BACKGROUND_RGB) == BACKGROUNDS
     assert 27 < distance.min() < 29
 
 
@@ -282,9 +281,9 @@ def test_it_is_registered():
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"split": "val"}, "split: 'val' is not one of train, test"),
-        ({"language": "es"}, "'es' is not one of en, de, fr, ru"),
-        ({"name": "scene"}, "'scene' is not one of scenes"),
+        ({"split": "val"}, "split: unknown split 'val'; known are train, test"),
+        ({"language": "es"}, "'es': input should be 'en', 'de', 'fr' or 'ru'"),
+        ({"name": "scene"}, "'scene': input should be 'scenes'"),
         ({"size": 0}, "greater than or equal to 1"),
         ({"size": 2.5}, "integer"),
         ({"seed": -1}, "greater than or equal to 0"),

@@ -123,19 +123,6 @@ class DatasetConfig(Config):
     prompt: str | None = None
 
 
-class OneSplit(DatasetConfig):
-    """A set without splits: `split` stays "all"."""
-
-    split: str = "all"
-
-    @field_validator("split")
-    @classmethod
-    def _one_split(cls, split: str) -> str:
-        if split != "all":
-            raise ValueError(f"unknown split {split!r}; this data set has no splits, leave it out")
-        return split
-
-
 class KnownSplits(DatasetConfig):
     """A set with the splits SPLITS."""
 
@@ -145,6 +132,13 @@ class KnownSplits(DatasetConfig):
     @classmethod
     def _known_split(cls, split: str) -> str:
         return known_split(split, cls.SPLITS)
+
+
+class OneSplit(KnownSplits):
+    """A set without splits: `split` stays "all"."""
+
+    SPLITS = ("all",)
+    split: str = "all"
 
 
 class WithoutClasses(DatasetConfig):

@@ -5,7 +5,6 @@ torchvision's classes are not used for reading: they unpickle whatever they find
 """
 
 import io
-import json
 import os
 from functools import partial
 from pathlib import Path
@@ -13,14 +12,14 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.files import exclusive
 from clip_geometry.io.pickles import read_pickle
-from clip_geometry.io.reading import is_not_fetched, parse_json, read_table
+from clip_geometry.io.reading import checked, is_not_fetched, parse_json, read_json, read_table
 from clip_geometry.paths import existing_folder
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, shown
@@ -34,24 +33,15 @@ class CifarConfig(KnownSplits):
     Attributes:
         path: A folder with the original pickles or Hugging Face's parquet files; default: $CLIP_GEOMETRY_DATA/<name> if
             it exists, otherwise ~/.cache/clip-geometry/<name>, where torchvision downloads the pickles to.
-        language: Of the class names in the prompts, one of LANGUAGES.
+        language: Of the class names in the prompts.
     """
 
     SPLITS = ("train", "test")
-    LANGUAGES: ClassVar[tuple[str, ...]] = ("en",)
     TITLE: ClassVar[str]
     PICKLES: ClassVar[str]  # the folder in the original archive
     FILES: ClassVar[dict[str, tuple[str, ...]]]  # in it: the batches of a split, then the class names
-    LAYOUT: ClassVar[str]  # these, as an error says what was looked for
     PARQUET: ClassVar[str]  # the folder on the hub
     path: Path | None = None
-
-    @model_validator(mode="after")
-    def _known_language(self) -> Self:
-        if self.language not in self.LANGUAGES:
-            known = ", ".join(self.LANGUAGES)
-            raise ValueError(f"{self.name} has no class names in {self.language!r}; its languages are {known}")
-        return self
 
     @property
     def label(self) -> str:
@@ -80,9 +70,9 @@ class Cifar10Config(CifarConfig):
         "train": (*(f"data_batch_{k}" for k in range(1, 6)), "batches.meta"),
         "test": ("test_batch", "batches.meta"),
     }
-    LAYOUT = f"{PICKLES}/{{data_batch_1,…,data_batch_5,test_batch,batches.meta}}"
     PARQUET = "plain_text"
     name: str = "cifar10"
+    language: Literal["en"] = "en"  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Cifar100Config(CifarConfig):
@@ -93,13 +83,12 @@ class Cifar100Config(CifarConfig):
         language: "en", or "ru" for the fine classes.
     """
 
-    LANGUAGES = ("en", "ru")
     TITLE = "CIFAR-100"
     PICKLES = "cifar-100-python"
     FILES: ClassVar = {"train": ("train", "meta"), "test": ("test", "meta")}
-    LAYOUT = f"{PICKLES}/{{train,test,meta}}"
     PARQUET = "cifar100"
     name: str = "cifar100"
+    language: Literal["en", "ru"] = "en"  # pyright: ignore[reportIncompatibleVariableOverride]
     labels: Literal["fine", "coarse"] = "fine"
 
     @model_validator(mode="after")
@@ -126,8 +115,11 @@ def load(config: CifarConfig) -> Dataset:
             download(config, folder)
     files = config.files(folder, config.split)
     if files is None:
-        expected = f"expected {config.LAYOUT} or {{train,test}}-00000-of-00001.parquet in it"
-        raise InputError(f"{folder} holds no {config.split} split of {config.TITLE}; {expected}")
+        pickles = f"{config.PICKLES}/{{{','.join(config.FILES[config.split])}}}"
+        raise InputError(
+            f"{folder} holds no {config.split} split of {config.TITLE}; expected {pickles} or "
+            f"{config.split}-00000-of-00001.parquet in it"
+        )
     layout, read = ("parquet", _from_parquet) if len(files) == 1 else ("python", _from_pickles)
     images, labels, class_names = read(config, *files)
     if not labels:
@@ -155,8 +147,7 @@ def load(config: CifarConfig) -> Dataset:
 
 def russian_names() -> dict[str, str]:
     """Return English → Russian name of CIFAR-100's fine classes, in the order of the labels."""
-    file = Path(__file__).with_name("cifar100_ru.json")
-    return json.loads(file.read_text(encoding="utf-8"))["names"]
+    return read_json(Path(__file__).with_name("cifar100_ru.json"), "the Russian names of CIFAR-100")["names"]
 
 
 def download(config: CifarConfig, folder: Path) -> None:
@@ -207,14 +198,6 @@ def _from_pickles(config: CifarConfig, *files: Path) -> tuple[Any, list[int], li
     return np.concatenate(images), labels, class_names
 
 
-class _Info(BaseModel):
-    features: dict[str, Any]
-
-
-class _Schema(BaseModel):
-    info: _Info
-
-
 def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list[str]]:
     import pyarrow as pa
 
@@ -222,14 +205,12 @@ def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list
     missing = [name for name in ("img", config.label) if name not in table.column_names]
     if missing:
         raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
-    facts = (table.schema.metadata or {}).get(b"huggingface", b"{}")
+    facts, source = (table.schema.metadata or {}).get(b"huggingface", b"{}"), f"the schema of {shown(file)}"
     try:
-        features = parse_json(facts, f"the schema of {shown(file)}", _Schema).info.features
-        class_names = list(features[config.label]["names"])
+        features = parse_json(facts, source, dict[str, Any])["info"]["features"]
+        class_names = checked(features[config.label]["names"], source, list[str])
     except (InputError, KeyError, TypeError):
         raise InputError(f"{shown(file)} has no class names in its schema; Hugging Face's file has them") from None
-    if not all(isinstance(name, str) for name in class_names):
-        raise InputError(f"{shown(file)} has class names that are no text in its schema")
     images = table["img"].combine_chunks()
     if not pa.types.is_struct(images.type):
         raise InputError(f"{file} has {images.type} in the column 'img'; a struct with the PNG bytes was expected")

@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,25 +49,26 @@ def given_dataset(
                 f"there are {len(lists['image'])} images and {len(lists['text'])} texts; expected as many of each (the "
                 "texts of an image may be a list), or embed them in two calls"
             )
-        images, captions = lists.get("image"), lists.get("text")
+        captions = lists.get("text")
+        given_image = lists.get("image", ()).__getitem__
     else:
-        pairs = _Pairs.read(data, limit)
-        rows, images, captions = pairs.captions, pairs, pairs.captions
-        labels, class_names = pairs.labels, pairs.class_names
+        captions, labels, class_names = _read_pairs(data, limit)
+        rows, given_image = captions, partial(_image_of, data)
     if not len(rows):
         raise InputError("the data have no items")
     ids = [str(k) for k in range(len(rows))]
     image = text = None
-    if images is not None:
-        image = Side("image", ids, _Images(images), labels=labels)
+    if not isinstance(data, Mapping) or "image" in data:
+        image = Side("image", ids, partial(_load, given_image), labels=labels)
     if captions is not None and labels is None:
         texts = [(item, each) for item, given in zip(ids, captions, strict=True) for each in _texts(given, item)]
         if texts:
             text = Side("text", [item for item, _ in texts], [each for _, each in texts].__getitem__)
-    if identity is None:
+    if identity is None and keyed:
         facts = [] if text is None else [list(text.item_id), [text.load(k) for k in range(len(text))]]
-        identity = digest([facts, None if labels is None else labels.tolist(), _content(images)]) if keyed else ""
-    return Dataset(config, str(identity), image, text, class_names)
+        numbers = None if labels is None else labels.tolist()
+        identity = digest([facts, numbers, _content(given_image, len(rows) if image else 0)])
+    return Dataset(config, str(identity or ""), image, text, class_names)
 
 
 def _is_sequence(given: Any) -> bool:
@@ -81,14 +82,8 @@ def _texts(given: Any, item: str) -> list[str]:
     return list(texts)
 
 
-@dataclass(frozen=True)
-class _Images:
-    """Loads the images of a sequence."""
-
-    images: Any
-
-    def __call__(self, k: int) -> Image.Image:
-        return _opened(self.images[k], k)
+def _load(given_image: Callable[[int], Any], k: int) -> Image.Image:
+    return _opened(given_image(k), k)
 
 
 def _opened(given: Any, k: int) -> Image.Image:
@@ -102,38 +97,26 @@ def _opened(given: Any, k: int) -> Image.Image:
     )
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """The images of a sequence of pairs, and what one pass over it gave: captions by item, or labels."""
+def _read_pairs(data: Any, limit: int | None) -> tuple[list[Any], np.ndarray | None, tuple[str, ...] | None]:
+    """The captions by item, or the labels and the names of the classes, of a sequence of pairs, in one pass."""
+    if isinstance(data, str | bytes) or not _is_sequence(data):
+        raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
+    second: list[Any] = []
+    for k in range(len(data) if limit is None else min(limit, len(data))):
+        try:
+            second.append(_pair(data[k], k)[1])
+        except OSError:  # an image that cannot be read, which is counted when it is embedded
+            second.append(())
+    classes = [each for each in second if each != ()]
+    if not classes or not all(isinstance(each, int | np.integer) for each in classes):
+        return second, None, None
+    names = getattr(data, "classes", None)
+    names = tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) > max(classes) else None
+    return second, np.array([-1 if each == () else int(each) for each in second], np.int64), names
 
-    data: Any
-    captions: list[Any]
-    labels: np.ndarray | None
-    class_names: tuple[str, ...] | None
 
-    def __len__(self) -> int:
-        return len(self.captions)
-
-    def __getitem__(self, k: int) -> Any:
-        return _pair(self.data[k], k)[0]
-
-    @classmethod
-    def read(cls, data: Any, limit: int | None) -> "_Pairs":
-        if isinstance(data, str | bytes) or not _is_sequence(data):
-            raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
-        count, second = len(data) if limit is None else min(limit, len(data)), []
-        for k in range(count):
-            try:
-                second.append(_pair(data[k], k)[1])
-            except OSError:  # an image that cannot be read, which is counted when it is embedded
-                second.append(())
-        classes = [each for each in second if each != ()]
-        if not classes or not all(isinstance(each, int | np.integer) for each in classes):
-            return cls(data, second, None, None)
-        names = getattr(data, "classes", None)
-        names = tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) > max(classes) else None
-        labels = np.array([-1 if each == () else int(each) for each in second], np.int64)
-        return cls(data, second, labels, names)
+def _image_of(data: Any, k: int) -> Any:
+    return _pair(data[k], k)[0]
 
 
 def _pair(row: Any, k: int) -> tuple[Any, Any]:
@@ -144,13 +127,12 @@ def _pair(row: Any, k: int) -> tuple[Any, Any]:
     raise InputError(f"item {k} of the data is {shown(row)}; expected {ACCEPTED}")
 
 
-def _content(images: Any) -> Any:
+def _content(given_image: Callable[[int], Any], count: int) -> Any:
     """What identifies images: names, sizes and times of files, and a hash of all pixels of others."""
     paths, pixels = [], hashlib.sha256()
-    images = [] if images is None else images
-    for k in range(len(images)):
+    for k in range(count):
         try:
-            given = images[k]
+            given = given_image(k)
             if isinstance(given, str | os.PathLike):
                 paths.append(str(Path(given).expanduser().absolute()))
                 continue

@@ -18,10 +18,11 @@ from clip_geometry.config import digest
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
 from clip_geometry.encoders.hf import token_counts
-from clip_geometry.encoders.runtime import activations, inference, parameter_count
+from clip_geometry.encoders.runtime import inference, model_facts
 from clip_geometry.registry import InputError, printable, shown
 
-MODALITIES = ("image", "text")
+PREPARES = {"image": "preprocess", "text": "tokenizer"}  # modality → the option that makes tensors of its lists
+MODALITIES = tuple(PREPARES)
 ACCEPTED = (
     "a function or module that takes a list of images or texts, {'image': f, 'text': g}, a model with encode_image and "
     "encode_text, or a SentenceTransformer"
@@ -60,30 +61,7 @@ def own_encoder(
     parts = list(model.values()) if isinstance(model, dict) else [model]
     for part in parts:
         _require_callable(part)
-    towers: dict[str, Callable[[Any], Any]] = {}
-    if isinstance(model, dict):
-        towers = {modality: _function(each) for modality, each in model.items()}
-    elif _is_sentence_transformer(model):
-        if preprocess is not None or tokenizer is not None:
-            raise InputError("a SentenceTransformer takes images and texts itself; leave out preprocess and tokenizer")
-        towers = {each: _function(model) for each in MODALITIES if each in getattr(model, "modalities", ["text"])}
-    elif hasattr(model, "encode_image") or hasattr(model, "encode_text"):
-        needs = {"image": ("preprocess", preprocess), "text": ("tokenizer", tokenizer)}
-        for modality in modalities:
-            encode, (option, given) = getattr(model, f"encode_{modality}", None), needs[modality]
-            if encode is not None and not callable(given):
-                raise InputError(
-                    f"{type(model).__name__}.encode_{modality} takes what a {option} gives; give {option}= the model's "
-                    "own, as open_clip.create_model_and_transforms and open_clip.get_tokenizer return them"
-                )
-            if encode is not None:  # CoCa's normalize by default
-                raw = "normalize" in inspect.signature(encode).parameters
-                towers[modality] = partial(encode, normalize=False) if raw else encode
-    else:  # whoever prepares one modality has a model of that
-        options = (("image", preprocess), ("text", tokenizer))
-        prepared = [modality for modality, option in options if option is not None]
-        for modality in prepared or MODALITIES:
-            towers[modality] = _function(model)
+    towers = _towers(model, modalities, {"image": preprocess, "text": tokenizer})
     name = "+".join(dict.fromkeys(map(_name, parts))) if name is None else str(name)
     if "<lambda>" in name:
         if keyed:
@@ -102,6 +80,33 @@ def own_encoder(
 
 
 # --- what the model is
+
+
+def _towers(model: Any, modalities: Sequence[str], prepares: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
+    """Modality → what is called with lists, or with what its preprocess or tokenizer makes of them."""
+    if isinstance(model, dict):
+        return {modality: _function(each) for modality, each in model.items()}
+    if _is_sentence_transformer(model):
+        if any(option is not None for option in prepares.values()):
+            raise InputError("a SentenceTransformer takes images and texts itself; leave out preprocess and tokenizer")
+        return {each: _function(model) for each in MODALITIES if each in getattr(model, "modalities", ["text"])}
+    if not (hasattr(model, "encode_image") or hasattr(model, "encode_text")):
+        # whoever prepares one modality has a model of that
+        prepared = [modality for modality, option in prepares.items() if option is not None]
+        return dict.fromkeys(prepared or MODALITIES, model)
+    found = {}
+    for modality in modalities:
+        encode, option = getattr(model, f"encode_{modality}", None), PREPARES[modality]
+        if encode is None:
+            continue
+        if not callable(prepares[modality]):
+            raise InputError(
+                f"{type(model).__name__}.encode_{modality} takes what a {option} gives; give {option}= the model's "
+                "own, as open_clip.create_model_and_transforms and open_clip.get_tokenizer return them"
+            )
+        raw = "normalize" in inspect.signature(encode).parameters  # CoCa's normalize by default
+        found[modality] = partial(encode, normalize=False) if raw else encode
+    return found
 
 
 def _require_callable(part: Any) -> None:
@@ -244,19 +249,20 @@ class OwnEncoder(Encoder):
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         given = list(texts)
+        inputs = given if self._tokenizer is None else self._tokenizer(given)
+        return Tokens((inputs, len(given)), self._truncated(given, inputs))
+
+    def _truncated(self, texts: list[str], inputs: Any) -> int:
+        """Number of texts that did not fit; 0 for the models that do not say."""
         tokenizer: Any = self._tokenizer
-        inputs: Any = given if tokenizer is None else tokenizer(given)
-        model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
-        most = getattr(model, "max_seq_length", None) if _is_sentence_transformer(model) else None
-        long = [text for text in given if isinstance(most, int) and len(text) + 2 > most]
-        truncated = 0  # of other models, too, which do not say
-        if tokenizer is not None and type(tokenizer).__module__.startswith("open_clip."):
+        if type(tokenizer).__module__.startswith("open_clip."):
             from clip_geometry.encoders.open_clip.encoder import count_truncated
 
-            truncated = count_truncated(tokenizer, given, inputs, tokenizer.context_length)
-        elif most and long:
-            truncated = sum(count > most for count in token_counts(model.tokenizer, long, 10**6))
-        return Tokens((inputs, len(given)), truncated)
+            return count_truncated(tokenizer, texts, inputs, tokenizer.context_length)
+        model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
+        most = model.max_seq_length if _is_sentence_transformer(model) else None
+        long = [text for text in texts if most and len(text) + 2 > most]
+        return sum(count > most for count in token_counts(model.tokenizer, long, 10**6)) if long else 0
 
     def image_features(self, pixels: Any) -> Tensor:
         return self._rows("image", pixels if self.takes_images else self._placed("image", pixels), len(pixels))
@@ -281,14 +287,9 @@ class OwnEncoder(Encoder):
         if isinstance(rows, list | tuple) and rows and all(isinstance(row, Tensor | np.ndarray) for row in rows):
             rows = torch.stack([torch.as_tensor(row) for row in rows])
         given = torch.as_tensor(rows) if isinstance(rows, Tensor | np.ndarray) else None
-        if (
-            given is None
-            or given.ndim != 2
-            or len(given) != count
-            or not given.shape[1]
-            or not given.is_floating_point()
-        ):
-            what = type(rows).__name__ if given is None else f"{given.dtype} of shape {tuple(given.shape)}"
+        shape = () if given is None else tuple(given.shape)
+        if given is None or len(shape) != 2 or shape[0] != count or not shape[1] or not given.is_floating_point():
+            what = type(rows).__name__ if given is None else f"{given.dtype} of shape {shape}"
             raise InputError(
                 f"the model {shown(self.config.model)} gave {what} for a list of {count} ({modality}); a tensor or "
                 f"array ({count}, d) of floating-point numbers was expected"
@@ -302,14 +303,13 @@ class OwnEncoder(Encoder):
 
     def describe(self) -> Mapping[str, Any]:
         scale, bias = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias"))
-        return {
-            "weights": {"name": self.config.name, "revision": self._revision},
-            "dim": {modality: self._dim.get(modality) for modality in sorted(self.modalities)},
-            "parameters": sum(parameter_count(module) for module in dict.fromkeys(self.modules)),
-            "activation": ", ".join(dict.fromkeys(filter(None, map(activations, self.modules)))),
-            "preprocessing": None if self._preprocess is None else _described(self._preprocess),
-            "tokenizer": None if self._tokenizer is None else type(self._tokenizer).__name__,
-            "context_length": getattr(self._tokenizer, "context_length", None),
-            "logit_scale": scale.exp().item() if isinstance(scale, Tensor) and scale.numel() == 1 else None,
-            "logit_bias": bias.item() if isinstance(bias, Tensor) and bias.numel() == 1 else None,
-        }
+        return model_facts(
+            nn.ModuleList(self.modules),
+            {"name": self.config.name, "revision": self._revision},
+            {modality: self._dim.get(modality) for modality in sorted(self.modalities)},
+            preprocessing=None if self._preprocess is None else _described(self._preprocess),
+            tokenizer=None if self._tokenizer is None else type(self._tokenizer).__name__,
+            context_length=getattr(self._tokenizer, "context_length", None),
+            logit_scale=scale.exp().item() if isinstance(scale, Tensor) and scale.numel() == 1 else None,
+            logit_bias=bias.item() if isinstance(bias, Tensor) and bias.numel() == 1 else None,
+        )

@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from clip_geometry.config import digest
-from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
+from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.scenes.captions import caption, class_names, vocabulary
 from clip_geometry.data.scenes.draw import render
@@ -23,10 +23,8 @@ __all__ = ["CAPTIONS", "GENERATOR_VERSION", "HELD_OUT", "ScenesConfig", "class_n
 
 GENERATOR_VERSION = 1  # to be raised with any change of an image or of the words of a caption
 
-LANGUAGES = ("en", "de", "fr", "ru")
 
-
-class ScenesConfig(DatasetConfig):
+class ScenesConfig(KnownSplits):
     """Generated scenes.
 
     Attributes:
@@ -38,19 +36,13 @@ class ScenesConfig(DatasetConfig):
         language: Of the captions, or of the class names in the prompts.
     """
 
-    name: str = "scenes"
+    SPLITS = ("train", "test")
+    name: Literal["scenes"] = "scenes"  # pyright: ignore[reportIncompatibleVariableOverride]
+    language: Literal["en", "de", "fr", "ru"] = "en"  # pyright: ignore[reportIncompatibleVariableOverride]
     size: int = Field(default=1000, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**63)
     classes: Literal["all", "seen", "held_out"] = "all"
     captions_per_image: int = Field(default=1, ge=1, le=CAPTIONS)
-
-    @field_validator("name", "split", "language")
-    @classmethod
-    def _known(cls, value: str, info) -> str:
-        known = {"name": ("scenes",), "split": ("train", "test"), "language": LANGUAGES}[info.field_name]
-        if value not in known:
-            raise ValueError(f"{value!r} is not one of {', '.join(known)}")
-        return value
 
 
 @dataclass(frozen=True)

@@ -7,28 +7,8 @@ from math import cos, hypot, pi, radians, sin, sqrt
 import numpy as np
 from PIL import Image
 
-from clip_geometry.data.scenes.layout import PIXEL, SIDE, Scene, Thing, raw_words
+from clip_geometry.data.scenes.layout import DRAWING, PIXEL, SIDE, Scene, Thing, raw_words
 
-# CIELAB distances between any two of these are 27 or more
-COLOUR_RGB = {
-    "red": (215, 30, 35),
-    "orange": (250, 140, 15),
-    "yellow": (250, 225, 40),
-    "green": (30, 145, 60),
-    "blue": (35, 75, 205),
-    "purple": (130, 45, 165),
-    "pink": (250, 130, 185),
-    "brown": (140, 80, 35),
-    "black": (20, 20, 22),
-    "white": (250, 250, 250),
-}
-BACKGROUND_RGB = {
-    "light grey": (172, 172, 172),
-    "dark grey": (82, 82, 82),
-    "beige": (226, 203, 152),
-    "light blue": (140, 195, 240),
-    "light green": (160, 218, 155),
-}
 RADIUS = 4096  # of the circle around the outline of a shape
 _LINES = 4  # scan lines per pixel; along a line the coverage is exact to 1/256 pixel
 FULL = _LINES * PIXEL
@@ -68,10 +48,8 @@ def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
         (16 * sin(t) ** 3, -(13 * cos(t) - 5 * cos(2 * t) - 2 * cos(3 * t) - cos(4 * t))) for t in angles
     ]
 
-    inner, shift = (
-        0.82,
-        0.55,
-    )  # of the disc that the crescent, a unit disc, lacks: its radius, and its center to the right
+    # of the disc that the crescent, a unit disc, lacks: its radius, and its center to the right
+    inner, shift = 0.82, 0.55
     x = (1 - inner**2 + shift**2) / (2 * shift)
     y = sqrt(1 - x**2)  # the circles meet at (x, ±y)
     outer_angle, inner_angle = np.arctan2(y, x), np.arctan2(y, x - shift)
@@ -122,10 +100,10 @@ def coverage(thing: Thing) -> np.ndarray:
 
 def render(scene: Scene) -> Image.Image:
     """Return the 64×64 RGB image of a scene."""
-    background = np.add(BACKGROUND_RGB[scene.background], scene.background_tint)
+    background = np.add(DRAWING["backgrounds"][scene.background], scene.background_tint)
     canvas = np.broadcast_to(background, (SIDE, SIDE, 3)).copy()
     for thing in (scene.main, *scene.extras):
-        colour = np.add(COLOUR_RGB[thing.colour], thing.tint)
+        colour = np.add(DRAWING["colours"][thing.colour], thing.tint)
         canvas += (colour - canvas) * coverage(thing)[:, :, None] // FULL
     # triangular noise, standard deviation 6.5 of 255, from the sum of two random bytes
     words = raw_words(scene.seed, scene.split, (0, 0, 1, scene.index + 1), SIDE * SIDE * 6 // 8)

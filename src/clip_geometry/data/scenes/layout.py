@@ -7,33 +7,19 @@ Lengths are integers in 1/256 pixel, angles whole degrees.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from clip_geometry.catalog import read_yaml
 
 SIDE = 64  # pixels
 PIXEL = 256  # length units
 
-SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "heart", "crescent")
-COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white")
-BACKGROUNDS = ("light grey", "dark grey", "beige", "light blue", "light green")
-PLACES = {  # steps to the right and down from the middle
-    "top left": (-1, -1),
-    "top": (0, -1),
-    "top right": (1, -1),
-    "left": (-1, 0),
-    "middle": (0, 0),
-    "right": (1, 0),
-    "bottom left": (-1, 1),
-    "bottom": (0, 1),
-    "bottom right": (1, 1),
-}
-# smallest and largest radius of the circle around an object; the main object is never tiny, the others always are
-RADII = {
-    "small": (11 * PIXEL, 12 * PIXEL + PIXEL // 2),
-    "large": (15 * PIXEL, 17 * PIXEL),
-    "huge": (19 * PIXEL + PIXEL // 2, 21 * PIXEL + PIXEL // 2),
-    "tiny": (4 * PIXEL + PIXEL // 4, 5 * PIXEL),
-}
+DRAWING = read_yaml(Path(__file__).with_name("drawing.yaml"))
+SHAPES, COLOURS, BACKGROUNDS = (tuple(DRAWING[key]) for key in ("shapes", "colours", "backgrounds"))
+PLACES = {name: tuple(steps) for name, steps in DRAWING["places"].items()}
+RADII = {size: tuple(int(radius * PIXEL) for radius in radii) for size, radii in DRAWING["radii"].items()}
 MAIN_SIZES = ("small", "large", "huge")
 CAPTIONS = 5
 CLASSES = len(SHAPES) * len(COLOURS)  # label = shape * 10 + colour

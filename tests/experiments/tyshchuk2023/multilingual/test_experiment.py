@@ -337,7 +337,7 @@ def test_a_limit_takes_the_first_items(tmp_path, scenes):
     [
         ({"languages": ["en"]}, "key 'languages' is .*at least 2"),
         ({"languages": ["en", "de", "en"]}, "languages: en, de, en has a language twice"),
-        ({"languages": ["en", "de", "es"]}, "scenes in 'es'.*'es' is not one of en, de, fr, ru"),
+        ({"languages": ["en", "de", "es"]}, "scenes in 'es'.*'es': input should be 'en', 'de', 'fr' or 'ru'"),
         ({"pipeline": ["centre"]}, "did you mean 'center'"),
         ({"captions": "nowhere.tsv"}, "neither a data set nor an existing path"),
     ],
@@ -414,7 +414,7 @@ def test_each_language_is_scored_by_its_own_prompts(tmp_path):
 
 
 def test_a_language_without_class_names_is_named(tmp_path):
-    with pytest.raises(InputError, match="'es' is not one of en, de, fr, ru"):
+    with pytest.raises(InputError, match="'es': input should be 'en', 'de', 'fr' or 'ru'"):
         experiment(tmp_path, zero_shot=PROMPTS | {"prompts": {"es": "Una imagen: {}."}})
 
 
