@@ -34,13 +34,17 @@ def peer(metric):
 def trained_by_us(metric, rows, pairs, labels, updates):
     from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig
     from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
-    from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer, Place, StateCallback
+    from clip_geometry_experiments.mickus2024.classify.training import (
+        ClassificationCallback,
+        ClassificationTrainer,
+        LayerPlace,
+    )
 
     names = (f"silhouette[{metric}]".replace("[euclidean]", ""), "isoscore")
     task = ClassificationTask.of(rows, pairs, labels)
     trainer = ClassificationTrainer(task, TrainingConfig(), updates=updates, seed=0)
-    states = trainer.run(range(updates + 1), StateCallback(names))
-    return np.array([states[Place(name)] for name in names])
+    states = trainer.run(range(updates + 1), ClassificationCallback(names))
+    return np.array([states[LayerPlace(name)] for name in names])
 
 
 def trained_plainly(metric, rows, pairs, labels, updates):

@@ -9,7 +9,7 @@ from pathlib import Path
 from clip_geometry.config import validate
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.studies.train_clip import TrainClip, TrainClipConfig
-from clip_geometry_experiments.studies.train_clip.measuring import StateCallback
+from clip_geometry_experiments.studies.train_clip.measuring import ClipCallback
 from clip_geometry_experiments.studies.train_clip.training import save_weights
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     # held-out images and captions are measured in every recorded state
     measured = experiment.pairs("measured")
     names = ("modality_gap", "average_cosine", "isoscore")
-    trainer = experiment.trained(StateCallback(measured, experiment.prompts, names, batch_norm="batch"))
+    trainer = experiment.trained(ClipCallback(measured, experiment.prompts, names, batch_norm="batch"))
     for place, values in trainer.trajectory.items():
         print(f"{' '.join(place):34} " + " ".join(f"{value:6.3f}" for value in values))
     print(f"local-dir:{save_weights(trainer.model, experiment.model_folder).parent}")

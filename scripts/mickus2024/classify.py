@@ -30,8 +30,8 @@ def main() -> None:
     unit = rows.vectors / np.linalg.norm(rows.vectors, axis=1, keepdims=True)
     task = steps.ClassificationTask.of(unit, np.arange(len(unit))[:, None], classes)
     trainer = steps.ClassificationTrainer(task, steps.TrainingConfig(), updates=given.updates, seed=0)
-    states = trainer.run(range(given.updates + 1), steps.StateCallback(["silhouette", "isoscore"]))
-    silhouette, isoscore = (np.array(states[steps.Place(name)]) for name in ("silhouette", "isoscore"))
+    states = trainer.run(range(given.updates + 1), steps.ClassificationCallback(["silhouette", "isoscore"]))
+    silhouette, isoscore = (np.array(states[steps.LayerPlace(name)]) for name in ("silhouette", "isoscore"))
     print(f"silhouette {silhouette[0]:.3f} → {silhouette[-1]:.3f}  IsoScore {isoscore[0]:.4f} → {isoscore[-1]:.4f}")
     print("  ".join(f"{name} {value:.4f}" for name, value in correlations(silhouette, isoscore).items()))
 

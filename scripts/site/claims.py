@@ -33,8 +33,8 @@ from clip_geometry_experiments.studies.train_clip.interventions import (
     FACTORS,
     GAPS,
     TASKS,
-    Claim,
-    Judged,
+    DecidedClaim,
+    TestedClaim,
     Training,
     claims,
     counted,
@@ -104,7 +104,7 @@ def recorded() -> tuple[Training, ...]:
 
 
 @cache
-def judged() -> tuple[Judged, ...]:
+def judged() -> tuple[DecidedClaim, ...]:
     return tuple(judge(claim, recorded()) for claim in claims())
 
 
@@ -126,7 +126,7 @@ def sensitivity() -> dict[str, SimpleNamespace]:
     return {each.claim.name: _sensitivity(each) for each in judged()}
 
 
-def _sensitivity(registered: Judged) -> SimpleNamespace:
+def _sensitivity(registered: DecidedClaim) -> SimpleNamespace:
     claim = registered.claim
     shares = sorted({each.noise for each in recorded()})
     clean, swapped = (_judged(claim, [each for each in recorded() if each.noise == share]) for share in shares)
@@ -139,7 +139,7 @@ def _sensitivity(registered: Judged) -> SimpleNamespace:
     return SimpleNamespace(clean=clean, swapped=swapped, within=within, settings=over_draws)
 
 
-def _judged(claim: Claim, found: list[Training]) -> Judged | None:
+def _judged(claim: TestedClaim, found: list[Training]) -> DecidedClaim | None:
     """None where these trainings do not differ in what the claim is about."""
     try:
         return judge(claim, found)
@@ -293,7 +293,7 @@ def settings() -> list[tuple[object, ...]]:
     return sorted({each.setting for each in in_grid(recorded())})
 
 
-def tested(claim: Claim) -> str:
+def tested(claim: TestedClaim) -> str:
     """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02; below 0 by 0.02`."""
     if claim.expects == "equal":
         return f"{subject(claim)}; within ±{claim.smallest:g}"
@@ -301,7 +301,7 @@ def tested(claim: Claim) -> str:
     return f"{subject(claim)}; {claim.expects} {bound}{f' by {claim.smallest:g}' if claim.smallest else ''}"
 
 
-def subject(claim: Claim) -> str:
+def subject(claim: TestedClaim) -> str:
     """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02`."""
     test = claim.test
     what = {
@@ -315,7 +315,7 @@ def subject(claim: Claim) -> str:
     return f"{what}{f', {which}' if which else ''}{', before training' if test.of.endswith('first') else ''}"
 
 
-def without(each: Judged) -> str:
+def without(each: DecidedClaim) -> str:
     """`no: tie without 2`."""
     other = {seed: verdict for seed, verdict in each.without.items() if verdict != each.verdict}
     return "no: " + ", ".join(
@@ -324,7 +324,7 @@ def without(each: Judged) -> str:
     )
 
 
-def effect(each: Judged) -> str:
+def effect(each: DecidedClaim) -> str:
     """`0.31 [0.28, 0.34]`."""
     return bounds(each.mean, each.low, each.high)
 

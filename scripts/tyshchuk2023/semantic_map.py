@@ -8,7 +8,7 @@ from pathlib import Path
 
 import clip_geometry as cg
 from clip_geometry_experiments.report.gallery import save_drawings
-from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, PlaneItems, draw_semantic_map
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
 
@@ -30,8 +30,8 @@ def main() -> None:
     found = superpose(planes["image"], planes["text"], matches := cg.pair(image, text))
     print(*(f"trustworthiness of the {name} map {trustworthiness(rows[name], planes[name]):.3f}" for name in rows))
     print(f"disparity of both maps {found.disparity:.3f}")
-    images = Items(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
-    captions = Items(planes["text"], 50, texts=text.metadata["text"])
+    images = PlaneItems(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
+    captions = PlaneItems(planes["text"], 50, texts=text.metadata["text"])
     together = OneFrame(found.moved, found.kept, matches, found.disparity)
     save_drawings(draw_semantic_map({"image": images, "text": captions}, together), given.out, origin=given.model)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from clip_geometry.config import validate
-from clip_geometry_experiments.rudman2024.finetune.config import OptimizerConfig, parse_method
+from clip_geometry_experiments.rudman2024.finetune.config import FinetuneOptimizerConfig, parse_method
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, tiny_bert
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
@@ -36,4 +36,6 @@ def trainer(method="none", kind="class", seed=0, pooling="cls", **changes):
     """Three steps an epoch, the last of 8 examples."""
     model, inputs = prepared(kind, seed, pooling)
     values = {"epochs": 2, "batch_size": 20, "lr": 1e-3, "refresh_sample": 100, **changes}
-    return FineTuningTrainer(model, inputs, validate(OptimizerConfig, values, "test"), parse_method(method), seed=seed)
+    return FineTuningTrainer(
+        model, inputs, validate(FinetuneOptimizerConfig, values, "test"), parse_method(method), seed=seed
+    )

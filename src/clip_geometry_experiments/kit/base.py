@@ -23,7 +23,7 @@ from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, Grid, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, TextTable, save_drawings
 
 
 def _encoder(value: Any) -> EncoderConfig:
@@ -255,7 +255,7 @@ class Experiment(ABC):
         drawings = self.drawings()
         return save_drawings(drawings, folder, origin=self.origin() if drawings else "", prefix=prefix, group=group)
 
-    def tables(self) -> list[Grid]:
+    def tables(self) -> list[TextTable]:
         """Tables of its own, above the figures."""
         return []
 

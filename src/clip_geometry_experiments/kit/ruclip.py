@@ -94,7 +94,7 @@ class RuClipConfig(EncoderConfig):
     """ruclip:ORG/NAME or PATH: ruCLIP, a CLIP of Russian texts, from the hub or a folder."""
 
 
-class _Settings(Schema):
+class _RuclipSettings(Schema):
     """config.json. mean and std: OpenAI's where it has none, as in ruCLIP's processor and open_clip."""
 
     embed_dim: Size
@@ -111,8 +111,8 @@ class _Settings(Schema):
     std: StandardDeviation | None = None
 
 
-def _settings(folder: Path) -> _Settings:
-    return read_json(folder / "config.json", EXPECTED, _Settings)
+def _settings(folder: Path) -> _RuclipSettings:
+    return read_json(folder / "config.json", EXPECTED, _RuclipSettings)
 
 
 def find(config: RuClipConfig) -> tuple[Path, Path]:

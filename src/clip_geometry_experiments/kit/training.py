@@ -120,7 +120,7 @@ def remove_finished(run: Path) -> None:
             path.unlink()
 
 
-class _State(TypedDict):
+class _TrainingState(TypedDict):
     number: int
     losses: list[float]
     trajectory: list[tuple[tuple[str | int | None, ...], list[float]]]
@@ -297,7 +297,7 @@ class Trainer(ABC):
         """Restores the state in a checkpoint, if there is one. Raises InputError for that of another training."""
         if (found := checkpoint.load()) is None:
             return
-        state: Any = checked(found, shown(checkpoint.path), _State)
+        state: Any = checked(found, shown(checkpoint.path), _TrainingState)
         try:
             self.restore(state)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:

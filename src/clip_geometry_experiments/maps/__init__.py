@@ -35,7 +35,7 @@ SEARCHES = {  # measure of the rows → the number of a search by scores
 }
 
 
-class Line(MapConfig):
+class MapLine(MapConfig):
     """A line of the table: a map, or a repair of the scores that rows have after a map.
 
     Args:
@@ -68,7 +68,7 @@ class HeldOutMapsConfig(MapsConfig):
     ROLES: ClassVar = ("pairs", "scored")
     SCORED: ClassVar = ("scored", "pairs")
 
-    maps: tuple[Line, ...] = Field(min_length=1)  # pyright: ignore[reportIncompatibleVariableOverride]
+    maps: tuple[MapLine, ...] = Field(min_length=1)  # pyright: ignore[reportIncompatibleVariableOverride]
     scored: Source
     pairs: Source
     prompt: str | None = None
@@ -101,7 +101,7 @@ class Maps(MapsExperiment):
     Config = HeldOutMapsConfig
 
     def rows(self, each: MapConfig) -> list[Row]:
-        assert isinstance(each, Line)
+        assert isinstance(each, MapLine)
         with self.naming(each):
             fitted, repair = self.fitted(each), self._repair(each)
             sets = moved(fitted, self.sets("scored"))
@@ -115,7 +115,7 @@ class Maps(MapsExperiment):
             shared |= {"pipeline": [*each.pipeline, repair.name], "fitted_on": origin_of(self.sets("pairs"))}
         return [{**shared, **row, "at": {"row": each.row, **row["at"]}} for row in rows]
 
-    def _repair(self, each: Line) -> Repair | None:
+    def _repair(self, each: MapLine) -> Repair | None:
         """The repair of a line, fitted on the pairs after the map of the line."""
         if each.repair is None:
             return None

@@ -7,7 +7,7 @@ from itertools import permutations
 
 from clip_geometry.display.numbers import fixed
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published.comparing import ERRORS, Line, Ours, flat, matches
+from clip_geometry_experiments.published.comparing import ERRORS, Compared, Ours, flat, matches
 from clip_geometry_experiments.published.ledger import Claim
 from clip_geometry_experiments.published.tables import in_words, null_text, setup_words, value_text
 
@@ -54,7 +54,7 @@ class Judged:
     table: str = ""
 
 
-def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
+def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
     """Decide a claim.
 
     Args:
@@ -92,7 +92,7 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
     return Judged(claim, printed, f"{values} ({'; '.join(setups)}){why}", verdict, run, table=entry.title)
 
 
-def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Ours | None]:
+def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compared, Ours | None]:
     name, _, less = name.partition(" minus ")
     if less:
         return _difference(_find(claim, name, lines), _find(claim, less, lines))
@@ -111,7 +111,7 @@ def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Our
     return line, next(iter(sorted(found, key=lambda ours: len(ours.unlike))), None)
 
 
-def _difference(one: tuple[Line, Ours | None], other: tuple[Line, Ours | None]) -> tuple[Line, Ours | None]:
+def _difference(one: tuple[Compared, Ours | None], other: tuple[Compared, Ours | None]) -> tuple[Compared, Ours | None]:
     """The difference of two numbers, printed and ours; errors as if these were independent."""
     (line, ours), (less, theirs) = one, other
     printed, subtracted = line.entry.published, less.entry.published
@@ -125,7 +125,7 @@ def _difference(one: tuple[Line, Ours | None], other: tuple[Line, Ours | None]) 
     return line, replace(ours, value=ours.value - theirs.value, error=error, null=None, limit=None)
 
 
-def _no_test(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> str:
+def _no_test(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> str:
     """Why ours, of another setup, decides nothing; "" if it may."""
     if all(ours.comparable for _, ours in pairs):
         return ""
@@ -135,7 +135,7 @@ def _no_test(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> str:
     return f"numbers of {' and '.join(f'{n:,}' for n in sorted(sizes))} rows, which depend on how many these are"
 
 
-def _verdict(claim: Claim, pairs: Sequence[tuple[Line, Ours]], no_test: str) -> str:
+def _verdict(claim: Claim, pairs: Sequence[tuple[Compared, Ours]], no_test: str) -> str:
     if no_test:
         return "undecided"
     own = all(ours.comparable for _, ours in pairs)
@@ -155,7 +155,7 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Line, Ours]], no_test: str) -> 
     return "not reproduced" if any(far) else "undecided"
 
 
-def _far(line: Line, ours: Ours) -> bool | None:
+def _far(line: Compared, ours: Ours) -> bool | None:
     """Whether ours does not round to the printed number and is beyond its error; None where this is not known."""
     if line.agrees(ours):
         return False
@@ -163,7 +163,7 @@ def _far(line: Line, ours: Ours) -> bool | None:
     return None if value is None or ours.error is None else _sign(ours, value) != 0
 
 
-def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
+def _says(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
     """Whether ours say what the claim says; None where the errors leave it open, or are not known."""
     ours = [each for _, each in pairs]
     if claim.says in BOUNDS:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clip_geometry.results import ORIGIN, Row
-from clip_geometry_experiments.published.ledger import Entry, Scalar, Variant, Where, all_entries
+from clip_geometry_experiments.published.ledger import LedgerEntry, Scalar, Variant, Where, all_entries
 
 IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")  # rows that agree in these but for seeds are one number
 SEEDS = ("seed", "*.seed")
@@ -52,10 +52,10 @@ class Ours:
 
 
 @dataclass(frozen=True)
-class Line:
+class Compared:
     """A published number and our values beside it."""
 
-    entry: Entry
+    entry: LedgerEntry
     ours: tuple[Ours, ...]
 
     @property
@@ -74,7 +74,7 @@ class Line:
         return printed.value is not None and round(ours.value, printed.decimals) == printed.value
 
 
-def compare(rows: Iterable[Row], run: str, among: Sequence[Entry] | None = None) -> list[Line]:
+def compare(rows: Iterable[Row], run: str, among: Sequence[LedgerEntry] | None = None) -> list[Compared]:
     """Compare the rows of a run with the published numbers.
 
     Args:
@@ -87,7 +87,7 @@ def compare(rows: Iterable[Row], run: str, among: Sequence[Entry] | None = None)
     """
     valued = [(row, flat(row)) for row in rows if _has_value(row)]
     entries = all_entries() if among is None else among
-    return [Line(entry, _ours(entry, valued)) for entry in entries if run in entry.runs]
+    return [Compared(entry, _ours(entry, valued)) for entry in entries if run in entry.runs]
 
 
 def selected(rows: Iterable[Row], run: str) -> list[Row]:
@@ -96,7 +96,7 @@ def selected(rows: Iterable[Row], run: str) -> list[Row]:
     return [row for row in rows if _has_value(row) and any(matches(flat(row), where) for where in wheres)]
 
 
-def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
+def _ours(entry: LedgerEntry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
     found = []
     for variant in entry.variants:
         over_seeds: dict[str, dict[str, Row]] = {}  # of equal seeds the last one counts
@@ -109,7 +109,7 @@ def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tupl
     return tuple(found)
 
 
-def _averaged(entry: Entry, variant: Variant, rows: Sequence[Row]) -> Ours:
+def _averaged(entry: LedgerEntry, variant: Variant, rows: Sequence[Row]) -> Ours:
     """The mean of rows that differ in their seeds only."""
     row, fields, same, unit = rows[0], flat(rows[0]), entry.rule.same, entry.rule.unit
     unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted)) if same else ("setup",)
@@ -128,7 +128,7 @@ def _averaged(entry: Entry, variant: Variant, rows: Sequence[Row]) -> Ours:
     return Ours(row, variant, value, error or None, unlike, len(values), _scaled(entry, null), limit)
 
 
-def _scaled(entry: Entry, value: float | None) -> float | None:
+def _scaled(entry: LedgerEntry, value: float | None) -> float | None:
     return None if value is None else entry.factor * float(value)
 
 

@@ -160,7 +160,7 @@ class Rule(Config):
     variants: tuple[Variant, ...] = ()
 
 
-class Section(Rule):
+class SectionRule(Rule):
     """The rule for a section of published.yaml.
 
     Args:
@@ -178,7 +178,7 @@ class Section(Rule):
     labels: dict[str, Rule] = Field(default_factory=dict)
 
 
-class Finding(Config):
+class PaperFinding(Config):
     """A statement about the numbers of a paper.
 
     Args:
@@ -228,8 +228,8 @@ class Ledger(Config):
 
     asks: str = ""
     claims: tuple[Claim, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    sections: dict[str, Section]
+    findings: tuple[PaperFinding, ...] = ()
+    sections: dict[str, SectionRule]
 
 
 @cache
@@ -241,7 +241,7 @@ def ledger(paper: str) -> Ledger:
 def combined(rules: Sequence[Rule]) -> Rule:
     """Merge rules, the more specific ones last: selectors add up, everything else is replaced.
 
-    A reason replaces a config, and a config replaces a reason. `Entry` collects causes and notes.
+    A reason replaces a config, and a config replaces a reason. `LedgerEntry` collects causes and notes.
     """
     values: dict[str, Any] = {}
     for rule in rules:
@@ -254,7 +254,7 @@ def combined(rules: Sequence[Rule]) -> Rule:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A published number and the rule for it.
 
     Args:
@@ -298,12 +298,12 @@ class Entry:
 
 
 @cache
-def entries(paper: str) -> tuple[Entry, ...]:
+def entries(paper: str) -> tuple[LedgerEntry, ...]:
     """One entry for every number of a paper, in the order of published.yaml."""
     return entries_of(paper, ledger(paper).sections)
 
 
-def entries_of(paper: str, sections: Mapping[str, Section]) -> tuple[Entry, ...]:
+def entries_of(paper: str, sections: Mapping[str, SectionRule]) -> tuple[LedgerEntry, ...]:
     """One entry for every number in these sections of a paper. Raises InputError if they name what was not published,
     or select nothing."""
     leaves, name = published(paper), f"ledger of {paper}"
@@ -320,7 +320,7 @@ def entries_of(paper: str, sections: Mapping[str, Section]) -> tuple[Entry, ...]
         rule = combined([Rule(where=by_label), *rules])
         label = ", ".join(section.names.get(key, key) for key in leaf.keys) or section.title
         causes, notes = (tuple(filter(None, (getattr(each, name) for each in rules))) for name in ("cause", "note"))
-        entry = Entry(leaf, section.title, label, rule, causes, notes)
+        entry = LedgerEntry(leaf, section.title, label, rule, causes, notes)
         if bool(rule.config) == bool(rule.reason):
             raise InputError(f"{name}: {leaf.path} needs either a config or a reason")
         if rule.config and not all("measure" in variant.where for variant in entry.variants):
@@ -332,7 +332,7 @@ def entries_of(paper: str, sections: Mapping[str, Section]) -> tuple[Entry, ...]
     return tuple(found)
 
 
-def all_entries() -> list[Entry]:
+def all_entries() -> list[LedgerEntry]:
     return [entry for paper in papers() for entry in entries(paper)]
 
 

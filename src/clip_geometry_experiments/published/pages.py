@@ -13,20 +13,20 @@ from clip_geometry.display.words import filled, render
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.published.claims import VERDICTS, Judged, judge
-from clip_geometry_experiments.published.comparing import Line, compare, flat, matches
+from clip_geometry_experiments.published.comparing import Compared, compare, flat, matches
 from clip_geometry_experiments.published.ledger import entries, ledger, papers
 from clip_geometry_experiments.published.tables import tables
 
 HERE = Path(__file__).parent
 
 
-def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Line]:
+def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Compared]:
     """A line for every published number, with all that was recorded for it, from every run; untrained models last."""
     lines = []
     for entry in entries(paper):
         found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
         beside = [ours for line in found for ours in line.ours]
-        lines.append(Line(entry, tuple(sorted(beside, key=lambda ours: "/fresh" in str(ours.row.get("model"))))))
+        lines.append(Compared(entry, tuple(sorted(beside, key=lambda ours: "/fresh" in str(ours.row.get("model"))))))
     return lines
 
 

@@ -9,7 +9,7 @@ from clip_geometry.config import read_yaml
 from clip_geometry.display.numbers import MISSING, fixed, plus_minus, to_error
 from clip_geometry.display.origin import option_words, pipeline_words, with_options
 from clip_geometry.results import ORIGIN, Row
-from clip_geometry_experiments.published.comparing import Line, Ours, compare, fits, flat
+from clip_geometry_experiments.published.comparing import Compared, Ours, compare, fits, flat
 from clip_geometry_experiments.published.ledger import Rule
 
 NAMES = Path(__file__).with_name("names.yaml")
@@ -41,7 +41,7 @@ class Cells:
 
 
 @dataclass
-class Table:
+class PaperTable:
     """A table of a paper.
 
     Args:
@@ -62,14 +62,16 @@ class Table:
     reasons: dict[str, list[str]] = field(default_factory=dict)
 
 
-def tables(lines: Iterable[Line]) -> list[Table]:
+def tables(lines: Iterable[Compared]) -> list[PaperTable]:
     """One for each section of a paper, in the order of the lines, with one legend of setups."""
-    found: dict[tuple[str, str], Table] = {}
+    found: dict[tuple[str, str], PaperTable] = {}
     setups: dict[str, str] = {}
     said: set[str] = set()
     for line in lines:
         entry = line.entry
-        table = found.setdefault((entry.published.paper, entry.published.section), Table(entry.title, setups=setups))
+        table = found.setdefault(
+            (entry.published.paper, entry.published.section), PaperTable(entry.title, setups=setups)
+        )
         needs = [f"it needs {entry.rule.needs}"] if entry.rule.needs else []
         wanted = ": ".join(needs + ([f"`{entry.command}`"] if entry.command else []))
         number = (
@@ -88,7 +90,7 @@ def tables(lines: Iterable[Line]) -> list[Table]:
     return list(found.values())
 
 
-def beside(rows: Sequence[Row], run: str) -> list[Table]:
+def beside(rows: Sequence[Row], run: str) -> list[PaperTable]:
     """The tables for the report of a run: the published numbers that its rows stand beside."""
     return tables(line for line in compare(rows, run) if line.ours)
 
@@ -146,7 +148,7 @@ def differences(ours: Ours, rule: Rule) -> str:
     return "; ".join(dict.fromkeys(phrases))
 
 
-def _apart(line: Line) -> tuple[list[Ours], list[list[Ours]]]:
+def _apart(line: Compared) -> tuple[list[Ours], list[list[Ours]]]:
     """The values with a row of their own, and for each the variants that stand aside in it: those of the same rows that
     follow it in the ledger, or precede it where it is the first."""
     labels = [variant.label for variant in line.entry.variants]
@@ -173,7 +175,7 @@ def _names() -> dict[str, dict[str, str]]:
     return read_yaml(NAMES)
 
 
-def _cells(table: Table, line: Line, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]) -> Cells:
+def _cells(table: PaperTable, line: Compared, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]) -> Cells:
     value = value_text(ours)
     printed = min(line.entry.published.decimals, MOST_DECIMALS)
     decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
@@ -206,7 +208,7 @@ def _cells(table: Table, line: Line, ours: Ours, above: Sequence[Ours], asides: 
     )
 
 
-def _how(line: Line, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> str:
+def _how(line: Compared, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> str:
     """The variant, the pipeline, what it was fitted on, and what else distinguishes the row; only the variant if the
     line above is of the same rows. The variants aside follow in parentheses."""
     row = ours.row

@@ -31,7 +31,7 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
     return step > TIE * math.hypot(*known) if len(known) == len(errors) else None
 
 
-class Values:
+class RunValues:
     """The rows of one run by measure and set."""
 
     def __init__(self, rows: Iterable[Row]):
@@ -53,7 +53,7 @@ class Values:
 
 def findings(rows: Iterable[Row]) -> list[str]:
     """The sentences that these rows support, the most important first; empty where they support none."""
-    values = Values(rows)
+    values = RunValues(rows)
     return [sentence for about in (_nearest, _gap, _cone, _dimensions) if (sentence := about(values))]
 
 
@@ -65,7 +65,7 @@ def across(runs: Sequence[tuple[str, Iterable[Row]]]) -> list[str]:
     Args:
         runs: The name of each run, and its rows.
     """
-    found = [(name, Values(rows)) for name, rows in runs]
+    found = [(name, RunValues(rows)) for name, rows in runs]
     sentences = []
     sides = [side for _, values in found if (side := _side(values)) is not None]
     if len(sides) > 1:
@@ -82,7 +82,7 @@ def across(runs: Sequence[tuple[str, Iterable[Row]]]) -> list[str]:
     return sentences
 
 
-def _ends(found: Sequence[tuple[str, Values]], measure: str, modality: str) -> dict[str, Any] | None:
+def _ends(found: Sequence[tuple[str, RunValues]], measure: str, modality: str) -> dict[str, Any] | None:
     """The least and the largest value with the names of their runs; None of fewer than two runs."""
     known = [
         ({"value": value, "standard_error": values.get(measure, modality, "standard_error")}, name)
@@ -99,7 +99,7 @@ def _ends(found: Sequence[tuple[str, Values]], measure: str, modality: str) -> d
     return {"low": low, "high": high, "at": [name for _, name in ends], "count": len(known), "tie": tie}
 
 
-def _side(values: Values) -> str | None:
+def _side(values: RunValues) -> str | None:
     """What an image is closer to, its own "text" or a random "image", "" for a tie; None if that is not known."""
     matching, stranger = values.get("matching_cosine"), values.get("average_cosine", "image")
     if matching is None or stranger is None or (by_chance := _by_chance(values)) is None:
@@ -108,7 +108,7 @@ def _side(values: Values) -> str | None:
     return "" if same else "text" if matching > stranger else "image"
 
 
-def _by_chance(values: Values) -> bool | None:
+def _by_chance(values: RunValues) -> bool | None:
     """Whether the two cosines of `_nearest` differ by less than two standard errors, or by less than four of n cosines
     of random directions; None where the errors are not known."""
     pairs, images = ("matching_cosine", "both"), ("average_cosine", "image")
@@ -130,7 +130,7 @@ def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[st
         after: Rows of the second.
         when: What the runs are called, as in "before training".
     """
-    both = Values(before), Values(after)
+    both = RunValues(before), RunValues(after)
 
     def two(measure: str, modality: str = "both") -> Sequence[Mapping[str, Any]] | None:
         """Both values as numbers and as text with their errors."""
@@ -162,7 +162,7 @@ def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[st
     return [WORDS(macro, when, *pairs, **more.get(macro, {})) for macro, pairs in facts.items() if None not in pairs]
 
 
-def _nearest(values: Values) -> str | None:
+def _nearest(values: RunValues) -> str | None:
     """Whether an image is closer to its own text or to another image, or to both alike."""
     matching, stranger = values.get("matching_cosine"), values.get("average_cosine", "image")
     if matching is None or stranger is None:
@@ -174,7 +174,7 @@ def _nearest(values: Values) -> str | None:
     return WORDS("nearest", near, far, values.cosine("random_cosine"), same, _by_chance(values))
 
 
-def _gap(values: Values) -> str | None:
+def _gap(values: RunValues) -> str | None:
     gap, null, error = (values.get("modality_gap", key=key) for key in ("value", "null_value", "standard_error"))
     if gap is None:
         return None
@@ -183,7 +183,7 @@ def _gap(values: Values) -> str | None:
     return WORDS("gap", plus_minus(gap, error, null), None if null is None else to_error(null, error, gap))
 
 
-def _cone(values: Values) -> str | None:
+def _cone(values: RunValues) -> str | None:
     """Few rows always fit into a cone, so one is claimed only where it is clearly narrower than the null value."""
     angles, nulls = [], []
     for name in ("image", "text"):
@@ -194,7 +194,7 @@ def _cone(values: Values) -> str | None:
     return WORDS("cone", angles, _known(nulls)) if angles else None
 
 
-def _dimensions(values: Values) -> str | None:
+def _dimensions(values: RunValues) -> str | None:
     parts, nulls = [], []
     for name in ("image", "text"):
         keys = ("value", "null_value", "d", "standard_error")

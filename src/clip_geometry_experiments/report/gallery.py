@@ -23,7 +23,7 @@ from clip_geometry_experiments.report import figures
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table of text.
 
     Args:

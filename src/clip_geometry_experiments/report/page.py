@@ -19,7 +19,7 @@ from clip_geometry.display.table import TRACK, Explanation, anchor, build_table,
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
 from clip_geometry_experiments.report.findings import across, findings
-from clip_geometry_experiments.report.gallery import FigureEntry, Grid
+from clip_geometry_experiments.report.gallery import FigureEntry, TextTable
 
 MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
@@ -43,7 +43,7 @@ class Section:
         intro: A paragraph below the title.
         sentences: What the rows say; by default it is read off the measures of each run.
         fresh_models: Models with untrained weights, named in a banner.
-        beside: `ledger.tables.Table` of published numbers and ours.
+        beside: `published.tables.PaperTable` of published numbers and ours.
         grids: Tables of the experiment's own.
     """
 
@@ -55,7 +55,7 @@ class Section:
     sentences: Sequence[str] = ()
     fresh_models: Sequence[str] = ()
     beside: Sequence[Any] = ()
-    grids: Sequence[Grid] = ()
+    grids: Sequence[TextTable] = ()
 
 
 def render_report(

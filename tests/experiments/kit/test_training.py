@@ -21,9 +21,9 @@ from clip_geometry_experiments.kit.training import (
 )
 from clip_geometry_experiments.mickus2024.classify.config import DEFAULT
 from clip_geometry_experiments.mickus2024.classify.task import hold_out
-from clip_geometry_experiments.mickus2024.classify.training import StateCallback
+from clip_geometry_experiments.mickus2024.classify.training import ClassificationCallback
 from clip_geometry_experiments.studies.train_clip.config import ARMS
-from clip_geometry_experiments.studies.train_clip.measuring import StateCallback as ClipCallback
+from clip_geometry_experiments.studies.train_clip.measuring import ClipCallback
 from support import distillation, finetune, problems, train_clip
 
 
@@ -42,7 +42,7 @@ def classify(folder, **changes):
     task, unseen = hold_out(problems.pairs(n=40, m=200), 0.2, 0) if held_out else (problems.pairs(), None)
     return Training(
         lambda seed=2: problems.trainer(task, 12, seed, unseen, lr=0.01, **changes),
-        StateCallback(DEFAULT, sample=20),
+        ClassificationCallback(DEFAULT, sample=20),
         tuple(range(0, 13, 2)),
         held_out,
     )

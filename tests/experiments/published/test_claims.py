@@ -6,8 +6,17 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.claims import VERDICTS, judge
-from clip_geometry_experiments.published.comparing import Line, Ours
-from clip_geometry_experiments.published.ledger import Claim, Entry, Published, Rule, Variant, entries, ledger, papers
+from clip_geometry_experiments.published.comparing import Compared, Ours
+from clip_geometry_experiments.published.ledger import (
+    Claim,
+    LedgerEntry,
+    Published,
+    Rule,
+    Variant,
+    entries,
+    ledger,
+    papers,
+)
 from clip_geometry_experiments.published.pages import all_lines
 
 RULE = Rule(config="x/y", needs="a model", where={"measure": "m"})
@@ -17,10 +26,12 @@ def line(name, printed, *values, unlike=(), error=None, variants=("",)):
     """A published number with values of ours, one for each variant."""
     value = float(printed) if printed.replace("-", "").replace(".", "").isdigit() else None
     found = tuple(Variant(label=label) for label in variants)
-    entry = Entry(Published("p", "t", (name,), printed, value), "T", name, RULE.model_copy(update={"variants": found}))
+    entry = LedgerEntry(
+        Published("p", "t", (name,), printed, value), "T", name, RULE.model_copy(update={"variants": found})
+    )
     row = {"model": "M", "dataset": "D", "command": "clip-geometry run z"}
     ours = tuple(Ours(row, variant, value, error, unlike) for variant, value in zip(found, values, strict=False))
-    return Line(entry, ours)
+    return Compared(entry, ours)
 
 
 def verdict(*lines, **rule):
@@ -110,7 +121,7 @@ def test_numbers_that_depend_on_n_have_an_order_only_where_n_is_equal(n):
         rows = line(name, printed, value, unlike=unlike, error=0.1)
         ours = replace(rows.ours[0], row={"n": n})
         entry = replace(rows.entry, rule=rows.entry.rule.model_copy(update={"depends_on_n": True}))
-        return Line(entry, (ours,))
+        return Compared(entry, (ours,))
 
     judged = verdict(of("a", "1.0", 5.0, 2000), of("b", "2.0", 9.0, n), says="order")
     assert judged.verdict == ("same order" if n == 2000 else "undecided")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clip_geometry_experiments.mickus2024.classify.rows import correlation_rows, deviation_rows, size_rows
-from clip_geometry_experiments.mickus2024.classify.training import Place
+from clip_geometry_experiments.mickus2024.classify.training import LayerPlace
 from clip_geometry_experiments.published.comparing import compare
 from clip_geometry_experiments.run.runner import plan, resolve
 
@@ -19,7 +19,7 @@ def rows_of(stem, seeds=5, updates=None, model=None, path=None, **changes):
     ((_, config),) = plan(resolve(CONFIGS / f"{stem}.yaml", changes, smoke=False), stem)
     states = 1 + (updates or config.updates)
     x = np.linspace(0, 1, states) + 0.001 * np.arange(seeds)[:, None]
-    curves = {Place("silhouette"): x, Place("isoscore"): np.exp(-3 * x)}
+    curves = {LayerPlace("silhouette"): x, LayerPlace("isoscore"): np.exp(-3 * x)}
     config = config.model_copy(update={"measures": ("silhouette", "isoscore")})
     shared = {"model": model or config.model.model, "dataset": config.task.name, "split": config.task.split}
     rows = [*correlation_rows(config, curves, "all"), *correlation_rows(config, curves, 0)]

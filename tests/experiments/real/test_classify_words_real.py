@@ -7,7 +7,11 @@ from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry_experiments.kit.trajectories import correlations
 from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
-from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer, Place, StateCallback
+from clip_geometry_experiments.mickus2024.classify.training import (
+    ClassificationCallback,
+    ClassificationTrainer,
+    LayerPlace,
+)
 from clip_geometry_experiments.tasks import load_task, resolve_task
 
 pytestmark = pytest.mark.slow
@@ -36,8 +40,8 @@ def test_the_length_of_word_vectors_decides_the_correlation(nouns, length):
         (length * rows).astype(np.float32), task.examples, task.labels, len(task.class_names)
     )
     trainer = ClassificationTrainer(problem, TrainingConfig(), updates=1000, seed=0)
-    states = trainer.run(range(1001), StateCallback(["silhouette", "isoscore"]))
-    silhouette, score = (np.array(states[Place(name)]) for name in ("silhouette", "isoscore"))
+    states = trainer.run(range(1001), ClassificationCallback(["silhouette", "isoscore"]))
+    silhouette, score = (np.array(states[LayerPlace(name)]) for name in ("silhouette", "isoscore"))
     found = correlations(silhouette, score)
     r, rho = SEEN[length]
     # other processors round otherwise, and 1000 updates let that grow

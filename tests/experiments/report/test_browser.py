@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clip_geometry import measure
-from clip_geometry_experiments.report.gallery import Grid
+from clip_geometry_experiments.report.gallery import TextTable
 from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.runner import run
 from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_of, letters_of, opened, refusing_injections
@@ -92,7 +92,7 @@ def test_figures_are_readable_on_a_phone(browser, report_of, name):
 
 
 def test_on_a_phone_tables_show_all_columns(browser, tmp_path):
-    grid = Grid(
+    grid = TextTable(
         title="Repairs",
         columns=("repair", ">both", ">mrr", ">hit_at_10", ">cross_r_at_1", ">neighbors", "verdict"),
         rows=[["posterior", *["0.576 ± 0.020"] * 5, "costs nothing"], ["none", *["0.500 ± 0.001"] * 5, "baseline"]],

@@ -85,7 +85,7 @@ class Clusters:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Clustering:
     k: int
     labels: np.ndarray
     centres: np.ndarray
@@ -108,14 +108,14 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
     from sklearn.exceptions import ConvergenceWarning
 
     seed = config.seed % 2**32
-    rows, candidates = x[sample], list[Candidate]()
+    rows, candidates = x[sample], list[Clustering]()
     for k in range(2, min(config.most_clusters, len(rows) - 1) + 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k different rows
             means = KMeans(k, n_init=config.starts, random_state=seed).fit(rows)  # pyright: ignore[reportArgumentType]
         labels = np.asarray(means.labels_)
         if len(np.unique(labels)) == k:  # no cluster is empty
-            candidates.append(Candidate(k, labels, means.cluster_centers_))
+            candidates.append(Clustering(k, labels, means.cluster_centers_))
     if not candidates:
         raise InputError(f"{len(sample)} rows are too few or too equal to be clustered; expected three different ones")
     found = [silhouette(rows, each.labels) for each in candidates]

@@ -25,7 +25,7 @@ from clip_geometry.rows.arguments import Integer, Number, one_of, seed_number, w
 from clip_geometry.rows.matrix import Rows
 
 
-class Estimate(NamedTuple):
+class DimensionEstimate(NamedTuple):
     value: Value
     standard_error: Value
 
@@ -36,7 +36,7 @@ class Neighborhoods(NamedTuple):
     logs: Values
     among: int
 
-    def dimension(self, estimator: Estimator) -> Estimate:
+    def dimension(self, estimator: Estimator) -> DimensionEstimate:
         """local_intrinsic_dimension by this estimator over these rows, and its standard error.
 
         The error is that of a mean of m independent rows (by the delta method for "mackay", the inverse of a mean):
@@ -51,9 +51,9 @@ class Neighborhoods(NamedTuple):
             whose = "every row" if estimator == "mackay" else "some row"
             raise InputError(f"the nearest rows of {whose} are equally far from it, a dimension without bound")
         if estimator == "mackay":
-            found = Estimate(1 / mean, inverses.std() / mean.square() / m**0.5)
+            found = DimensionEstimate(1 / mean, inverses.std() / mean.square() / m**0.5)
         else:
-            found = Estimate((1 / inverses).mean(), (1 / inverses).std() / m**0.5)
+            found = DimensionEstimate((1 / inverses).mean(), (1 / inverses).std() / m**0.5)
         return as_given(found, [self.logs])
 
     def two_nn(self, *, discard: Number = 0.1) -> Value:

@@ -93,7 +93,7 @@ class Classify(Experiment):
         measures = correlated(config.measures) if shuffled else config.measures
         trajectory = trainer.run(
             self._recorded.tolist(),
-            training.StateCallback(measures, config.sample, config.seed),
+            training.ClassificationCallback(measures, config.sample, config.seed),
             checkpoint=Checkpoint.of(self.workspace.folder, key),
             name=f"{loaded.task.name}, seed {seed}{', ' + SHUFFLED if shuffled else ''}",
         )

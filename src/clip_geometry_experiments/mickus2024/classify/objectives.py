@@ -216,10 +216,10 @@ def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: matri
         raise InputError(f"each of the {k} rows has a label of its own; a triplet needs a class of two")
     codes = codes.to(x.device)
     rows = x.double() - matrix.mean_row(x)  # near rows far from the origin would cancel in products
-    return _Blocks.apply(rows, codes, term)
+    return _BlockedSum.apply(rows, codes, term)
 
 
-class _Blocks(torch.autograd.Function):
+class _BlockedSum(torch.autograd.Function):
     """The sum of a term over blocks of anchors, and its gradient block by block: n × n numbers are never kept."""
 
     @staticmethod
@@ -259,7 +259,7 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective as `StateCallback` takes it, in place of a registered measure.
+    """An objective as `ClassificationCallback` takes it, in place of a registered measure.
 
     Args:
         function: Of the rows, or of rows and labels.

@@ -12,7 +12,7 @@ from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import trajectories
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig, known_measure
 from clip_geometry_experiments.mickus2024.classify.task import Loaded
-from clip_geometry_experiments.mickus2024.classify.training import Place
+from clip_geometry_experiments.mickus2024.classify.training import LayerPlace
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
 
@@ -20,10 +20,10 @@ KINDS = ("silhouette", "isoscore")  # what is correlated
 SHUFFLED = "shuffled labels"
 
 Values = NDArray[np.float64]
-Curves = dict[Place, Values]  # of each place, (seeds, states)
+Curves = dict[LayerPlace, Values]  # of each place, (seeds, states)
 
 
-def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequence[float], seed: int) -> Record:
+def state_row(config: ClassifyConfig, loaded: Loaded, place: LayerPlace, values: Sequence[float], seed: int) -> Record:
     """All states of one number in one row: `trajectory`, None where it is undefined; the row's value is the last."""
     states = trajectories.trajectory(values)
     n, d = _size(config, loaded, place)
@@ -36,7 +36,7 @@ def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequ
     return Record(place.measure, states[-1], n=n, d=d, **fields)
 
 
-def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, int | None]:
+def _size(config: ClassifyConfig, loaded: Loaded, place: LayerPlace) -> tuple[int, int | None]:
     problem = loaded.unseen if place.examples == "held out" else loaded.trained
     assert problem is not None  # there is no such place otherwise
     if place.layer == "output":
@@ -60,8 +60,8 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
     pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
     for layer in dict.fromkeys(place.layer for place in curves if place.layer != "output"):
         for pair in pairs:
-            x, y = (curves[Place(name, layer=layer)] for name in pair)
-            null = [curves[place] for name in pair if (place := Place(name, SHUFFLED, layer)) in curves]
+            x, y = (curves[LayerPlace(name, layer=layer)] for name in pair)
+            null = [curves[place] for name in pair if (place := LayerPlace(name, SHUFFLED, layer)) in curves]
             at = {**config.options(), SEED: seed, "layer": layer, "of": pair[0], "with": pair[1]}
             names = ("pearson", "spearman", "pearson_log")
             for row in trajectories.correlation_rows("classify", x.ravel(), y.ravel(), names, at=at):
@@ -110,7 +110,9 @@ def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Reco
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> Curves:
     """The states in these rows, NaN where a number is undefined; seeds in the order of the rows."""
-    return trajectories.curves_by(lambda row: Place(row["measure"], row["at"]["examples"], row["at"]["layer"]), rows)
+    return trajectories.curves_by(
+        lambda row: LayerPlace(row["measure"], row["at"]["examples"], row["at"]["layer"]), rows
+    )
 
 
 def correlated(measures: Sequence[str]) -> tuple[str, ...]:

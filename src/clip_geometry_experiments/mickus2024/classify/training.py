@@ -21,7 +21,7 @@ from clip_geometry_experiments.mickus2024.classify.task import ClassificationTas
 LOSS, ACCURACY = "classify.loss", "classify.accuracy"
 
 
-class Place(NamedTuple):
+class LayerPlace(NamedTuple):
     """What a number is of.
 
     Args:
@@ -112,7 +112,7 @@ class ClassificationTrainer(Trainer):
         device: where.
     """
 
-    Place = Place
+    Place = LayerPlace
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class StateCallback:
+class ClassificationCallback:
     """Measures a state of a `ClassificationTrainer`: loss, accuracy, and the named measures of every layer.
 
     Args:
@@ -195,24 +195,24 @@ class StateCallback:
     sample: int | None = None
     seed: int = 0
 
-    def __call__(self, trainer: ClassificationTrainer) -> dict[Place, float]:
+    def __call__(self, trainer: ClassificationTrainer) -> dict[LayerPlace, float]:
         loss, scores = trainer.outputs()
         with torch.no_grad():
-            found = {Place(LOSS, layer="output"): float(loss)}
+            found = {LayerPlace(LOSS, layer="output"): float(loss)}
             if scores is not None:
-                found[Place(ACCURACY, layer="output")] = accuracy(scores, trainer.task.targets)
+                found[LayerPlace(ACCURACY, layer="output")] = accuracy(scores, trainer.task.targets)
             found |= self._layers(trainer, trainer.task, trainer.items.detach(), "trained")
             unseen = trainer.unseen
             if unseen is not None and trainer.classifier is not None:
                 scores = trainer.classifier(unseen.items, unseen.examples)
-                found[Place(LOSS, "held out", "output")] = float(classification_loss(scores, unseen.targets))
-                found[Place(ACCURACY, "held out", "output")] = accuracy(scores, unseen.targets)
+                found[LayerPlace(LOSS, "held out", "output")] = float(classification_loss(scores, unseen.targets))
+                found[LayerPlace(ACCURACY, "held out", "output")] = accuracy(scores, unseen.targets)
                 found |= self._layers(trainer, unseen, unseen.items, "held out")
         return found
 
     def _layers(
         self, trainer: ClassificationTrainer, task: ClassificationTask, items: Float[Tensor, "m d"], examples: str
-    ) -> dict[Place, float]:
+    ) -> dict[LayerPlace, float]:
         classifier, layers = trainer.classifier, {"input": Layer(items)}
         if classifier is not None:
             last = classifier.first if classifier.second is None else classifier.second
@@ -227,7 +227,7 @@ class StateCallback:
         for name, layer in layers.items():
             strict = trainer.number == 0 and name == "input"
             values = self.of(layer, task, trainer.number, strict=strict)
-            found |= {Place(measure, examples, name): value for measure, value in values.items()}
+            found |= {LayerPlace(measure, examples, name): value for measure, value in values.items()}
         return found
 
     def of(self, layer: Layer, task: ClassificationTask, update: int, *, strict: bool = False) -> dict[str, float]:

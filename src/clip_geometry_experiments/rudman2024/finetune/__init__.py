@@ -36,7 +36,7 @@ class Finetune(Experiment):
         return data.train_and_validation(self.config)
 
     @cached_property
-    def inputs(self) -> tuple[data.Inputs, data.Inputs]:
+    def inputs(self) -> tuple[data.Windows, data.Windows]:
         """The same as tokens, which any model of this config shares."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)

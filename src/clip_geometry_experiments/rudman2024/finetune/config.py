@@ -64,7 +64,7 @@ def parse_method(text: str) -> Method:
     return Method(NONE) if value == 0 else Method(name, value)
 
 
-class OptimizerConfig(Config):
+class FinetuneOptimizerConfig(Config):
     """Optimizer and penalty.
 
     Args:
@@ -94,7 +94,7 @@ class OptimizerConfig(Config):
     precision: Literal["fp32", "bf16"] = "fp32"
 
 
-class FinetuneConfig(RunConfig, OptimizerConfig):
+class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
     """Keys of the experiment.
 
     Args:

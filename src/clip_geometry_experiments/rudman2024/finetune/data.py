@@ -117,7 +117,7 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class Windows:
     """Tokens without padding, an entry for each window; an example with a class or a score is one window.
 
     Args:
@@ -176,7 +176,7 @@ class Inputs:
 
 def encode(
     examples: Examples, tokenizer: Any, model: Any, *, name: str, max_length: int | None, overlap: int
-) -> Inputs:
+) -> Windows:
     """Tokenizes examples. Raises InputError for more tokens than the model takes, and for answers to a model without
     [CLS], the target of windows without an answer."""
     limit = context_length(tokenizer, model, name)
@@ -211,7 +211,7 @@ def encode(
     taken = [part for part in PARTS if part in encoded and part in signature(model.forward).parameters]
     parts = {part: [torch.tensor(ids) for ids in encoded[part]] for part in taken}
     padding = {"input_ids": tokenizer.pad_token_id, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
-    return Inputs(parts, targets, example, padding, places, cut, max_length)
+    return Windows(parts, targets, example, padding, places, cut, max_length)
 
 
 def _windows(examples: Examples, tokenizer: Any, name: str, max_length: int, overlap: int) -> Any:

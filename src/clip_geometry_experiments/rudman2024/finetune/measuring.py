@@ -23,7 +23,7 @@ from clip_geometry.training.hidden import Layers
 from clip_geometry_experiments.kit import training, trajectories
 from clip_geometry_experiments.report.figures import sampled_cosines
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
-from clip_geometry_experiments.rudman2024.finetune.data import Examples, Inputs
+from clip_geometry_experiments.rudman2024.finetune.data import Examples, Windows
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
 
 BINS = 100  # of the cosines, from −1 to 1
@@ -75,7 +75,7 @@ class Metric:
 
 
 @torch.no_grad()
-def evaluate(trainer: FineTuningTrainer, inputs: Inputs, *, tokens: int | None, longest: int, seed: int) -> Evaluation:
+def evaluate(trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None, longest: int, seed: int) -> Evaluation:
     """The model of a training on other windows, without dropout. tokens: measure about this many tokens, in random
     windows; None for all. longest: answer in tokens."""
     model = trainer.model.eval()
@@ -109,7 +109,7 @@ def evaluate(trainer: FineTuningTrainer, inputs: Inputs, *, tokens: int | None, 
 # --- performance
 
 
-def metrics(examples: Examples, inputs: Inputs, seen: Evaluation) -> dict[str, Metric]:
+def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, Metric]:
     """The metrics of a task, the one it is judged by first.
 
     cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy, and for mrpc and

@@ -13,8 +13,8 @@ from torch.nn import functional
 from clip_geometry.training.losses import CosReg, IStar
 from clip_geometry.transforms import AllButTheTop
 from clip_geometry_experiments.kit.training import ORDER, Trainer, learning_rate
-from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, TOP, Method, OptimizerConfig
-from clip_geometry_experiments.rudman2024.finetune.data import Inputs
+from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, TOP, FinetuneOptimizerConfig, Method
+from clip_geometry_experiments.rudman2024.finetune.data import Windows
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, Output
 
 FITTED_TOKENS = 20_000  # for spans, whose rows are tokens: what all-but-the-top is fitted on
@@ -41,8 +41,8 @@ class FineTuningTrainer(Trainer):
     def __init__(
         self,
         model: FineTuned,
-        inputs: Inputs,
-        config: OptimizerConfig,
+        inputs: Windows,
+        config: FinetuneOptimizerConfig,
         method: Method,
         *,
         seed: int,

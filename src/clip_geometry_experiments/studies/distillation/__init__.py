@@ -20,7 +20,7 @@ from clip_geometry_experiments.kit.languages import EXPLANATIONS, parallel
 from clip_geometry_experiments.kit.training import Checkpoint, context, remove_finished
 from clip_geometry_experiments.studies.distillation import measuring, training
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
-from clip_geometry_experiments.studies.distillation.data import Images, Sources, Texts
+from clip_geometry_experiments.studies.distillation.data import LabeledImages, Sources, Texts
 from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
 
 
@@ -75,14 +75,16 @@ class Distillation(Experiment):
         student = training.fresh_student(folder, numbers, config.seed)
         return training.DistillationTrainer(student, captions, prompts, config, seed=config.seed, device=device)
 
-    def callback(self) -> measuring.StateCallback:
+    def callback(self) -> measuring.StudentCallback:
         """Measures states on the captions in `measured`, and zero-shot on its images, if any."""
         sources, data = self.sources, self.config.measured
         images = sources.images(data) if sources.has_images(data) else None
-        return measuring.StateCallback(sources.texts(data), {} if images is None else sources.class_texts(data), images)
+        return measuring.StudentCallback(
+            sources.texts(data), {} if images is None else sources.class_texts(data), images
+        )
 
     def trained(
-        self, callback: measuring.StateCallback, checkpoint: Checkpoint | None = None
+        self, callback: measuring.StudentCallback, checkpoint: Checkpoint | None = None
     ) -> training.DistillationTrainer:
         """After its last step, resumed from the checkpoint if there is one."""
         trainer = self.trainer()
@@ -110,7 +112,7 @@ class Distillation(Experiment):
         rows = [{**self._context(config.measured), **row} for row in rows]
         return rows + ([] if tested is None else self._tested_rows(trainer.student, tested))
 
-    def _tested_rows(self, student: training.Student, images: Images) -> list[Row]:
+    def _tested_rows(self, student: training.Student, images: LabeledImages) -> list[Row]:
         """The teacher with its own prompts, and the student with those of each language."""
         config, sources, data = self.config, self.sources, self.config.tested
         assert data is not None

@@ -72,7 +72,7 @@ class ClassTexts:
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class LabeledImages:
     """Images for zero-shot.
 
     Args:
@@ -205,14 +205,14 @@ class Sources:
 
     # --- images
 
-    def images(self, data: DatasetConfig) -> Images:
+    def images(self, data: DatasetConfig) -> LabeledImages:
         """Through the teacher's image tower."""
         found = self.workspace.embeddings(self.config.teacher, data, limit=None, batch_size=BATCH, only="image")
         image = found.get("image")
         if image is None or image.labels is None:
             raise InputError(f"{self.config.teacher.model} on {data.name} gives no labeled images for zero-shot")
         rows = torch.from_numpy(np.array(image.vectors, dtype=np.float32))
-        return Images(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))
+        return LabeledImages(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))
 
     def has_images(self, data: DatasetConfig) -> bool:
         """With classes that there are prompts of."""

@@ -14,8 +14,8 @@ from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import trajectories
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT
 from clip_geometry_experiments.kit.languages import LanguageSets
-from clip_geometry_experiments.studies.distillation.data import ClassTexts, Images, Texts
-from clip_geometry_experiments.studies.distillation.training import DistillationTrainer, Place, Student
+from clip_geometry_experiments.studies.distillation.data import ClassTexts, LabeledImages, Texts
+from clip_geometry_experiments.studies.distillation.training import DistillationTrainer, Student, TextPlace
 
 LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
     f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
@@ -24,7 +24,7 @@ BATCH = 256
 ROUNDING = 1e-20  # of squares in float64: less is no variance
 
 
-class StateCallback:
+class StudentCallback:
     """Measures a state on fixed captions, and on images if there are some with prompts of their classes.
 
     Args:
@@ -33,19 +33,21 @@ class StateCallback:
         images: for zero-shot, None for none.
     """
 
-    def __init__(self, captions: Mapping[str, Texts], prompts: Mapping[str, ClassTexts], images: Images | None = None):
+    def __init__(
+        self, captions: Mapping[str, Texts], prompts: Mapping[str, ClassTexts], images: LabeledImages | None = None
+    ):
         self.captions, self.prompts, self.images = captions, prompts, images
 
-    def __call__(self, trainer: DistillationTrainer) -> dict[Place, float]:
+    def __call__(self, trainer: DistillationTrainer) -> dict[TextPlace, float]:
         student, found = trainer.student, {}
         for language, texts in self.captions.items():
             rows, targets = encode(student, texts.tokens), texts.targets()
             for name, value in nearness(rows, targets).items():
-                found[Place(name, language)] = value
+                found[TextPlace(name, language)] = value
             if self.images is not None:
                 classes = class_rows(student, self.prompts[language])
                 for kind, value in self.images.accuracy(classes).items():
-                    found[Place(ZERO_SHOT, language, kind)] = value
+                    found[TextPlace(ZERO_SHOT, language, kind)] = value
         return found
 
 
@@ -79,7 +81,10 @@ def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def state_rows(
-    states: Mapping[Place, Sequence[float]], steps: list[int], captions: Mapping[str, Texts], images: Images | None
+    states: Mapping[TextPlace, Sequence[float]],
+    steps: list[int],
+    captions: Mapping[str, Texts],
+    images: LabeledImages | None,
 ) -> Iterator[Record]:
     """All states of a number in one record: `trajectory` at `steps`; its value is the last."""
     for place, values in states.items():
@@ -100,7 +105,7 @@ def loss_row(losses: Sequence[float], steps: list[int], captions: Mapping[str, T
     return Record(TRAINING_LOSS, means[-1], None, n=None, d=None, **states, at={**at, "step": steps[-1]})
 
 
-def accuracy_rows(images: Images, classes: Tensor, at: Row) -> Iterator[Record]:
+def accuracy_rows(images: LabeledImages, classes: Tensor, at: Row) -> Iterator[Record]:
     """With its standard error."""
     for kind, value in images.accuracy(classes).items():
         n = images.count(kind)

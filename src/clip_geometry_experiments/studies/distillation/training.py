@@ -97,7 +97,7 @@ def save_student(student: Student, folder: Path) -> Path:
 # --- the training
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """What a number is of.
 
     Args:
@@ -125,7 +125,7 @@ class DistillationTrainer(Trainer):
         device: where.
     """
 
-    Place = Place
+    Place = TextPlace
     PROMPT = 1
 
     def __init__(

@@ -21,7 +21,7 @@ from clip_geometry.rows.matrix import as_rows
 PLACE = "the"  # a word that tokenizers have as one token; its embeddings are replaced
 START = 0.02  # standard deviation of pseudo-tokens before the first step
 # the layer in whose output pseudo-tokens are put, what its tower takes, their width, and how they are put there
-Place: TypeAlias = tuple[Any, Tensor, int, Callable[[Tensor, Tensor], Tensor]]
+InsertionPoint: TypeAlias = tuple[Any, Tensor, int, Callable[[Tensor, Tensor], Tensor]]
 
 
 class Inversion(Config):
@@ -152,7 +152,7 @@ def _replacing(module: nn.Module, change: Callable[[Any], Tensor | None]):
         handle.remove()
 
 
-def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> Place:
+def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
     tower = getattr(encoder.model, "text", encoder.model)
     embedding = getattr(tower, "token_embedding", None)
     embedding = tower.transformer.get_input_embeddings() if embedding is None else embedding
@@ -173,7 +173,7 @@ def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> Place:
     return embedding, prompt.to(encoder.device), embedding.weight.shape[1], replaced
 
 
-def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> Place:
+def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
     visual = encoder.model.visual
     trunk = getattr(visual, "trunk", None)
     # ModifiedResNet pools after the three convolutions of its stem

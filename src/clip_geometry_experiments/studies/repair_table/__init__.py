@@ -11,7 +11,7 @@ from clip_geometry.measuring.provenance import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
-from clip_geometry_experiments.report.gallery import Grid
+from clip_geometry_experiments.report.gallery import TextTable
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
 from clip_geometry_experiments.studies.repair_table.figures import draw_table, grids, tell
 from clip_geometry_experiments.studies.repair_table.measuring import Halves, Removed, repair_of
@@ -132,7 +132,7 @@ class RepairTableExperiment(Experiment):
             "seed": config.seed,
         }
 
-    def tables(self) -> list[Grid]:
+    def tables(self) -> list[TextTable]:
         return grids(self.table)
 
     @classmethod

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from clip_geometry.display.numbers import ROUNDING, number
 from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing, Grid
+from clip_geometry_experiments.report.gallery import Drawing, TextTable
 from clip_geometry_experiments.studies.repair_table.measuring import GROUPS
 from clip_geometry_experiments.studies.repair_table.summary import summary
 from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable
@@ -120,7 +120,7 @@ def draw_table(table: RepairTable) -> dict[str, Drawing]:
     return {"repairs": Drawing("What repairs make better and worse", draw(table), WORDS("caption", table), wide=True)}
 
 
-def grids(table: RepairTable) -> list[Grid]:
+def grids(table: RepairTable) -> list[TextTable]:
     """A table for each group of measures: mean changes over the sets, with the sets that are better and worse."""
     found = []
     for group in GROUPS:
@@ -129,7 +129,9 @@ def grids(table: RepairTable) -> list[Grid]:
         cells = [[short(name), *(_cell(table, name, measure) for measure in measures)] for name in names]
         columns = ("repair", *(f">{table.measures[measure].title}" for measure in measures))
         legend = [WORDS("legend", table)]
-        found.append(Grid(f"{group.capitalize()}, changes", columns, cells, [name == "none" for name in names], legend))
+        found.append(
+            TextTable(f"{group.capitalize()}, changes", columns, cells, [name == "none" for name in names], legend)
+        )
     return found
 
 

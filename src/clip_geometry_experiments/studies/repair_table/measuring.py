@@ -26,7 +26,7 @@ NO_ROWS = "changes scores, not rows"
 NO_CLASSES = "the set has no classes"
 
 
-class Judged(NamedTuple):
+class TableMeasure(NamedTuple):
     """A measure of the table. better: 1 where higher is better, else −1. title: in figures."""
 
     group: str
@@ -35,26 +35,26 @@ class Judged(NamedTuple):
 
 
 MEASURES = {
-    "gap": Judged("geometry", -1, "modality gap ↓"),
-    "isoscore": Judged("geometry", 1, "IsoScore"),
-    "average_cosine": Judged("geometry", -1, "average cosine ↓"),
-    "effective_rank": Judged("geometry", 1, "effective rank"),
-    "robin_hood": Judged("geometry", -1, "hubness ↓"),
-    "ilisi": Judged("mixing", 1, "iLISI"),
-    "kbet": Judged("mixing", 1, "kBET"),
-    "connectivity": Judged("mixing", 1, "connectivity"),
-    "separability": Judged("mixing", -1, "separability ↓"),
-    "silhouette": Judged("semantics", 1, "class silhouette"),
-    "probe": Judged("semantics", 1, "linear probe"),
-    "zero_shot": Judged("semantics", 1, "zero-shot"),
-    "cka": Judged("semantics", 1, "CKA, before/after"),
-    "own_precision": Judged("retrieval", 1, "within: precision@10"),
-    "neighbors": Judged("retrieval", 1, "within: neighbors kept"),
-    "cross_r_at_1": Judged("retrieval", 1, "across: recall@1"),
-    "cross_r_at_5": Judged("retrieval", 1, "across: recall@5"),
-    "r_at_1": Judged("retrieval", 1, "mixed: recall@1"),
-    "hit_at_10": Judged("retrieval", 1, "mixed: recall@10"),
-    "ndcg": Judged("retrieval", 1, "mixed: nDCG@10"),
+    "gap": TableMeasure("geometry", -1, "modality gap ↓"),
+    "isoscore": TableMeasure("geometry", 1, "IsoScore"),
+    "average_cosine": TableMeasure("geometry", -1, "average cosine ↓"),
+    "effective_rank": TableMeasure("geometry", 1, "effective rank"),
+    "robin_hood": TableMeasure("geometry", -1, "hubness ↓"),
+    "ilisi": TableMeasure("mixing", 1, "iLISI"),
+    "kbet": TableMeasure("mixing", 1, "kBET"),
+    "connectivity": TableMeasure("mixing", 1, "connectivity"),
+    "separability": TableMeasure("mixing", -1, "separability ↓"),
+    "silhouette": TableMeasure("semantics", 1, "class silhouette"),
+    "probe": TableMeasure("semantics", 1, "linear probe"),
+    "zero_shot": TableMeasure("semantics", 1, "zero-shot"),
+    "cka": TableMeasure("semantics", 1, "CKA, before/after"),
+    "own_precision": TableMeasure("retrieval", 1, "within: precision@10"),
+    "neighbors": TableMeasure("retrieval", 1, "within: neighbors kept"),
+    "cross_r_at_1": TableMeasure("retrieval", 1, "across: recall@1"),
+    "cross_r_at_5": TableMeasure("retrieval", 1, "across: recall@5"),
+    "r_at_1": TableMeasure("retrieval", 1, "mixed: recall@1"),
+    "hit_at_10": TableMeasure("retrieval", 1, "mixed: recall@10"),
+    "ndcg": TableMeasure("retrieval", 1, "mixed: nDCG@10"),
 }
 RECORDED = ("kbet", "connectivity")  # only in the recorded table: this version does not have these measures
 MEASURED = {name: each for name, each in MEASURES.items() if name not in RECORDED}

@@ -26,7 +26,7 @@ ADDED += ("gromov_wasserstein", "conceptor")
 Ranks = Mapping[str, float]  # map → its mean rank over the sets
 
 
-class Relation(NamedTuple):
+class MeasureRelation(NamedTuple):
     """The rank correlation of two measures, or of two groups of measures, over maps.
 
     Attributes:
@@ -60,7 +60,7 @@ def is_added(repair: str) -> bool:
     return any(word in ADDED for word in re.findall(r"[a-z_]+", repair))
 
 
-def registered(table: RepairTable) -> Relation | None:
+def registered(table: RepairTable) -> MeasureRelation | None:
     """The test that was committed before the table was filled (63977b5): geometry and retrieval by their mean ranks,
     over all rows that both rank, none among them; None where they rank three or fewer."""
     both = [table.rankings[group] for group in ("geometry", "retrieval") if group in table.rankings]
@@ -69,10 +69,10 @@ def registered(table: RepairTable) -> Relation | None:
     geometry, retrieval = (np.array([each.rank(name) for name in names]) for each in both)
     found, interval = spearmanr(geometry, retrieval), rank_correlation(geometry, retrieval)
     numbers = (found.statistic, interval.low, interval.high, found.pvalue)  # pyright: ignore
-    return Relation("geometry", "retrieval", len(names), *map(float, numbers))
+    return MeasureRelation("geometry", "retrieval", len(names), *map(float, numbers))
 
 
-def examined(table: RepairTable, *, merged: bool = False) -> list[Relation]:
+def examined(table: RepairTable, *, merged: bool = False) -> list[MeasureRelation]:
     """Relate every measure of geometry and mixing to every measure of retrieval: exploratory, as the registered test
     had been read before. Empty for fewer than five maps.
 
@@ -97,7 +97,7 @@ def examined(table: RepairTable, *, merged: bool = False) -> list[Relation]:
     for measure, target in itertools.product(sources, targets):
         if target in values and np.ptp(values[measure]) and np.ptp(values[target]):  # else no map differs from others
             related = rank_correlation(values[measure], values[target])
-            found.append(Relation(measure, target, len(values[measure]), *related[:4]))
+            found.append(MeasureRelation(measure, target, len(values[measure]), *related[:4]))
     first = registered(table)
     adjusted = holm(np.array([each.p for each in found] + ([first.p] if first else [])))
     return [each._replace(p=float(p)) for each, p in zip(found, adjusted[: len(found)], strict=True)]
@@ -114,7 +114,7 @@ AIM = "r_at_1"
 SAME = 0.001  # a change up to which an order is kept: rows of equal cosines may swap
 
 
-class Cost(NamedTuple):
+class MeasureCost(NamedTuple):
     """A measure that is worse on `sets` sets by `change` on average over all sets that have it."""
 
     title: str
@@ -161,18 +161,18 @@ class Summary:
     tied: bool
     gains: dict[str, float]
     ahead: list[str]
-    costs: list[Cost]
+    costs: list[MeasureCost]
     rankings: dict[str, Ranking]
-    registered: Relation | None
-    as_listed: Relation | None
-    related: list[Relation]
-    ideas: list[Relation]
+    registered: MeasureRelation | None
+    as_listed: MeasureRelation | None
+    related: list[MeasureRelation]
+    ideas: list[MeasureRelation]
     leader: str
-    leader_costs: list[Cost]
+    leader_costs: list[MeasureCost]
     known: dict[str, tuple[str, float, float]]
     missing: dict[str, str]
 
-    def relation(self, measure: str, target: str, among: list[Relation] | None = None) -> Relation | None:
+    def relation(self, measure: str, target: str, among: list[MeasureRelation] | None = None) -> MeasureRelation | None:
         """The relation of two measures, among `related` or the given ones."""
         wanted = (each for each in among or self.related if (each.measure, each.target) == (measure, target))
         return next(wanted, None)
@@ -224,10 +224,10 @@ def _as_listed(table: RepairTable) -> RepairTable:
     return replace(table, values={key: each for key, each in table.values.items() if not is_added(key[1])})
 
 
-def costs(table: RepairTable, name: str) -> list[Cost]:
+def costs(table: RepairTable, name: str) -> list[MeasureCost]:
     """What a repair makes worse on at least one set, that on most sets first."""
     found = [
-        Cost(MEASURES[m].title.removesuffix(" ↓"), table.count(name, m, "worse"), len(table.over_sets(name, m)),
+        MeasureCost(MEASURES[m].title.removesuffix(" ↓"), table.count(name, m, "worse"), len(table.over_sets(name, m)),
              _mean_change(table, name, m))
         for m in MEASURES if table.count(name, m, "worse")
     ]  # fmt: skip

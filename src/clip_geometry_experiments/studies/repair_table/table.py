@@ -152,7 +152,7 @@ def missing_row(of: str, why: str) -> Row:
     return Record(PREFIX + "set", None, note=f"skipped: {why}", at={"set": of})
 
 
-class Value(NamedTuple):
+class CellValue(NamedTuple):
     """A cell of the table: the mean over splits, and the change from no repair, with standard errors."""
 
     value: float
@@ -167,7 +167,7 @@ class RepairTable:
     """The table.
 
     Attributes:
-        values: (set, repair, measure) → `Value`; absent where there is none.
+        values: (set, repair, measure) → `CellValue`; absent where there is none.
         notes: (set, repair, measure) → why there is none.
         sizes: Set → number of rows and dimension.
         controls: The sets in which there is nothing to find; repairs are not ranked on them.
@@ -175,7 +175,7 @@ class RepairTable:
         splits: Number of random halves.
     """
 
-    values: Mapping[tuple[str, str, str], Value]
+    values: Mapping[tuple[str, str, str], CellValue]
     notes: Mapping[tuple[str, str, str], str]
     sizes: Mapping[str, tuple[int, int]]
     controls: tuple[str, ...]
@@ -183,7 +183,7 @@ class RepairTable:
     splits: int
 
     @cached_property
-    def measures(self) -> dict[str, measuring.Judged]:
+    def measures(self) -> dict[str, measuring.TableMeasure]:
         """The measures of the table; those that are only recorded, where it has values of them."""
         known = {measure for _, _, measure in self.values}
         return {
@@ -200,7 +200,7 @@ class RepairTable:
         """The sets that repairs are ranked on."""
         return tuple(name for name in self.sizes if name not in self.controls)
 
-    def over_sets(self, repair: str, measure: str) -> list[Value]:
+    def over_sets(self, repair: str, measure: str) -> list[CellValue]:
         """The cells of a repair and a measure on the ranked sets."""
         found = (self.values.get((each, repair, measure)) for each in self.ranked)
         return [each for each in found if each is not None]
@@ -258,7 +258,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
         else:
             splits = len(row["by_split"])
             numbers = (row["value"], row["standard_error"], row["change"], row["change_error"])
-            values[key] = Value(*numbers, row["verdict"])
+            values[key] = CellValue(*numbers, row["verdict"])
     if not values:
         raise InputError("there are no records of repairs; run the experiment where at least one set is present")
     return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing, splits)
@@ -289,6 +289,6 @@ def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
         of, repair = line["set"], line["repair"]
         sizes[of] = line["n"], line["d"]
         controls[of] = line["control"]
-        values |= {(of, repair, measure): Value(*found) for measure, found in line["values"].items()}
+        values |= {(of, repair, measure): CellValue(*found) for measure, found in line["values"].items()}
         notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
     return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), {}, splits)

@@ -28,8 +28,8 @@ from clip_geometry_experiments.studies.train_clip import measuring, training
 from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig, architecture_words, arm_words
 from clip_geometry_experiments.studies.train_clip.data import (
-    Pairs,
-    Prompts,
+    CaptionedImages,
+    ClassPrompts,
     channel_statistics,
     load_pairs,
     prompt_tokens,
@@ -106,7 +106,7 @@ class TrainClip(Experiment):
         training.make_folder(self.model_folder, config.architecture, config, *mean_and_std)
         return training.fresh_encoder(self.model_folder, config.seed)
 
-    def pairs(self, name: str) -> Pairs:
+    def pairs(self, name: str) -> CaptionedImages:
         """data, measured or tested."""
         encoder: Any = self.encoder
         steps = encoder.transform.transforms
@@ -125,7 +125,7 @@ class TrainClip(Experiment):
         return found.head(self.config.measured_pictures) if name == "measured" else found
 
     @cached_property
-    def _trained(self) -> Pairs:
+    def _trained(self) -> CaptionedImages:
         return self.pairs("data")
 
     def trainer(self) -> training.ClipTrainer:
@@ -136,7 +136,7 @@ class TrainClip(Experiment):
         preprocess = model.visual.preprocess_cfg
         return training.ClipTrainer(
             model,
-            training.Objective(config, width=width, classes=classes, seed=config.seed),
+            training.ClipObjective(config, width=width, classes=classes, seed=config.seed),
             pairs,
             config,
             mean=torch.tensor(preprocess["mean"]),
@@ -147,7 +147,7 @@ class TrainClip(Experiment):
             caption_noise=config.caption_noise,
         )
 
-    def trained(self, callback: measuring.StateCallback, checkpoint: Checkpoint | None = None) -> training.ClipTrainer:
+    def trained(self, callback: measuring.ClipCallback, checkpoint: Checkpoint | None = None) -> training.ClipTrainer:
         """After its last step, resumed from the checkpoint if there is one."""
         trainer = self.trainer()
         trainer.run(self.steps, callback, checkpoint=checkpoint, name=f"training {self.config.arm}")
@@ -160,16 +160,16 @@ class TrainClip(Experiment):
         return measured_steps(self.config.steps, self.config.measurements)
 
     @cached_property
-    def prompts(self) -> Prompts:
+    def prompts(self) -> ClassPrompts:
         """Texts for each class, and the classes seen in training."""
         return self._prompts(self.config.prompts)
 
     @cached_property
-    def training_prompts(self) -> Prompts:
+    def training_prompts(self) -> ClassPrompts:
         """Captions in training that name the class only."""
         return self._prompts(self.config.training_prompts or self.config.prompts)
 
-    def _prompts(self, templates: Sequence[str]) -> Prompts:
+    def _prompts(self, templates: Sequence[str]) -> ClassPrompts:
         names, seen = self._trained.class_names, np.unique(self._trained.labels)
         return prompt_tokens(templates, names, self.encoder.tokenize, seen)
 
@@ -177,7 +177,7 @@ class TrainClip(Experiment):
         config, measured = self.config, self.pairs("measured")
         checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
         names = config.measures or measuring.NAMES
-        callback = measuring.StateCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
+        callback = measuring.ClipCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
         trainer = self.trained(callback, checkpoint)
         rows = list(measuring.state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
         rows += [
@@ -189,7 +189,7 @@ class TrainClip(Experiment):
         load_state_dict(trainer.model, read_state_dict(weights), str(weights))
         return rows + self._tested_rows(trainer)
 
-    def _context(self, data: DatasetConfig, pairs: Pairs) -> Row:
+    def _context(self, data: DatasetConfig, pairs: CaptionedImages) -> Row:
         """What all records of these images have in common."""
         cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
         return measuring.context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})

@@ -24,7 +24,7 @@ CHUNK = 1000  # captions that are tokenized at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class CaptionedImages:
     """Images and their captions.
 
     Args:
@@ -56,7 +56,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def head(self, size: int | None) -> "Pairs":
+    def head(self, size: int | None) -> "CaptionedImages":
         """The first images, None for all."""
         parts = {name: getattr(self, name)[:size] for name in ("pixels", "labels", "first", "count", "item_id")}
         return replace(self, **parts)
@@ -77,7 +77,7 @@ def load_pairs(
     transform: Callable[[Any], Any],
     tokenize: Callable[[Sequence[str]], Tokens],
     key: Mapping[str, Any],
-) -> Pairs:
+) -> CaptionedImages:
     """The data set after `transform` and `tokenize`, cached in `folder`.
 
     key: what both depend on. Raises InputError if the data set lacks images, captions, labels or class names.
@@ -108,7 +108,7 @@ def load_pairs(
     assert labels is not None and names is not None
     if truncated:
         note(f"{truncated} of {len(text)} captions of {dataset.config.name} are longer than the text tower reads; cut")
-    return Pairs(
+    return CaptionedImages(
         name=dataset.config.name,
         split=dataset.config.split,
         pixels=read_npy(place / "pixels.npy"),
@@ -190,7 +190,7 @@ def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Prompts:
+class ClassPrompts:
     """Class prompts.
 
     Args:
@@ -206,7 +206,7 @@ class Prompts:
 
 def prompt_tokens(
     templates: Sequence[str], names: Sequence[str], tokenize: Callable[[Sequence[str]], Tokens], seen: np.ndarray
-) -> Prompts:
+) -> ClassPrompts:
     """Raises InputError if a prompt is cut, since the rest might be the prompt of another class."""
     texts = [template.replace("{}", name.replace("_", " ")) for name in names for template in templates]
     classes = np.repeat(np.arange(len(names)), len(templates))
@@ -216,7 +216,7 @@ def prompt_tokens(
             f"{tokens.truncated} of {len(texts)} prompts are longer than the {tokens.inputs.shape[1]} tokens that the "
             "text tower reads; shorten them or raise context_length"
         )
-    return Prompts(tokens.inputs.numpy(), classes, seen)
+    return ClassPrompts(tokens.inputs.numpy(), classes, seen)
 
 
 def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:

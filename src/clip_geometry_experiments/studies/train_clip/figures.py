@@ -36,7 +36,7 @@ SECOND = "#AA4499"  # a second curve in a panel that is of no modality
 words = Words(Path(__file__).with_name("words.j2"))
 
 
-class Line(NamedTuple):
+class CurveStyle(NamedTuple):
     """Where a curve is found, and how it is drawn."""
 
     key: Key
@@ -45,51 +45,53 @@ class Line(NamedTuple):
     style: Any = "-"
 
 
-class Shown(NamedTuple):
+class PanelLayout(NamedTuple):
     """A panel before it has curves. decimals: of the first and last values above it. Else as `figures.Panel`."""
 
     label: str
-    lines: Sequence[Line]
+    lines: Sequence[CurveStyle]
     limits: tuple[float | None, float | None] = (None, None)
     decimals: int = 2
     log: bool = False
 
 
-def _each(measure: str) -> list[Line]:
-    return [Line((measure, each, "all"), f"{each}s", COLOR[each], LINE[each]) for each in ("image", "text")]
+def _each(measure: str) -> list[CurveStyle]:
+    return [CurveStyle((measure, each, "all"), f"{each}s", COLOR[each], LINE[each]) for each in ("image", "text")]
 
 
-def _both(measure: str) -> list[Line]:
-    return [Line((measure, "both", "all"), "")]
+def _both(measure: str) -> list[CurveStyle]:
+    return [CurveStyle((measure, "both", "all"), "")]
 
 
 MAIN = (
-    Shown("modality gap", [Line(GAP, "")], (0, None)),
-    Shown(
+    PanelLayout("modality gap", [CurveStyle(GAP, "")], (0, None)),
+    PanelLayout(
         "modalities apart",
         [
-            Line(("modality_silhouette", "both", "all"), "silhouette"),
-            Line((SEPARABILITY, "both", "all"), "separability", SECOND, LINES[1]),
+            CurveStyle(("modality_silhouette", "both", "all"), "silhouette"),
+            CurveStyle((SEPARABILITY, "both", "all"), "separability", SECOND, LINES[1]),
         ],
         (0, 1.03),
     ),
-    Shown("average cosine", _each("average_cosine"), (0, None)),
-    Shown("class silhouette", _each("silhouette")),
+    PanelLayout("average cosine", _each("average_cosine"), (0, None)),
+    PanelLayout("class silhouette", _each("silhouette")),
     # the whole range, for what it is: in most trainings a flat line near 0
-    Shown("IsoScore", _each("isoscore"), (0, 1), decimals=3),
-    Shown("zero-shot accuracy", [Line(SEEN, "seen"), Line(HELD_OUT, "held out", SECOND, LINES[1])], (0, 1.03)),
+    PanelLayout("IsoScore", _each("isoscore"), (0, 1), decimals=3),
+    PanelLayout(
+        "zero-shot accuracy", [CurveStyle(SEEN, "seen"), CurveStyle(HELD_OUT, "held out", SECOND, LINES[1])], (0, 1.03)
+    ),
 )
 MORE = (
-    Shown("IsoScore, log axis", _each("isoscore"), decimals=3, log=True),
-    Shown("I1", _each("isotropy_i1"), (0, 1.03)),
-    Shown("I2", _each("isotropy_i2"), (0, None)),
-    Shown("cone half angle, °", _each("cone_half_angle"), (0, None), decimals=0),
-    Shown("uniformity", _each("uniformity")),
-    Shown("alignment", _both("alignment"), (0, None)),
-    Shown("relative gap", _both("relative_modality_gap"), (0, None)),
-    Shown("loss", _both("train_clip.loss"), (0, None)),
-    Shown("temperature", _both("train_clip.temperature"), (0, None), decimals=3),
-    Shown("classifier accuracy", _each("train_clip.accuracy"), (0, 1.03)),
+    PanelLayout("IsoScore, log axis", _each("isoscore"), decimals=3, log=True),
+    PanelLayout("I1", _each("isotropy_i1"), (0, 1.03)),
+    PanelLayout("I2", _each("isotropy_i2"), (0, None)),
+    PanelLayout("cone half angle, °", _each("cone_half_angle"), (0, None), decimals=0),
+    PanelLayout("uniformity", _each("uniformity")),
+    PanelLayout("alignment", _both("alignment"), (0, None)),
+    PanelLayout("relative gap", _both("relative_modality_gap"), (0, None)),
+    PanelLayout("loss", _both("train_clip.loss"), (0, None)),
+    PanelLayout("temperature", _both("train_clip.temperature"), (0, None), decimals=3),
+    PanelLayout("classifier accuracy", _each("train_clip.accuracy"), (0, 1.03)),
 )
 CAPTION: dict[str, tuple[Key, int]] = {  # name → curve and decimals
     "gap": (GAP, 2),
@@ -132,12 +134,12 @@ def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:
     return {name: (*ends, decimals) for name, (ends, decimals) in found.items() if np.isfinite(ends).all()}
 
 
-def _recorded(arms: Arms, panels: Sequence[Shown]) -> list[Shown]:
+def _recorded(arms: Arms, panels: Sequence[PanelLayout]) -> list[PanelLayout]:
     return [panel for panel in panels if any(line.key in curves for curves, _ in arms.values() for line in panel.lines)]
 
 
 @styled
-def training_figure(arms: Arms, panels: Sequence[Shown] = MAIN) -> Figure:
+def training_figure(arms: Arms, panels: Sequence[PanelLayout] = MAIN) -> Figure:
     """A column for each arm and a row for each panel; for one arm the panels are side by side.
 
     The first and the last value are printed above each panel.

@@ -78,7 +78,7 @@ class ClaimTest(Config):
     where: dict[str, str | float] = Field(default_factory=dict)
 
 
-class Claim(Config):
+class TestedClaim(Config):
     """A claim of a paper or of this project, with the test that decides it."""
 
     name: str
@@ -96,7 +96,7 @@ class Claim(Config):
 
 
 @dataclass(frozen=True)
-class Judged:
+class DecidedClaim:
     """A claim with its verdict.
 
     Args:
@@ -111,7 +111,7 @@ class Judged:
             counts.
     """
 
-    claim: Claim
+    claim: TestedClaim
     effects: Mapping[int, float]
     mean: float
     low: float
@@ -127,10 +127,10 @@ class Judged:
 
 
 @cache
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[TestedClaim, ...]:
     """The claims in claims.yaml."""
     listed = read_yaml(Path(__file__).with_name("claims.yaml"))
-    return tuple(validate(Claim, {"name": name, **each}, f"claim {name}") for name, each in listed.items())
+    return tuple(validate(TestedClaim, {"name": name, **each}, f"claim {name}") for name, each in listed.items())
 
 
 # --- trainings, from the rows of a run
@@ -262,7 +262,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def verdict(claim: Claim, mean: float, low: float, high: float) -> str:
+def verdict(claim: TestedClaim, mean: float, low: float, high: float) -> str:
     """holds, does not hold or tie, by an effect and its interval.
 
     A claim of a direction holds if the interval lies beyond the bound on the claimed side and the mean by the smallest
@@ -281,7 +281,7 @@ def verdict(claim: Claim, mean: float, low: float, high: float) -> str:
     return "does not hold" if high < claim.smallest or high < 0 else "tie"
 
 
-def p_values(claim: Claim, values: Sequence[float]) -> dict[str, float]:
+def p_values(claim: TestedClaim, values: Sequence[float]) -> dict[str, float]:
     """Verdict → its one-sided p; for equality, the larger one of both ends if it holds, the smaller one if not."""
     centered = np.asarray(values) - claim.bound
     if claim.expects == "equal":
@@ -301,7 +301,7 @@ def _one_sided(values: Values) -> float:
     return float(stats.t.sf(values.mean() / error, max(n - 1, 1)))
 
 
-def judge(claim: Claim, found: Sequence[Training]) -> Judged:
+def judge(claim: TestedClaim, found: Sequence[Training]) -> DecidedClaim:
     """Decide a claim, with all seeds and without each."""
     by_seed = effects(claim.test, found)
     values = list(by_seed.values())
@@ -310,10 +310,10 @@ def judge(claim: Claim, found: Sequence[Training]) -> Judged:
         for seed in by_seed
     }
     ends = interval(values)
-    return Judged(claim, by_seed, *ends, verdict(claim, *ends), without, p_values(claim, values))
+    return DecidedClaim(claim, by_seed, *ends, verdict(claim, *ends), without, p_values(claim, values))
 
 
-def holm(judged: Sequence[Judged]) -> set[str]:
+def holm(judged: Sequence[DecidedClaim]) -> set[str]:
     """Names of the claims whose verdict stays where it is tested for all claims together at 5% (Holm).
 
     Each verdict is a family of its own. The rule for "holds" was committed before the trainings, in a095e54; that for
@@ -339,7 +339,7 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [words("verdicts", counted(judged), seeds), *(words("judged", each) for each in judged)]
 
 
-def counted(judged: Sequence[Judged]) -> dict[bool, dict[str, int]]:
+def counted(judged: Sequence[DecidedClaim]) -> dict[bool, dict[str, int]]:
     """Published or not → verdict → number of claims."""
     return {
         published: {kind: sum(each.claim.published == published and each.verdict == kind for each in judged)

@@ -26,7 +26,7 @@ from clip_geometry_experiments.kit import training, trajectories
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
 from clip_geometry_experiments.kit.training import FULL
 from clip_geometry_experiments.studies.train_clip.config import PENALTIES, TrainClipConfig
-from clip_geometry_experiments.studies.train_clip.data import Pairs, Prompts
+from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
 from clip_geometry_experiments.studies.train_clip.training import ClipTrainer, Place
 
 PIPELINE = ("normalize",)
@@ -50,7 +50,7 @@ Curves = Mapping[Any, np.ndarray]  # of each Place, (states,), NaN where it is u
 
 @torch.no_grad()
 def encode(
-    trainer: ClipTrainer, pairs: Pairs, prompts: Prompts, *, batch_norm: str = "eval"
+    trainer: ClipTrainer, pairs: CaptionedImages, prompts: ClassPrompts, *, batch_norm: str = "eval"
 ) -> tuple[Tensor, Tensor, Tensor]:
     """float32 rows on the CPU: of the images, of the first caption of each, and one for each class. In eval mode and
     float32 whatever the precision of the training; batch_norm: "batch" uses the statistics of these images."""
@@ -83,7 +83,7 @@ def batch_statistics(model: nn.Module) -> Iterator[None]:
             layer.track_running_stats = True
 
 
-class StateCallback:
+class ClipCallback:
     """Measures a state on fixed pairs.
 
     Args:
@@ -93,7 +93,9 @@ class StateCallback:
         batch_norm: eval or batch.
     """
 
-    def __init__(self, pairs: Pairs, prompts: Prompts, names: Sequence[str] = NAMES, *, batch_norm: str = "eval"):
+    def __init__(
+        self, pairs: CaptionedImages, prompts: ClassPrompts, names: Sequence[str] = NAMES, *, batch_norm: str = "eval"
+    ):
         self.pairs, self.prompts, self.batch_norm = pairs, prompts, batch_norm
         self.names = {name: None if name == GAP_DIMENSIONS else known(name) for name in names}
 
@@ -224,7 +226,7 @@ def at_arm(config: TrainClipConfig) -> Row:
 
 def state_rows(
     config: TrainClipConfig,
-    measured: Pairs,
+    measured: CaptionedImages,
     seen: np.ndarray,
     states: Mapping[Place, Sequence[float]],
     steps: list[int],
@@ -244,7 +246,7 @@ def _where(place: Place) -> Row:
     return {"modality": place.modality} | ({} if place.classes == "all" else {"classes": place.classes})
 
 
-def _size(place: Place, pairs: Pairs, seen: np.ndarray, width: int) -> tuple[int, int | None]:
+def _size(place: Place, pairs: CaptionedImages, seen: np.ndarray, width: int) -> tuple[int, int | None]:
     if place.measure == ZERO_SHOT:
         known_class = np.isin(pairs.labels, seen)
         return int((known_class if place.classes == "seen" else ~known_class).sum()), width
@@ -256,7 +258,7 @@ def _size(place: Place, pairs: Pairs, seen: np.ndarray, width: int) -> tuple[int
 
 
 def tested_rows(
-    config: TrainClipConfig, tested: Pairs, seen: np.ndarray, values: Mapping[Place, float], **more: Any
+    config: TrainClipConfig, tested: CaptionedImages, seen: np.ndarray, values: Mapping[Place, float], **more: Any
 ) -> Iterator[Record]:
     """Shares of the saved model, with their standard errors, and the null value of zero-shot accuracy."""
     for place, value in values.items():

@@ -30,7 +30,7 @@ from clip_geometry_experiments.studies.train_clip.config import (
     SIGREG,
     ObjectiveConfig,
 )
-from clip_geometry_experiments.studies.train_clip.data import Pairs, Prompts
+from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
 
 SIGLIP_START = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}  # Zhai et al. 2023
 LARGEST_SCALE = 100.0  # 1/temperature stays between 1 and this, as in CLIP
@@ -66,7 +66,7 @@ def save_weights(model: nn.Module, folder: Path) -> Path:
     return save_half(model, folder / HUB_WEIGHTS[0])
 
 
-class Objective(nn.Module):
+class ClipObjective(nn.Module):
     """What is minimized: the loss of embeddings as the towers give them, with a penalty or on classes."""
 
     def __init__(self, config: ObjectiveConfig, *, width: int, classes: int, seed: int):
@@ -154,15 +154,15 @@ class ClipTrainer(Trainer):
     def __init__(
         self,
         model: Any,
-        objective: Objective,
-        pairs: Pairs,
+        objective: ClipObjective,
+        pairs: CaptionedImages,
         config: OptimizerConfig,
         *,
         mean: Tensor,
         std: Tensor,
         seed: int,
         device: torch.device,
-        prompts: Prompts | None = None,
+        prompts: ClassPrompts | None = None,
         caption_noise: float = 0.0,
     ):
         if len(pairs) < config.batch_size:

@@ -75,7 +75,7 @@ class Initialization(Experiment):
     Config = InitializationConfig
 
     @cached_property
-    def models(self) -> dict[str, tuple[EncoderConfig, fresh_tower.Architecture | None]]:
+    def models(self) -> dict[str, tuple[EncoderConfig, fresh_tower.FreshArchitecture | None]]:
         """Name → the model and its fresh_tower.architecture: the named models, then those up to a size."""
         bound = self.config.architectures_up_to
         found = {model.model: (model, fresh_tower.architecture(model)) for model in self.config.models}

@@ -57,7 +57,7 @@ STEP, FROM_START = "predicted from the step before", "predicted from the start"
 
 
 @dataclass(frozen=True)
-class Curve:
+class LayerCurve:
     """Average cosines over the layers: at x, the mean over seeds and their standard deviation, 0 for a single seed;
     predictions are NaN where there are none."""
 
@@ -69,13 +69,13 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Panel:
+class TowerPanel:
     """One tower. curves: key of LINES → curve. without: the stream where all biases are zero."""
 
     title: str
     modality: str
-    curves: Mapping[str, Curve]
-    without: Curve | None = None
+    curves: Mapping[str, LayerCurve]
+    without: LayerCurve | None = None
 
 
 class Spread(NamedTuple):
@@ -98,7 +98,7 @@ class Spread(NamedTuple):
 
 
 @styled
-def layer_curves(panels: Sequence[Panel]) -> Figure:
+def layer_curves(panels: Sequence[TowerPanel]) -> Figure:
     """A panel for each tower: lines measured, bands one standard deviation over seeds, markers predicted."""
     figure = Figure(figsize=(WIDTH, 0.75 + 1.5 * len(panels)), layout="constrained")
     marks: Any = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "ls": "none", "color": INK}
@@ -195,7 +195,7 @@ def cosine_dots(lines: Sequence[tuple[str, str, Mapping[str, Spread]]]) -> Figur
 
 
 @dataclass(frozen=True)
-class Model:
+class SweptModel:
     """One architecture of a sweep. points: modality → (parameters of the tower, average cosine)."""
 
     name: str
@@ -203,7 +203,7 @@ class Model:
 
 
 @styled
-def size_scatter(models: Sequence[Model]) -> Figure:
+def size_scatter(models: Sequence[SweptModel]) -> Figure:
     """Average cosine of the embeddings against the size of the tower, on a log axis; a point for each tower."""
     figure, axes = new_axes(2.7)
     for modality in ("image", "text"):
@@ -220,7 +220,7 @@ def size_scatter(models: Sequence[Model]) -> Figure:
 
 
 @styled
-def model_dots(models: Sequence[Model]) -> Figure:
+def model_dots(models: Sequence[SweptModel]) -> Figure:
     """The same by name: a line for each architecture, in the order given."""
     figure, axes = new_axes(0.8 + 0.15 * len(models))
     for modality in ("image", "text"):
@@ -345,7 +345,7 @@ def _origin(table: Frame, *, models: bool = True) -> str:
     )
 
 
-def panels_of(table: Frame) -> list[Panel]:
+def panels_of(table: Frame) -> list[TowerPanel]:
     """A panel of curves for each tower whose layers were followed."""
     panels = []
     for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
@@ -353,11 +353,11 @@ def panels_of(table: Frame) -> list[Panel]:
         shown = zero if plain.empty else plain
         curves = {name: curve for name in PLACES if (curve := _curve(shown, name)) is not None}
         without = None if plain.empty else _curve(zero, "stream")
-        panels.append(Panel(_title(modality, mode), modality, curves, without))
+        panels.append(TowerPanel(_title(modality, mode), modality, curves, without))
     return panels
 
 
-def _curve(found: Frame, name: str) -> Curve | None:
+def _curve(found: Frame, name: str) -> LayerCurve | None:
     """None where the tower has no such operations."""
     # without a shortcut, a block of a fresh ResNet is the identity, whose ReLU has nothing to do
     idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
@@ -369,7 +369,7 @@ def _curve(found: Frame, name: str) -> Curve | None:
     grouped = found[kept].groupby(places[kept])
     means = [grouped[key].apply(lambda values: values.mean(skipna=False)).to_numpy() for key in NUMBERS]
     spread = grouped.value.std().fillna(0)
-    return Curve(spread.index.to_numpy(), means[0], spread.to_numpy(), *means[1:])
+    return LayerCurve(spread.index.to_numpy(), means[0], spread.to_numpy(), *means[1:])
 
 
 def _layers_caption(table: Frame) -> str:
@@ -405,11 +405,11 @@ def _biases_caption(planes: Planes, origin: str) -> str:
     return WORDS("biases", aside, towers, origin)
 
 
-def _sizes(finals: Frame) -> list[Model]:
+def _sizes(finals: Frame) -> list[SweptModel]:
     """With the biases as initialized, in eval mode, the mean over seeds."""
     kept = finals[~finals.zero & (finals["mode"] != "batch")]
     return [
-        Model(
+        SweptModel(
             short_name(name),
             {
                 modality: (found.parameters.iloc[0], Spread(list(found.value)).mean)

@@ -25,7 +25,7 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
 from clip_geometry_experiments.tyshchuk2023.initialization.trace import (
-    Affine,
+    AffineMeans,
     Norm,
     Operation,
     Trace,
@@ -43,7 +43,7 @@ MEASURED = {("normalize",): (*CONE, *PARTITION), (): PARTITION}
 UNCHANGED = "all biases are zero as initialised, zero_bias changes nothing"
 
 
-class Architecture(NamedTuple):
+class FreshArchitecture(NamedTuple):
     parameters: int
     batch_norm: bool  # in the image tower
 
@@ -53,7 +53,7 @@ def modalities(config: EncoderConfig) -> tuple[str, ...]:
     return ("text",) if isinstance(config, HFTextConfig) else ("image", "text")
 
 
-def architecture(config: EncoderConfig) -> Architecture | None:
+def architecture(config: EncoderConfig) -> FreshArchitecture | None:
     """From a model built without weights, in a tenth of a second. None for models other than open_clip's."""
     if not isinstance(config, FreshConfig):
         return None
@@ -68,10 +68,10 @@ def architecture(config: EncoderConfig) -> Architecture | None:
             force_preprocess_cfg=dict(source.preprocessing),
         )  # fmt: skip
     norms = (isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-    return Architecture(sum(parameter.numel() for parameter in model.parameters()), any(norms))
+    return FreshArchitecture(sum(parameter.numel() for parameter in model.parameters()), any(norms))
 
 
-def architectures_up_to(parameters: float) -> list[tuple[EncoderConfig, Architecture]]:
+def architectures_up_to(parameters: float) -> list[tuple[EncoderConfig, FreshArchitecture]]:
     """Every architecture of open_clip with at most this many parameters, fresh, the smallest first.
 
     Architectures whose text tower or tokenizer has to be downloaded are left out.
@@ -215,7 +215,7 @@ def side_of(dataset: Dataset, modality: str) -> Side:
     return side
 
 
-class State(NamedTuple):
+class KernelState(NamedTuple):
     """kernel: (n, n) of n rows. mean: (n,) of each over its coordinates, which only layer norm looks at."""
 
     kernel: Tensor
@@ -232,10 +232,10 @@ def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float |
         from_start: Start each operation from the prediction before it rather than from the measured rows, so that
             errors accumulate and only embedding and attention are measured.
     """
-    states: list[State] = []
+    states: list[KernelState] = []
     cosines: list[float | None] = []
     for operation, rows in zip(trace.operations, trace.rows, strict=True):
-        measured = State(theory.kernel(rows), rows.double().mean(1))
+        measured = KernelState(theory.kernel(rows), rows.double().mean(1))
         if not operation.sources:
             states.append(measured)
             cosines.append(None)
@@ -246,7 +246,7 @@ def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float |
     return cosines
 
 
-def after(operation: Operation, sources: list[State]) -> State:
+def after(operation: Operation, sources: list[KernelState]) -> KernelState:
     """The predicted state after an operation on the sum of its sources."""
     kernel, mean = sources[0]
     for source in sources[1:]:
@@ -254,9 +254,9 @@ def after(operation: Operation, sources: list[State]) -> State:
     for step in operation.steps:
         if isinstance(step, Norm):
             kernel = theory.layer_norm(kernel, mean, eps=step.eps)
-        elif isinstance(step, Affine):
+        elif isinstance(step, AffineMeans):
             kernel = theory.linear(kernel, fan_in=step.fan_in, weight=step.weight, bias=step.bias)
         else:
             kernel = theory.relu(kernel) if isinstance(step, nn.ReLU) else theory.activation(kernel, step)
         mean = torch.zeros_like(mean)  # weights have mean zero
-    return State(kernel, mean)
+    return KernelState(kernel, mean)

@@ -18,7 +18,7 @@ from clip_geometry.encoders.hf.text import TextEncoder, cls_pooling
 from clip_geometry.encoders.open_clip import OpenClipEncoder
 from clip_geometry.registry import InputError
 
-__all__ = ["Affine", "Norm", "Operation", "Trace", "tower_parameters", "trace"]
+__all__ = ["AffineMeans", "Norm", "Operation", "Trace", "tower_parameters", "trace"]
 
 KNOWN = "open_clip's vision and text transformers and ModifiedResNet, transformers' BERT"
 
@@ -28,13 +28,13 @@ KNOWN = "open_clip's vision and text transformers and ModifiedResNet, transforme
 
 @dataclass(frozen=True)
 class Norm:
-    """Layer normalization without its gain and bias, which follow as an `Affine`."""
+    """Layer normalization without its gain and bias, which follow as an `AffineMeans`."""
 
     eps: float
 
 
 @dataclass(frozen=True)
-class Affine:
+class AffineMeans:
     """x ↦ W x + b, by the mean squares of the entries of W and b: all that a wide fresh network depends on."""
 
     fan_in: int
@@ -42,13 +42,13 @@ class Affine:
     bias: float = 0.0
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, *, fan_in: int, gain: Tensor | None = None) -> "Affine":
+    def of(cls, weight: Tensor, bias: Tensor | None, *, fan_in: int, gain: Tensor | None = None) -> "AffineMeans":
         """The map with these weights. gain: (width,) factors on its result."""
         factor = 1.0 if gain is None else _mean_square(gain)
         return cls(fan_in, factor * _mean_square(weight), 0.0 if bias is None else factor * _mean_square(bias))
 
     @classmethod
-    def linear(cls, linear: nn.Linear, gain: Tensor | None = None) -> "Affine":
+    def linear(cls, linear: nn.Linear, gain: Tensor | None = None) -> "AffineMeans":
         return cls.of(linear.weight, linear.bias, fan_in=linear.in_features, gain=gain)
 
 
@@ -56,7 +56,7 @@ def _mean_square(values: Tensor) -> float:
     return float(values.detach().double().square().mean())
 
 
-Step = Norm | Affine | Callable[[Tensor], Tensor]
+Step = Norm | AffineMeans | Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Operation:
 
 
 @dataclass(frozen=True, eq=False)
-class Tower:
+class TracedTower:
     """operations: in their order. last: what leads from them to the embeddings, None where nothing does.
 
     pooling: from a batch to the function that takes one row of each input from a hidden state.
@@ -96,7 +96,7 @@ class Tower:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class TransformerBlock:
     """Modules of one transformer block. attention, mlp: the two branches as they are added to the stream."""
 
     norms: tuple[Any, Any]
@@ -159,7 +159,7 @@ def tower_parameters(model: nn.Module, modality: str) -> int:
 # --- towers
 
 
-def tower_of(encoder: Any, modality: str) -> Tower:
+def tower_of(encoder: Any, modality: str) -> TracedTower:
     """The operations of one tower. Raises InputError where it is of no known kind."""
     found = None
     if isinstance(encoder, OpenClipEncoder):
@@ -173,7 +173,7 @@ def tower_of(encoder: Any, modality: str) -> Tower:
     return found
 
 
-def _pre_norm(start: list[Operation], blocks: list[Block], final: Any) -> list[Operation]:
+def _pre_norm(start: list[Operation], blocks: list[TransformerBlock], final: Any) -> list[Operation]:
     """x + f(norm(x)), twice per block, then the norm `final`; `start` ends with the stream x."""
     found = list(start)
     for layer, block in enumerate(blocks, start=1):
@@ -190,7 +190,7 @@ def _pre_norm(start: list[Operation], blocks: list[Block], final: Any) -> list[O
 
 
 def _normalization(layer: int, norm: Any, source: int, prefix: str = "") -> Operation:
-    steps = (Norm(norm.eps), Affine.of(norm.weight, norm.bias, fan_in=1))
+    steps = (Norm(norm.eps), AffineMeans.of(norm.weight, norm.bias, fan_in=1))
     return Operation(layer, f"{prefix}normalisation", norm, "output", (source,), steps)
 
 
@@ -199,7 +199,7 @@ def _projection(found: list[Operation], projection: Any) -> Operation | None:
     if projection is None:
         return None
     is_linear = isinstance(projection, nn.Linear)
-    step = Affine.linear(projection) if is_linear else Affine.of(projection, None, fan_in=len(projection))
+    step = AffineMeans.linear(projection) if is_linear else AffineMeans.of(projection, None, fan_in=len(projection))
     sources = (len(found) - 1,) if found[-1].sources else ()
     return Operation(found[-1].layer, "projection", None, "output", sources, (step,))
 
@@ -212,7 +212,7 @@ def _without_theory(operations: list[Operation]) -> list[Operation]:
 # --- open_clip
 
 
-def _open_clip_image(visual: Any) -> Tower | None:
+def _open_clip_image(visual: Any) -> TracedTower | None:
     if hasattr(visual, "attnpool"):
         # convolutions mix positions, so rows, which are means over positions, do not follow from one another
         found = []
@@ -229,7 +229,7 @@ def _open_clip_image(visual: Any) -> Tower | None:
                 Operation(layer, "activation", block.act3),
             ]
         last = Operation(len(blocks) + 1, "attention pooling", None)
-        return Tower(tuple(found), lambda pixels: lambda hidden: hidden.mean(dim=(2, 3)), last)
+        return TracedTower(tuple(found), lambda pixels: lambda hidden: hidden.mean(dim=(2, 3)), last)
     if not hasattr(visual, "transformer") or visual.attn_pool is not None or visual.pool_type not in ("tok", "avg"):
         return None
     start = [Operation(0, "embedding", visual.ln_pre, "input")]
@@ -242,10 +242,10 @@ def _open_clip_image(visual: Any) -> Tower | None:
     def take(hidden: Tensor) -> Tensor:
         return visual._global_pool(hidden)[0] if hidden.ndim == 3 else hidden
 
-    return Tower(tuple(found), lambda pixels: take, _projection(found, visual.proj))
+    return TracedTower(tuple(found), lambda pixels: take, _projection(found, visual.proj))
 
 
-def _open_clip_text(model: Any) -> Tower | None:
+def _open_clip_text(model: Any) -> TracedTower | None:
     from open_clip.transformer import text_global_pool
 
     text = getattr(model, "text", model)  # CLIP keeps its text tower in pieces on the model itself
@@ -267,24 +267,24 @@ def _open_clip_text(model: Any) -> Tower | None:
 
         return take
 
-    return Tower(tuple(found), pooling, _projection(found, text.text_projection))
+    return TracedTower(tuple(found), pooling, _projection(found, text.text_projection))
 
 
-def _open_clip_blocks(transformer: Any) -> list[Block]:
+def _open_clip_blocks(transformer: Any) -> list[TransformerBlock]:
     blocks = []
     for block in transformer.resblocks:
         mlp, gain = block.mlp, getattr(block.ls_2, "gamma", None)  # LayerScale
-        steps = (Affine.linear(mlp.c_fc), mlp.gelu, Affine.linear(mlp.c_proj, gain))
+        steps = (AffineMeans.linear(mlp.c_fc), mlp.gelu, AffineMeans.linear(mlp.c_proj, gain))
         if not isinstance(getattr(mlp, "ln", nn.Identity()), nn.Identity):
             steps = ()  # a normalization of the hidden units
-        blocks.append(Block((block.ln_1, block.ln_2), block.ls_1, block.ls_2, steps, block))
+        blocks.append(TransformerBlock((block.ln_1, block.ln_2), block.ls_1, block.ls_2, steps, block))
     return blocks
 
 
 # --- transformers
 
 
-def _bert(encoder: TextEncoder) -> Tower | None:
+def _bert(encoder: TextEncoder) -> TracedTower | None:
     """BERT, RoBERTa and their relatives, whose layers have the same names."""
     bert, parts = encoder.parts.transformer, encoder.parts
     layers = getattr(bert.encoder, "layer", None)
@@ -293,8 +293,10 @@ def _bert(encoder: TextEncoder) -> Tower | None:
     blocks = []
     for layer in layers:
         inner, out, attention = layer.intermediate, layer.output, layer.attention.output
-        steps = (Affine.linear(inner.dense), inner.intermediate_act_fn, Affine.linear(out.dense))
-        blocks.append(Block((attention.LayerNorm, out.LayerNorm), attention.dropout, out.dropout, steps, layer))
+        steps = (AffineMeans.linear(inner.dense), inner.intermediate_act_fn, AffineMeans.linear(out.dense))
+        blocks.append(
+            TransformerBlock((attention.LayerNorm, out.LayerNorm), attention.dropout, out.dropout, steps, layer)
+        )
     norm, last = bert.embeddings.LayerNorm, None
     found = [Operation(0, "embedding", norm, "input"), _normalization(0, norm, 0)]
     for layer, block in enumerate(blocks, start=1):  # norm(x + f(x)), twice
@@ -318,4 +320,4 @@ def _bert(encoder: TextEncoder) -> Tower | None:
         mask = tokens.inputs["attention_mask"]
         return lambda hidden: parts.pool(hidden, mask.to(hidden.device))
 
-    return Tower(tuple(found), pooling, last)
+    return TracedTower(tuple(found), pooling, last)

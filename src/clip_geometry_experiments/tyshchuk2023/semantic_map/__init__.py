@@ -20,7 +20,7 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
-from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map, tell
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, PlaneItems, draw_semantic_map, tell
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
@@ -196,13 +196,13 @@ class SemanticMap(base.Experiment):
     def origin(self) -> str:
         return f"{'; '.join(self._words())}; seed {self.config.seed}."
 
-    def _items(self, modality: str) -> Items:
+    def _items(self, modality: str) -> PlaneItems:
         each = self.sets.embeddings[modality]
         dataset = None if isinstance(self.config.pairs, StoredConfig) else load_dataset(self.config.pairs)
         # unreadable images have no row, so that a row has its own index in the data
         side: Any = dataset.image if modality == "image" and dataset is not None else None
         picture = None if side is None else lambda row: side.load(int(each.metadata["index"][row]))
-        return Items(self.plane(modality)[0], self._perplexity(modality), picture, each.metadata.get("text"))
+        return PlaneItems(self.plane(modality)[0], self._perplexity(modality), picture, each.metadata.get("text"))
 
     def label(self) -> str:
         return ", ".join(self._words())

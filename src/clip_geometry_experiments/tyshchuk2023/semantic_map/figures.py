@@ -32,7 +32,7 @@ WORDS = Words(Path(__file__).with_name("words.j2"))
 
 
 @dataclass(frozen=True)
-class Items:
+class PlaneItems:
     """The rows of one modality on their plane, and what can be drawn at their points.
 
     Args:
@@ -59,7 +59,7 @@ class OneFrame:
 
 
 def draw_semantic_map(
-    items: Mapping[str, Items],
+    items: Mapping[str, PlaneItems],
     together: OneFrame | None,
     *,
     all_images: bool = False,
@@ -150,7 +150,7 @@ def shades_of(together: OneFrame) -> dict[str, list[str]]:
 
 
 def _map(
-    items: Items,
+    items: PlaneItems,
     modality: str,
     points: Points,
     window: Window | None,

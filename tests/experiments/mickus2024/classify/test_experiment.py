@@ -13,7 +13,7 @@ from clip_geometry.results import Results
 from clip_geometry_experiments.kit.base import distinct_labels
 from clip_geometry_experiments.mickus2024.classify import Classify, ClassifyConfig
 from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, correlation_rows, deviation_rows
-from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer, Place
+from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer, LayerPlace
 from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.tasks import load_task, resolve_task
 from support.parameters import parameter_count
@@ -148,7 +148,10 @@ def test_the_null_does_not_pool_seeds_with_different_labels():
     x = np.linspace(0, 1, 20) + 0.3 * np.arange(3)[:, None]
     curves = {}
     for examples in ("trained", SHUFFLED):
-        curves |= {Place("silhouette", examples): x, Place("isoscore", examples): np.exp(2 * np.arange(3)[:, None] - x)}
+        curves |= {
+            LayerPlace("silhouette", examples): x,
+            LayerPlace("isoscore", examples): np.exp(2 * np.arange(3)[:, None] - x),
+        }
     config = configured(measures=("silhouette", "isoscore"))
     (row,) = (row for row in correlation_rows(config, curves, "all") if row["measure"] == "classify.spearman")
     assert row["value"] > 0  # of the pooled states
@@ -159,7 +162,7 @@ def test_the_error_of_a_pooled_correlation_is_that_of_its_seeds():
     """Each seed has r = −1, so an error within seeds is 0; the pooled r depends on the three offsets of the curves."""
     states, offsets = np.linspace(0, 1, 20), np.array([0.0, 0.3, 1.1])[:, None]
     x, y = states + offsets, 2 + 0.4 * offsets - states
-    curves = {Place("silhouette"): x, Place("isoscore"): y}
+    curves = {LayerPlace("silhouette"): x, LayerPlace("isoscore"): y}
     config = configured(measures=("silhouette", "isoscore"))
     (row,) = (row for row in correlation_rows(config, curves, "all") if row["measure"] == "classify.pearson")
     without = [np.corrcoef(np.delete(x, seed, 0).ravel(), np.delete(y, seed, 0).ravel())[0, 1] for seed in range(3)]
@@ -313,7 +316,7 @@ def test_data_without_the_modality_or_without_labels(tmp_path):
 
 
 def test_deviations_are_over_the_seeds():
-    curves = {Place("silhouette"): np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])}
+    curves = {LayerPlace("silhouette"): np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])}
     found = {row["measure"]: row["value"] for row in deviation_rows(configured(), curves)}
     assert found["classify.largest_deviation"] == pytest.approx(12**0.5)
     assert found["classify.mean_deviation"] == pytest.approx((2 + 12**0.5) / 2)

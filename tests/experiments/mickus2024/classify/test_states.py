@@ -9,14 +9,18 @@ from clip_geometry.registry import InputError
 from clip_geometry_experiments.mickus2024.classify import objectives
 from clip_geometry_experiments.mickus2024.classify.config import DEFAULT, known_measure
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
-from clip_geometry_experiments.mickus2024.classify.training import Place, StateCallback, recorded_updates
+from clip_geometry_experiments.mickus2024.classify.training import (
+    ClassificationCallback,
+    LayerPlace,
+    recorded_updates,
+)
 from support.problems import NAMES, pairs, several_labels, trainer
 
 
 def test_a_state_has_the_registered_measures_of_its_rows():
     problem = pairs()
     training = trainer(problem)
-    found = StateCallback((*DEFAULT, "isoscore[package]", "uniformity"))(training)
+    found = ClassificationCallback((*DEFAULT, "isoscore[package]", "uniformity"))(training)
     inputs, classes = problem.inputs(problem.items), problem.classes
     for name in (*DEFAULT, "isoscore[package]", "uniformity"):
         if name == "objective_classifier":
@@ -25,38 +29,38 @@ def test_a_state_has_the_registered_measures_of_its_rows():
         else:
             measure = known_measure(name)
             expected = measure(problem.items) if measure.takes == "rows" else measure(inputs, classes)
-        assert found[Place(name)] == pytest.approx(float(expected), rel=1e-9, abs=1e-12), name
+        assert found[LayerPlace(name)] == pytest.approx(float(expected), rel=1e-9, abs=1e-12), name
 
 
 def test_isoscore_of_wide_rows_takes_float32_products():
     rows = torch.randn(400, 300, generator=torch.Generator().manual_seed(0))
     problem = ClassificationTask.of(rows.numpy(), np.arange(400)[:, None], np.arange(400) % 2)
-    found = StateCallback(("isoscore", "isoscore[unbiased]"))(trainer(problem))
+    found = ClassificationCallback(("isoscore", "isoscore[unbiased]"))(trainer(problem))
     for name in ("isoscore", "isoscore[unbiased]"):
-        assert found[Place(name)] == pytest.approx(float(measures[name](rows.double())), rel=1e-6)
+        assert found[LayerPlace(name)] == pytest.approx(float(measures[name](rows.double())), rel=1e-6)
 
 
 def test_distinct_label_vectors_are_the_classes_of_the_silhouette():
     problem = several_labels(k=2)
     classes = problem.targets[:, 0] * 2 + problem.targets[:, 1]
-    found = StateCallback(("silhouette", "objective_classifier"))(trainer(problem))
-    assert found[Place("silhouette")] == pytest.approx(float(silhouette(problem.items, classes)), rel=1e-9)
+    found = ClassificationCallback(("silhouette", "objective_classifier"))(trainer(problem))
+    assert found[LayerPlace("silhouette")] == pytest.approx(float(silhouette(problem.items, classes)), rel=1e-9)
     # no class vector of the layer belongs to a vector of labels, so that class means stand in
     means = objectives.classifier(problem.items, classes)
-    assert found[Place("objective_classifier")] == pytest.approx(float(means), rel=1e-9)
+    assert found[LayerPlace("objective_classifier")] == pytest.approx(float(means), rel=1e-9)
 
 
 def test_a_sample_is_another_one_in_every_state_and_the_same_when_drawn_again():
     problem = pairs(n=60, m=80)
-    callback = StateCallback(NAMES, sample=30, seed=4)
+    callback = ClassificationCallback(NAMES, sample=30, seed=4)
     states, again = (trainer(problem, 6, lr=1e-9).run(range(7), callback) for _ in range(2))
     assert states == again
-    exact = trainer(problem, 6, lr=1e-9).run(range(7), StateCallback(NAMES, sample=80))
-    for place in (Place("silhouette"), Place("isoscore")):
+    exact = trainer(problem, 6, lr=1e-9).run(range(7), ClassificationCallback(NAMES, sample=80))
+    for place in (LayerPlace("silhouette"), LayerPlace("isoscore")):
         assert len(set(np.round(states[place], 6))) == 7 and np.ptp(exact[place]) < 1e-5
     rng = np.random.default_rng([4, 2])
     chosen = np.sort(rng.choice(80, 30, replace=False))
-    assert states[Place("isoscore")][2] == pytest.approx(float(isoscore(problem.items[chosen])), rel=1e-4)
+    assert states[LayerPlace("isoscore")][2] == pytest.approx(float(isoscore(problem.items[chosen])), rel=1e-4)
 
 
 def test_a_measure_that_is_undefined_is_an_error_at_first_and_nan_later():
@@ -64,22 +68,22 @@ def test_a_measure_that_is_undefined_is_an_error_at_first_and_nan_later():
     problem = ClassificationTask.of(items, np.arange(6)[:, None], np.arange(6) % 2)
     training = trainer(problem)
     with pytest.raises(InputError, match="all 6 rows of x are equal"):
-        StateCallback(("isoscore",))(training)
+        ClassificationCallback(("isoscore",))(training)
     training.number = 1
-    found = StateCallback(NAMES)(training)
-    assert np.isnan(found[Place("isoscore")]) and found[Place("silhouette")] == 0
+    found = ClassificationCallback(NAMES)(training)
+    assert np.isnan(found[LayerPlace("isoscore")]) and found[LayerPlace("silhouette")] == 0
 
 
 def test_a_two_layer_classifier_is_measured_after_its_first_layer_too():
     problem = pairs()
     training = trainer(problem, classifier="two-layer", hidden=6)
-    found = StateCallback((*NAMES, "objective_classifier"))(training)
+    found = ClassificationCallback((*NAMES, "objective_classifier"))(training)
     hidden = training.classifier.hidden(problem.items, problem.examples).detach()
-    assert found[Place("silhouette", layer="hidden")] == pytest.approx(float(silhouette(hidden, problem.classes)))
-    assert found[Place("isoscore", layer="hidden")] == pytest.approx(float(isoscore(hidden)))
+    assert found[LayerPlace("silhouette", layer="hidden")] == pytest.approx(float(silhouette(hidden, problem.classes)))
+    assert found[LayerPlace("isoscore", layer="hidden")] == pytest.approx(float(isoscore(hidden)))
     weights = training.classifier.second.weight.detach()
     expected = float(objectives.classifier(hidden, problem.targets, weights))
-    assert found[Place("objective_classifier", layer="hidden")] == pytest.approx(expected)
+    assert found[LayerPlace("objective_classifier", layer="hidden")] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["silhouete", "modality_gap"])
@@ -90,6 +94,6 @@ def test_other_names_are_no_measures_of_one_set(name):
 
 def test_states_are_recorded_every_so_often_and_at_the_last():
     assert recorded_updates(10, 4) == [0, 4, 8, 10] and recorded_updates(3, 1) == [0, 1, 2, 3]
-    states, every = (trainer().run(recorded_updates(10, step), StateCallback(NAMES)) for step in (4, 1))
+    states, every = (trainer().run(recorded_updates(10, step), ClassificationCallback(NAMES)) for step in (4, 1))
     assert {len(values) for values in states.values()} == {4}
     assert all(values == [every[place][k] for k in (0, 4, 8, 10)] for place, values in states.items())

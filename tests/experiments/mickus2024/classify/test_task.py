@@ -6,7 +6,7 @@ import torch
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, hold_out
-from clip_geometry_experiments.mickus2024.classify.training import Place, StateCallback
+from clip_geometry_experiments.mickus2024.classify.training import ClassificationCallback, LayerPlace
 from support.problems import trainer
 
 ITEMS = np.random.default_rng(0).normal(size=(6, 4))
@@ -95,7 +95,7 @@ def test_both_parts_need_two_classes():
 def test_the_classifier_alone_changes_what_unseen_examples_give():
     trained, unseen = hold_out(chains(), 0.25, 0)
     training = trainer(trained, 8, unseen=unseen, lr=0.01, classifier="two-layer", hidden=6)
-    states = training.run(range(9), StateCallback(("silhouette", "isoscore")))
+    states = training.run(range(9), ClassificationCallback(("silhouette", "isoscore")))
     assert torch.equal(training.unseen.items, unseen.items)
     lengths = {tuple(place): len(values) for place, values in states.items() if place.examples == "held out"}
     assert lengths == {
@@ -106,4 +106,4 @@ def test_the_classifier_alone_changes_what_unseen_examples_give():
         ("silhouette", "held out", "hidden"): 9,
         ("isoscore", "held out", "hidden"): 9,
     }
-    assert len(set(states[Place("silhouette", "held out", "hidden")])) > 1
+    assert len(set(states[LayerPlace("silhouette", "held out", "hidden")])) > 1

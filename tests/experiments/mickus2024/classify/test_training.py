@@ -8,9 +8,9 @@ from torch import nn
 
 from clip_geometry.references import isoscore_package
 from clip_geometry_experiments.mickus2024.classify.training import (
+    ClassificationCallback,
     Classifier,
-    Place,
-    StateCallback,
+    LayerPlace,
     accuracy,
     triplet_loss,
 )
@@ -48,11 +48,11 @@ def test_training_is_the_straightforward_one(problem, bias):
     """To 1e-4: Adam divides by small gradients, so that rounding errors of float32 grow over the updates."""
     config = configured(bias=bias, lr=0.01)
     training = trainer(problem, 25, seed=3, bias=bias, lr=0.01)
-    states = training.run(range(26), StateCallback(NAMES))
+    states = training.run(range(26), ClassificationCallback(NAMES))
     items, *expected = straightforward(problem, config, 3, 25)
     assert (training.items - items).abs().max() < 1e-4 and (items - problem.items).abs().max() > 0.1
-    loss = Place("classify.loss", layer="output")
-    for place, values in zip((Place("silhouette"), Place("isoscore"), loss), expected, strict=True):
+    loss = LayerPlace("classify.loss", layer="output")
+    for place, values in zip((LayerPlace("silhouette"), LayerPlace("isoscore"), loss), expected, strict=True):
         assert np.abs(np.array(states[place]) - values).max() < 1e-4, place
 
 
@@ -100,11 +100,11 @@ def test_the_triplet_loss_is_the_mean_over_triplets_and_falls():
         if a != p and classes[a] == classes[p] != classes[n]
     ]  # fmt: skip
     assert float(triplet_loss(rows, classes)) == pytest.approx(np.mean(gaps), rel=1e-9)
-    states = trainer(problem, 30, loss="triplet", lr=0.01).run(range(31), StateCallback(NAMES))
-    loss = states[Place("classify.loss", layer="output")]
+    states = trainer(problem, 30, loss="triplet", lr=0.01).run(range(31), ClassificationCallback(NAMES))
+    loss = states[LayerPlace("classify.loss", layer="output")]
     assert loss[0] == pytest.approx(np.mean(gaps), rel=1e-5) and loss[-1] < 0.5 * loss[0]
-    assert Place("classify.accuracy", layer="output") not in states
-    assert states[Place("silhouette")][-1] > states[Place("silhouette")][0]
+    assert LayerPlace("classify.accuracy", layer="output") not in states
+    assert states[LayerPlace("silhouette")][-1] > states[LayerPlace("silhouette")][0]
 
 
 def test_accuracy_of_several_labels_wants_all_of_them():

@@ -17,7 +17,12 @@ from clip_geometry_experiments.kit.clip_training import measured_steps
 from clip_geometry_experiments.studies.distillation import Distillation
 from clip_geometry_experiments.studies.distillation.config import StudentConfig
 from clip_geometry_experiments.studies.distillation.measuring import encode
-from clip_geometry_experiments.studies.distillation.training import Place, fresh_student, make_folder, save_student
+from clip_geometry_experiments.studies.distillation.training import (
+    TextPlace,
+    fresh_student,
+    make_folder,
+    save_student,
+)
 from support.distillation import LANGUAGES, PROMPTS, TINY, configured, planned, ran
 from support.killed import kill_after_a_checkpoint
 
@@ -135,9 +140,9 @@ def test_the_distance_to_the_teacher_falls(tmp_path):
     states = trainer.trajectory
     assert np.mean(trainer.losses[-5:]) < 0.5 * np.mean(trainer.losses[:2])
     for language in LANGUAGES:
-        before, *_, after = states[Place("distillation.loss", language)]
+        before, *_, after = states[TextPlace("distillation.loss", language)]
         assert after < 0.5 * before
-        before, *_, after = states[Place("distillation.cosine", language)]
+        before, *_, after = states[TextPlace("distillation.cosine", language)]
         assert after > 0.7 > before
 
 

@@ -14,7 +14,7 @@ from clip_geometry_experiments.studies.repair_table import RepairTableConfig, Re
 from clip_geometry_experiments.studies.repair_table.figures import draw, grids, tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, MEASURES, OF_ROWS, RECORDED
 from clip_geometry_experiments.studies.repair_table.summary import summary
-from clip_geometry_experiments.studies.repair_table.table import RepairTable, Value, compact, from_compact
+from clip_geometry_experiments.studies.repair_table.table import CellValue, RepairTable, compact, from_compact
 
 REPAIRS = ["center[each]", "zscore", "whiten(64)[pooled]"]  # of 12 dimensions, whitening keeps no 64
 
@@ -138,7 +138,7 @@ def made(effects, sets="abcdef", error=0.1, spread=0.0, only_retrieval=()):
                 change += spread * generator.normal() if change else 0.0
                 sure = abs(change) > 2.4 * error
                 verdict = "tie" if not sure else "better" if change * each.better > 0 else "worse"
-                values[of, name, measure] = Value(0.5 + change, error, change, error, verdict)
+                values[of, name, measure] = CellValue(0.5 + change, error, change, error, verdict)
     return RepairTable(values, {}, dict.fromkeys(sets, (100, 8)), (), {}, splits=10)
 
 

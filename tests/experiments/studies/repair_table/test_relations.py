@@ -10,7 +10,7 @@ from scipy.stats import rankdata, spearmanr
 from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
 from clip_geometry_experiments.studies.repair_table.summary import examined, registered
-from clip_geometry_experiments.studies.repair_table.table import RepairTable, Value, from_compact
+from clip_geometry_experiments.studies.repair_table.table import CellValue, RepairTable, from_compact
 from support.generated import generated
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -20,7 +20,7 @@ RECORDS = DOCS / "findings" / "records" / "repairs.jsonl"
 def table(changes, sets="ab"):
     """A table of the same changes on all sets: repair → measure → value."""
     values = {
-        (of, name, measure): Value(found.get(measure, 0.0), 0.1, 0.0, 0.1, "tie")
+        (of, name, measure): CellValue(found.get(measure, 0.0), 0.1, 0.0, 0.1, "tie")
         for of in sets for name, found in {"none": {}, **changes}.items() for measure in MEASURES
     }  # fmt: skip
     return RepairTable(values, {}, dict.fromkeys(sets, (100, 8)), (), {}, splits=10)

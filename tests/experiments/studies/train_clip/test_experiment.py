@@ -28,8 +28,8 @@ from clip_geometry_experiments.studies.train_clip.config import (
 )
 from clip_geometry_experiments.studies.train_clip.measuring import (
     NAMES,
+    ClipCallback,
     Place,
-    StateCallback,
     change_rows,
     encode,
     gap_dimensions,
@@ -193,7 +193,7 @@ def test_batch_statistics_are_used_but_not_kept(tmp_path):
 def test_a_measure_that_is_not_defined_is_nan(tmp_path):
     experiment = planned(tmp_path, measured={"name": "scenes", "split": "test", "size": 4})
     pairs = experiment.pairs("measured")
-    callback = StateCallback(pairs, experiment.prompts, names=("modality_gap", NAMES[4]))
+    callback = ClipCallback(pairs, experiment.prompts, names=("modality_gap", NAMES[4]))
     found = callback(experiment.trainer())
     assert np.isnan(found[Place(NAMES[4])]) and found[Place("modality_gap")] > 0  # five folds of four pictures
 
@@ -293,7 +293,7 @@ def test_the_gap_is_carried_by_one_coordinate_or_by_all():
 
 def test_an_unknown_measure_is_said_before_the_training():
     with pytest.raises(InputError, match="unknown measure 'modality_gapp'"):
-        StateCallback(None, None, ["modality_gapp"])  # pyright: ignore[reportArgumentType]
+        ClipCallback(None, None, ["modality_gapp"])  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from clip_geometry.training import SIGReg
 from clip_geometry_experiments.studies.train_clip.config import ObjectiveConfig
-from clip_geometry_experiments.studies.train_clip.measuring import StateCallback
-from clip_geometry_experiments.studies.train_clip.training import Objective
+from clip_geometry_experiments.studies.train_clip.measuring import ClipCallback
+from clip_geometry_experiments.studies.train_clip.training import ClipObjective
 from support.train_clip import planned
 
 
@@ -35,7 +35,7 @@ def embedded(n=20, d=6, seed=0):
 
 
 def objective(arm, **changes):
-    return Objective(ObjectiveConfig(arm=arm, **changes), width=6, classes=4, seed=3)
+    return ClipObjective(ObjectiveConfig(arm=arm, **changes), width=6, classes=4, seed=3)
 
 
 # --- losses
@@ -181,7 +181,7 @@ def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):
 def test_a_training_that_diverges_is_said(tmp_path, arm):
     experiment = planned(tmp_path, arm=arm, lr=1e30, steps=4, warmup=0.0, clip=None)
     measured = experiment.pairs("measured")
-    callback = StateCallback(measured, experiment.prompts, names=("modality_gap",))
+    callback = ClipCallback(measured, experiment.prompts, names=("modality_gap",))
     with pytest.raises(
         InputError, match=r"has diverged: the .* is not finite; choose a lr below 1e\+30 or more warmup"
     ):

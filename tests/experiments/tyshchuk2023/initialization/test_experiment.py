@@ -30,7 +30,7 @@ from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
     modalities,
     predicted_cosines,
 )
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import Affine, Norm, Operation, Trace, trace
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace, trace
 
 SCENES = {
     "name": "tiny",
@@ -285,7 +285,7 @@ def test_predictions_walk_from_source_to_source():
     operations = (
         Operation(0, "embedding", None),
         Operation(1, "normalisation", None, sources=(0,), steps=(Norm(0.0),)),
-        Operation(1, "mlp", None, sources=(1,), steps=(Affine(4, 0.25), torch.nn.ReLU(), Affine(4, 0.25))),
+        Operation(1, "mlp", None, sources=(1,), steps=(AffineMeans(4, 0.25), torch.nn.ReLU(), AffineMeans(4, 0.25))),
         Operation(1, "residual", None, sources=(0, 2)),
     )
     centered = x - x.mean(1, keepdim=True)

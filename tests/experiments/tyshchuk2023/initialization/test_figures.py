@@ -11,10 +11,10 @@ from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.tyshchuk2023.initialization.figures import (
     FROM_START,
     STEP,
-    Curve,
-    Model,
-    Panel,
+    LayerCurve,
     Spread,
+    SweptModel,
+    TowerPanel,
     bias_planes,
     cosine_dots,
     draw_initialization,
@@ -107,13 +107,13 @@ def test_a_spread_of_one_seed_has_no_deviation():
 
 def curve(*mean, predicted=np.nan):
     x, y = np.arange(len(mean), dtype=float), np.array(mean, dtype=float)
-    return Curve(x, y, np.full(len(x), 0.05), np.full(len(x), predicted), np.full(len(x), predicted))
+    return LayerCurve(x, y, np.full(len(x), 0.05), np.full(len(x), predicted), np.full(len(x), predicted))
 
 
 def test_lines_are_measured_and_markers_predicted():
     curves = {"stream": curve(0.9, 0.5, predicted=0.6), "MLP branch": curve(0.3, 0.2, predicted=0.25)}
     figure = layer_curves(
-        [Panel("image", "image", curves, curve(0.8, 0.4)), Panel("text", "text", {"stream": curve(1, 1)})]
+        [TowerPanel("image", "image", curves, curve(0.8, 0.4)), TowerPanel("text", "text", {"stream": curve(1, 1)})]
     )
     assert line(figure, "stream:image") == ([0, 1], [0.9, 0.5])
     assert line(figure, f"{FROM_START}:image") == ([0, 1], [0.6, 0.6])
@@ -130,7 +130,7 @@ def test_lines_are_measured_and_markers_predicted():
 
 
 def test_without_predictions_the_legend_names_none():
-    figure = layer_curves([Panel("image", "image", {"stream": curve(1, 0.5)})])
+    figure = layer_curves([TowerPanel("image", "image", {"stream": curve(1, 0.5)})])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["stream"]
 
 
@@ -175,7 +175,7 @@ def test_dots_have_their_mean_and_deviation():
 
 
 def test_sizes_are_in_millions_and_models_by_name():
-    models = [Model("a", {"image": (2e6, 0.5), "text": (3e6, 0.6)}), Model("b", {"text": (4e6, 0.7)})]
+    models = [SweptModel("a", {"image": (2e6, 0.5), "text": (3e6, 0.6)}), SweptModel("b", {"text": (4e6, 0.7)})]
     (points,) = artists(size_scatter(models), "sizes:text")
     assert np.asarray(points.get_offsets()).tolist() == [[3, 0.6], [4, 0.7]]
     figure = model_dots(models)

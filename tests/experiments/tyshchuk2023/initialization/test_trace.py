@@ -10,7 +10,7 @@ from torch import nn
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import Affine, Norm, tower_parameters, trace
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, tower_parameters, trace
 from support.encoder_files import *  # noqa: F403
 from support.encoding import pixels_of
 
@@ -150,9 +150,9 @@ def test_steps_are_the_mean_squares_of_the_weights(towers, images, captions):
 
 
 def test_a_gain_scales_weight_and_bias():
-    step = Affine.of(torch.full((2, 3), 2.0), torch.full((2,), 3.0), fan_in=3, gain=torch.tensor([0.5, 0.5]))
+    step = AffineMeans.of(torch.full((2, 3), 2.0), torch.full((2,), 3.0), fan_in=3, gain=torch.tensor([0.5, 0.5]))
     assert (step.fan_in, step.weight, step.bias) == (3, 1.0, 2.25)
-    assert Affine.of(torch.ones(2, 3), None, fan_in=3).bias == 0
+    assert AffineMeans.of(torch.ones(2, 3), None, fan_in=3).bias == 0
 
 
 def test_the_projection_is_that_of_the_last_normalisation(towers, images, captions):

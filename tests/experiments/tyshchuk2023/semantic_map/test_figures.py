@@ -10,8 +10,8 @@ from PIL import Image
 from clip_geometry.display.style import COLOR, COLORS, NEUTRAL, WIDTH
 from clip_geometry_experiments.report.gallery import save_drawings, save_figure
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import (
-    Items,
     OneFrame,
+    PlaneItems,
     draw_semantic_map,
     shades_of,
     tell,
@@ -277,12 +277,12 @@ def test_a_text_of_two_images_lies_between_and_one_of_none_is_grey():
 
 
 def items(**options):
-    return Items(POINTS[:40], 5, **options)
+    return PlaneItems(POINTS[:40], 5, **options)
 
 
 def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path):
     found = together()
-    image, text = items(picture=flat), Items(POINTS[40:80], 50, texts=["some words"] * 40)
+    image, text = items(picture=flat), PlaneItems(POINTS[40:80], 50, texts=["some words"] * 40)
     both = {"image": image, "text": text}
     entries = save_drawings(
         draw_semantic_map(both, found), tmp_path, origin="a model; seed 0.", prefix="01-", group="g"
@@ -347,7 +347,7 @@ def test_the_second_map_has_each_image_at_the_point_of_its_text(tmp_path, monkey
     points = np.random.default_rng(0).normal(size=(2, 40, 2))
     moved = superpose(points[0], points[1], (every, j))
     found = OneFrame(moved.moved, moved.kept, (every, j), moved.disparity)
-    both = {"image": items(picture=flat), "text": Items(points[1], 50, texts=["words"] * 40)}
+    both = {"image": items(picture=flat), "text": PlaneItems(points[1], 50, texts=["words"] * 40)}
     save_drawings(draw_semantic_map(both, found, all_images=True), tmp_path, origin="x")
     axes = figures[2].axes[0]
     assert np.array_equal(np.asarray(axes.collections[0].get_offsets()), found.text)
