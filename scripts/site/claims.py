@@ -34,7 +34,7 @@ from clip_geometry_experiments.studies.train_clip.interventions import (
     GAPS,
     TASKS,
     DecidedClaim,
-    TestedClaim,
+    StudyClaim,
     Training,
     claims,
     counted,
@@ -139,7 +139,7 @@ def _sensitivity(registered: DecidedClaim) -> SimpleNamespace:
     return SimpleNamespace(clean=clean, swapped=swapped, within=within, settings=over_draws)
 
 
-def _judged(claim: TestedClaim, found: list[Training]) -> DecidedClaim | None:
+def _judged(claim: StudyClaim, found: list[Training]) -> DecidedClaim | None:
     """None where these trainings do not differ in what the claim is about."""
     try:
         return judge(claim, found)
@@ -293,7 +293,7 @@ def settings() -> list[tuple[object, ...]]:
     return sorted({each.setting for each in in_grid(recorded())})
 
 
-def tested(claim: TestedClaim) -> str:
+def tested(claim: StudyClaim) -> str:
     """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02; below 0 by 0.02`."""
     if claim.expects == "equal":
         return f"{subject(claim)}; within ±{claim.smallest:g}"
@@ -301,7 +301,7 @@ def tested(claim: TestedClaim) -> str:
     return f"{subject(claim)}; {claim.expects} {bound}{f' by {claim.smallest:g}' if claim.smallest else ''}"
 
 
-def subject(claim: TestedClaim) -> str:
+def subject(claim: StudyClaim) -> str:
     """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02`."""
     test = claim.test
     what = {

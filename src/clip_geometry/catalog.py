@@ -35,7 +35,7 @@ Bound: TypeAlias = int | float | str
 
 
 @dataclass(frozen=True)
-class Inputs:
+class MeasureInputs:
     """What the function of a measure takes.
 
     Args:
@@ -65,21 +65,21 @@ Takes: TypeAlias = Literal[
     "classes",
     "train and test",
 ]
-_PAIRS = Inputs(("image", "text"), needs="pairs", across=True, permuted="order")
-TAKES: Mapping[Takes, Inputs] = {
-    "rows": Inputs(("x",)),
-    "labeled rows": Inputs(("x", "labels"), needs="labels", permuted="order"),
-    "two sets": Inputs(("image", "text"), across=True, permuted="rows"),
+_PAIRS = MeasureInputs(("image", "text"), needs="pairs", across=True, permuted="order")
+TAKES: Mapping[Takes, MeasureInputs] = {
+    "rows": MeasureInputs(("x",)),
+    "labeled rows": MeasureInputs(("x", "labels"), needs="labels", permuted="order"),
+    "two sets": MeasureInputs(("image", "text"), across=True, permuted="rows"),
     "pairs": _PAIRS,
     "distinct pairs": _PAIRS,
     "matched sets": _PAIRS,
-    "relevant sets": Inputs(
+    "relevant sets": MeasureInputs(
         ("image", "text"), needs="pairs, or labels in both modalities", across=True, permuted="order"
     ),
-    "classes": Inputs(
+    "classes": MeasureInputs(
         ("image", "labels", "class_text"), needs="labels and class prompts", across=True, whole=("class_text",)
     ),
-    "train and test": Inputs(("train_x", "train_y", "test_x", "test_y"), needs="train and test sets"),
+    "train and test": MeasureInputs(("train_x", "train_y", "test_x", "test_y"), needs="train and test sets"),
 }
 
 
@@ -149,7 +149,7 @@ class Description:
     evaluator: str | None = None
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> MeasureInputs:
         """What `takes` stands for."""
         return TAKES[self.takes]
 

@@ -24,7 +24,7 @@ OfArrays = TypeVar("OfArrays", covariant=True)
 Result = TypeVar("Result", bound=tuple | dict)
 
 
-class Table(Protocol):
+class DataFrameLike(Protocol):
     """A table of pandas or its like."""
 
     def to_numpy(self) -> Any: ...
@@ -40,7 +40,7 @@ class InKind(Protocol[P, OfTensors, OfArrays]):
     def __call__(self, x: Tensor | StreamedRows | Statistic, /, *args: P.args, **kwargs: P.kwargs) -> OfTensors: ...
     @overload
     def __call__(
-        self, x: "numpy.ndarray | Table | Sequence[Any]", /, *args: P.args, **kwargs: P.kwargs
+        self, x: "numpy.ndarray | DataFrameLike | Sequence[Any]", /, *args: P.args, **kwargs: P.kwargs
     ) -> OfArrays: ...
     @overload
     def __call__(self, **kwargs: Any) -> Any: ...

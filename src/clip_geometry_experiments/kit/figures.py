@@ -39,7 +39,7 @@ Row = Mapping[str, Any]
 Series = Mapping[str, Mapping[str, Row]]  # legend → map → row
 
 
-class Curve(NamedTuple):
+class PanelCurve(NamedTuple):
     """A curve of a panel. values: (states,), or (runs, states), drawn as their mean and one standard deviation."""
 
     x: Sequence[float] | NDArray[Any]
@@ -59,7 +59,7 @@ class Panel(NamedTuple):
     """
 
     label: str
-    curves: Sequence[Curve]
+    curves: Sequence[PanelCurve]
     limits: tuple[float | None, float | None] = (None, None)
     log: bool = False
     levels: Mapping[float, Mapping[str, Any]] = {}

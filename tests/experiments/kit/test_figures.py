@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.kit.figures import Curve, Panel, deviation, map_sentences, panels_figure
+from clip_geometry_experiments.kit.figures import Panel, PanelCurve, deviation, map_sentences, panels_figure
 
 STEPS = np.array([0, 1, 10, 40])
 RUNS = np.array([[0.1, 0.2, 0.4, 0.5], [0.1, 0.4, 0.6, 0.9]])
@@ -14,7 +14,9 @@ def drawn(*panels, **options):
 
 
 def test_runs_are_drawn_as_mean_and_deviation_and_a_single_curve_without_a_band():
-    figure = drawn(Panel("accuracy", [Curve(STEPS, RUNS, "#000000", gid="runs"), Curve(STEPS, RUNS[0], "#FF0000")]))
+    figure = drawn(
+        Panel("accuracy", [PanelCurve(STEPS, RUNS, "#000000", gid="runs"), PanelCurve(STEPS, RUNS[0], "#FF0000")])
+    )
     (axes,) = figure.axes
     assert axes.lines[0].get_ydata() == pytest.approx(RUNS.mean(0)) and axes.lines[0].get_gid() == "runs"
     assert list(axes.lines[1].get_ydata()) == list(RUNS[0]) and len(axes.collections) == 1
@@ -33,19 +35,19 @@ def test_runs_are_drawn_as_mean_and_deviation_and_a_single_curve_without_a_band(
     ],
 )
 def test_curves_beyond_the_limits_are_seen(values, limits, expected):
-    (axes,) = drawn(Panel("x", [Curve(STEPS[:2], np.array(values), "#000000")], limits)).axes
+    (axes,) = drawn(Panel("x", [PanelCurve(STEPS[:2], np.array(values), "#000000")], limits)).axes
     low, high = axes.get_ylim()
     assert (low == expected[0]) if expected[0] is not None else low <= min(values)
     assert (high == expected[1]) if expected[1] is not None else high >= max(values)
 
 
 def test_the_logarithm_is_of_positive_values_only():
-    positive, mixed = (Curve(STEPS, values, "#000000") for values in (RUNS[0], RUNS[0] - 0.3))
+    positive, mixed = (PanelCurve(STEPS, values, "#000000") for values in (RUNS[0], RUNS[0] - 0.3))
     assert [drawn(Panel("x", [each], log=True)).axes[0].get_yscale() for each in (positive, mixed)] == ["log", "linear"]
 
 
 def test_panels_lie_in_rows_that_may_share_a_scale():
-    panels = [Panel(f"{k}", [Curve(STEPS, RUNS[0] * 10**k, "#000000", f"curve {k % 2}")]) for k in range(3)]
+    panels = [Panel(f"{k}", [PanelCurve(STEPS, RUNS[0] * 10**k, "#000000", f"curve {k % 2}")]) for k in range(3)]
     figure = drawn(*panels, columns=2, share=True, log_steps=True, legend={"ncols": 2})
     first, second, third, rest = figure.axes
     assert first.get_ylim() == second.get_ylim() != third.get_ylim() and not rest.axison
@@ -55,7 +57,7 @@ def test_panels_lie_in_rows_that_may_share_a_scale():
 
 
 def test_ends_and_levels_are_drawn():
-    panel = Panel("x", [Curve(STEPS, RUNS[0], "#000000")], ends=2, levels={0.3: {"color": "#FF0000"}}, title="gap")
+    panel = Panel("x", [PanelCurve(STEPS, RUNS[0], "#000000")], ends=2, levels={0.3: {"color": "#FF0000"}}, title="gap")
     (axes,) = drawn(panel).axes
     assert [text.get_text() for text in axes.texts] == ["0.10→0.50"] and axes.get_title(loc="left") == "gap"
     assert [line.get_ydata()[0] for line in axes.lines] == [0.1, 0.3]

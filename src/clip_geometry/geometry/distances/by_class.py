@@ -29,7 +29,7 @@ WORTH_IT = 8192  # rows from which on a GPU takes the kernel: below, compiling i
 SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
 
 
-class _Rows(NamedTuple):
+class _SortedRows(NamedTuple):
     """Rows sorted by class, large classes first, in the precision of the products, and scaled."""
 
     rows: Float[Tensor, "n d"]
@@ -120,7 +120,7 @@ def _kernel_runs(device: torch.device) -> bool:
     return find_spec("triton") is not None
 
 
-def _in_blocks(data: _Rows, block_size: int, ahead: bool) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+def _in_blocks(data: _SortedRows, block_size: int, ahead: bool) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Sum of distances within the own class, and mean distance to the nearest other one."""
     own = data.rows.new_zeros(len(data.rows), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)
@@ -147,17 +147,17 @@ def _is_single(x: Float[Tensor, "n d"]) -> bool:
     return x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
 
 
-def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: bool) -> _Rows:
+def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: bool) -> _SortedRows:
     sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
     codes, order = by_size.argsort()[codes].sort(stable=True)
     # float16 and bfloat16 rows are float32 rows
     rows = x[order].to(torch.float32 if single else torch.float64)
     least, largest = rows.detach().aminmax()
     rows = rows.mul_(near_one(float(torch.maximum(-least, largest))))  # float32 squares stay in range
-    return _Rows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
+    return _SortedRows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
 
 
-def _plan(data: _Rows, block_size: int, ahead: bool) -> list[_Pair]:
+def _plan(data: _SortedRows, block_size: int, ahead: bool) -> list[_Pair]:
     """Every pair of rows once, in a tile of two blocks; `ahead`: with the number of products that cancel in each."""
     starts = [0]  # of runs of consecutive classes that fill a block, or of one larger class
     for c in range(1, len(data.bounds) - 1):
@@ -179,7 +179,7 @@ def _plan(data: _Rows, block_size: int, ahead: bool) -> list[_Pair]:
     return [pair._replace(tiles=[tile._replace(cancelled=next(known)) for tile in pair.tiles]) for pair in pairs]
 
 
-def _tiles(data: _Rows, left: range, right: range, centre: Float[Tensor, " d"], block_size: int) -> list[_Tile]:
+def _tiles(data: _SortedRows, left: range, right: range, centre: Float[Tensor, " d"], block_size: int) -> list[_Tile]:
     return [
         _Tile(a, b, centre)
         for a in _blocks(data.span(left), block_size)
@@ -192,13 +192,13 @@ def _blocks(span: slice, size: int) -> list[slice]:
     return [slice(start, min(start + size, span.stop)) for start in range(span.start, span.stop, size)]
 
 
-def _distances(data: _Rows, tile: _Tile) -> Float[Tensor, "a b"]:
+def _distances(data: _SortedRows, tile: _Tile) -> Float[Tensor, "a b"]:
     left = data.rows[tile.left]
     right = left if tile.right == tile.left else data.rows[tile.right]
     return distances(left, right, centre=tile.centre, cancelled=tile.cancelled)
 
 
-def _lower_between(nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Tensor, " n"]:
+def _lower_between(nearest: Float[Tensor, " n"], data: _SortedRows, pair: _Pair) -> Float[Tensor, " n"]:
     """Lowers the mean distance to the nearest other class, for the rows on both sides.
 
     A run of several classes lies in one tile, whose sums are complete; those of one large class are added up.
@@ -226,7 +226,7 @@ def _lower(nearest: Float[Tensor, " n"], rows: slice, means: Float[Tensor, "k b"
     return nearest
 
 
-def _sum_by_class(apart: Float[Tensor, "a b"], data: _Rows, rows: slice, classes: range) -> Float[Tensor, "k b"]:
+def _sum_by_class(apart: Float[Tensor, "a b"], data: _SortedRows, rows: slice, classes: range) -> Float[Tensor, "k b"]:
     """In float64."""
     if len(classes) == 1:
         return apart.sum(0, keepdim=True).double()

@@ -76,7 +76,7 @@ def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
     return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
 
 
-class _Lists:
+class _KeptLists:
     """Lists of neighbors that were found while `keeping_lists` is entered, by a digest of the rows, which takes a
     fiftieth of the time of a search and which no change of the rows escapes."""
 
@@ -104,7 +104,7 @@ class _Lists:
             self._found.clear()
 
 
-_LISTS = _Lists()
+_LISTS = _KeptLists()
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _serves_both_ways(x: Float[Matrix, "n d"], k: int) -> bool:
     return not isinstance(x, StreamedRows) and not x.is_cuda and k <= FEW and single_is_exact(x.device)
 
 
-def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, found: "_Found"):
+def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, found: "_ProvedNeighbors"):
     """Distances and indices; rows without a proof are searched again."""
     squares, indices, proved = found
     rows = (~proved).nonzero()[:, 0]
@@ -203,7 +203,7 @@ class _Bounds:
         return squares * self.scale**2 * (1 + self.exact_epsilon) + self.underflow
 
 
-class _Found(NamedTuple):
+class _ProvedNeighbors(NamedTuple):
     squares: Float[Tensor, "b k"]  # ascending
     indices: Int[Tensor, "b k"]
     proved: Bool[Tensor, " b"]
@@ -225,16 +225,16 @@ class _Candidates:
         self.least[rows], kept = least.topk(self.count, dim=1, largest=False, sorted=False)
         self.indices[rows] = indices.gather(1, kept)
 
-    def measured(self, x: Float[Tensor, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _Found:
+    def measured(self, x: Float[Tensor, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _ProvedNeighbors:
         """The k nearest of them; proved where every other row's bound exceeds their distance."""
         indices = self.indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
         squares, order = _squared_differences(x, y, indices).sort(dim=1, stable=True)
         proved = bounds.scaled(squares[:, self.k - 1]) < self.least.amax(1).double()
         proved |= self.count == self.choice
-        return _Found(squares[:, : self.k], indices.gather(1, order[:, : self.k]), proved)
+        return _ProvedNeighbors(squares[:, : self.k], indices.gather(1, order[:, : self.k]), proved)
 
 
-def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Found:
+def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _ProvedNeighbors:
     """The k nearest of some rows."""
     choice, found = len(bounds.y) - bounds.among_themselves, []
     for part in rows.split(QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)):
@@ -243,10 +243,10 @@ def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Found:
         for first in range(0, len(bounds.y), COLUMNS):
             candidates.add(slice(None), bounds.block(left, first, COLUMNS, part), first)
         found.append(candidates.measured(bounds.x[part], bounds.y, bounds))
-    return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+    return _ProvedNeighbors(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_Found, _Found]:
+def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_ProvedNeighbors, _ProvedNeighbors]:
     """The nearest rows of y to those of x and the other way round; among themselves each product is taken once."""
     own, x, y = bounds.among_themselves, bounds.x[:], bounds.y[:]
     of_x = _Candidates(len(x), k_x, len(y) - own, bounds.left(torch.arange(0)))

@@ -22,7 +22,7 @@ def mean_squared_distances(
     1 − cos; a zero row is an InputError. codes: 0..k − 1, each at least once, k ≥ 2. Float64; beside x the memory is
     that of the means and of a few blocks.
     """
-    blocks = _Directions(x, codes) if unit else _Blocks(x, codes)
+    blocks = _Directions(x, codes) if unit else _RowBlocks(x, codes)
     counts = torch.bincount(codes, minlength=k).double()
     # about a row of each class, so that equal rows are exactly their mean: 0/0 stays 0/0
     first = torch.full_like(counts, len(codes), dtype=torch.long)
@@ -47,7 +47,7 @@ def mean_squared_distances(
     return (own + variances[codes]) * counts / (counts - 1).clamp(min=1), in_one_piece(nearest, len(x))
 
 
-class _Blocks:
+class _RowBlocks:
     """Rows in float64 and their classes, block by block, as often as asked for."""
 
     def __init__(self, x: Float[Matrix, "n d"], codes: Int[Tensor, " n"]):
@@ -62,7 +62,7 @@ class _Blocks:
             yield self.rows(part), self.codes[part]
 
 
-class _Directions(_Blocks):
+class _Directions(_RowBlocks):
     """The same of the rows made unit length, which are not kept."""
 
     def __init__(self, x: Float[Matrix, "n d"], codes: Int[Tensor, " n"]):

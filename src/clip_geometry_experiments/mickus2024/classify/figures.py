@@ -121,7 +121,7 @@ def curves_figure(curves: Curves, updates: Updates) -> Figure:
             measure, hidden = place[0], place[2] == "hidden"
             variant = measure.partition("[")[2].rstrip("]") or ("Euclidean" if kind == "silhouette" else "plain")
             lines.append(
-                figures.Curve(
+                figures.PanelCurve(
                     updates,
                     values,
                     color=(COLORS if place[1:] == INPUT else HIDDEN)[kind],
@@ -163,7 +163,7 @@ def tasks_curves(tasks: Tasks) -> Figure:
     panels = []
     for kind, label in KINDS.items():
         lines = [
-            figures.Curve(updates, getattr(relation, kind), color, name, gid=f"{kind}:{name}")
+            figures.PanelCurve(updates, getattr(relation, kind), color, name, gid=f"{kind}:{name}")
             for (name, (updates, relation)), color in zip(tasks.items(), cycle(figures.SERIES), strict=False)
         ]
         panels.append(figures.Panel(label, lines, log=kind == "isoscore"))
@@ -211,9 +211,9 @@ def _stacked(panels: list[figures.Panel], base: float = 0.6, each: float = 1.5, 
     return figures.panels_figure(panels, size=(WIDTH, base + each * len(panels)), xlabel="update", **legend)
 
 
-def _by_examples(place: Place, values: Values, updates: Updates, color: str) -> figures.Curve:
+def _by_examples(place: Place, values: Values, updates: Updates, color: str) -> figures.PanelCurve:
     line = "-" if place[1] == "trained" else figures.LINES[1]
-    return figures.Curve(updates, values, color, _hyphen(place[1]), line, ":".join(place))
+    return figures.PanelCurve(updates, values, color, _hyphen(place[1]), line, ":".join(place))
 
 
 def _kind(place: Place) -> str:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from clip_geometry.display.numbers import plus_minus
 from clip_geometry.display.style import COLORS, NEUTRAL, WIDTH
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit.figures import LINES, Curve, Panel, panels_figure
+from clip_geometry_experiments.kit.figures import LINES, Panel, PanelCurve, panels_figure
 from clip_geometry_experiments.kit.trajectories import states_of
 from clip_geometry_experiments.report.gallery import Drawing
 
@@ -66,7 +66,7 @@ def distillation_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> 
             language = row["at"]["language"]
             k = languages.index(language)
             style: Any = {"color": COLORS[k % len(COLORS)], "line": LINES[k % len(LINES)], "label": language}
-            drawn.append(Curve(row["steps"], states_of(row), **style, gid=f"{measure}:{classes}:{language}"))
+            drawn.append(PanelCurve(row["steps"], states_of(row), **style, gid=f"{measure}:{classes}:{language}"))
         if drawn:
             gray = {level: {"color": NEUTRAL, "linewidth": 0.8, "linestyle": line} for level, line in levels.items()}
             panels.append(Panel(label, drawn, (0, 1.03), levels=gray))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clip_geometry.display.style import COLOR, INK, LINE, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit.figures import LINES, Curve, Panel, panels_figure
+from clip_geometry_experiments.kit.figures import LINES, Panel, PanelCurve, panels_figure
 from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.report.gallery import Drawing
 
@@ -150,7 +150,7 @@ def training_figure(arms: Arms, panels: Sequence[PanelLayout] = MAIN) -> Figure:
     for panel in shown:
         for column, (arm, (curves, steps)) in enumerate(arms.items()):
             drawn = [
-                Curve(steps, curves[line.key], line.color, line.name, line.style, ":".join((arm, *line.key)))
+                PanelCurve(steps, curves[line.key], line.color, line.name, line.style, ":".join((arm, *line.key)))
                 for line in panel.lines
                 if line.key in curves
             ]

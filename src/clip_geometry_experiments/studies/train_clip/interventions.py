@@ -78,7 +78,7 @@ class ClaimTest(Config):
     where: dict[str, str | float] = Field(default_factory=dict)
 
 
-class TestedClaim(Config):
+class StudyClaim(Config):
     """A claim of a paper or of this project, with the test that decides it."""
 
     name: str
@@ -111,7 +111,7 @@ class DecidedClaim:
             counts.
     """
 
-    claim: TestedClaim
+    claim: StudyClaim
     effects: Mapping[int, float]
     mean: float
     low: float
@@ -127,10 +127,10 @@ class DecidedClaim:
 
 
 @cache
-def claims() -> tuple[TestedClaim, ...]:
+def claims() -> tuple[StudyClaim, ...]:
     """The claims in claims.yaml."""
     listed = read_yaml(Path(__file__).with_name("claims.yaml"))
-    return tuple(validate(TestedClaim, {"name": name, **each}, f"claim {name}") for name, each in listed.items())
+    return tuple(validate(StudyClaim, {"name": name, **each}, f"claim {name}") for name, each in listed.items())
 
 
 # --- trainings, from the rows of a run
@@ -262,7 +262,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def verdict(claim: TestedClaim, mean: float, low: float, high: float) -> str:
+def verdict(claim: StudyClaim, mean: float, low: float, high: float) -> str:
     """holds, does not hold or tie, by an effect and its interval.
 
     A claim of a direction holds if the interval lies beyond the bound on the claimed side and the mean by the smallest
@@ -281,7 +281,7 @@ def verdict(claim: TestedClaim, mean: float, low: float, high: float) -> str:
     return "does not hold" if high < claim.smallest or high < 0 else "tie"
 
 
-def p_values(claim: TestedClaim, values: Sequence[float]) -> dict[str, float]:
+def p_values(claim: StudyClaim, values: Sequence[float]) -> dict[str, float]:
     """Verdict → its one-sided p; for equality, the larger one of both ends if it holds, the smaller one if not."""
     centered = np.asarray(values) - claim.bound
     if claim.expects == "equal":
@@ -301,7 +301,7 @@ def _one_sided(values: Values) -> float:
     return float(stats.t.sf(values.mean() / error, max(n - 1, 1)))
 
 
-def judge(claim: TestedClaim, found: Sequence[Training]) -> DecidedClaim:
+def judge(claim: StudyClaim, found: Sequence[Training]) -> DecidedClaim:
     """Decide a claim, with all seeds and without each."""
     by_seed = effects(claim.test, found)
     values = list(by_seed.values())

@@ -9,7 +9,7 @@ from scipy import stats
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.studies.train_clip.figures import words
 from clip_geometry_experiments.studies.train_clip.interventions import (
-    TestedClaim,
+    StudyClaim,
     Training,
     claims,
     counted,
@@ -41,7 +41,7 @@ def grid(values, seeds=4, noise=0.01, **only):
 
 
 def claim(expects="above", bound=0.0, smallest=0.05, **test):
-    return TestedClaim(name="planted", says="", source="", test=test, expects=expects, bound=bound, smallest=smallest)
+    return StudyClaim(name="planted", says="", source="", test=test, expects=expects, bound=bound, smallest=smallest)
 
 
 NOISE = {"kind": "contrast", "of": NUMBERS[0], "factor": "noise", "high": 0.3, "low": 0.0}
