@@ -13,7 +13,7 @@ from clip_geometry.registry import InputError, did_you_mean, listed, of_packages
 
 WIDEST = 100  # of text that is easy to read
 OF_MEASURES = ("measures", "evaluators")  # a name of one is looked up in both
-Block: TypeAlias = tuple[str, ...]  # a head, "name: what it is", and what is said below it
+ListBlock: TypeAlias = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 
 
 class ListEntry(NamedTuple):
@@ -164,7 +164,7 @@ def configured(folder: Path, heading: str = "options (key=value)") -> Iterator[L
         yield ListEntry(name, about["summary"], (f"{heading}: {about['options']}",))
 
 
-def model_blocks() -> Iterator[Block]:
+def model_blocks() -> Iterator[ListBlock]:
     """The blocks of the models, from their registry: there are too many architectures to ship their list."""
     from clip_geometry.encoders import encoders, models
     from clip_geometry.encoders.hub import MODELS
