@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel
 
 from clip_geometry.config import digest
 from clip_geometry.data.tables import Table, read_table
-from clip_geometry.io.reading import parsed_number, read_json
+from clip_geometry.io.reading import parsed_number
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import base
 from clip_geometry_experiments.tasks.text import SENTENCES, texts_of
@@ -107,59 +106,21 @@ class SquadConfig(base.FileTaskConfig):
 
     Attributes:
         split: 87,599 training and 10,570 validation questions, the latter with several answers each.
-        path: The official JSON, or a table with the columns question, context and answers {text, answer_start}.
+        path: A table with the columns question, context and answers {text, answer_start}.
     """
 
     SPLITS = ("train", "validation")
     split: str = "train"
 
 
-class _Answer(BaseModel):
-    text: str
-    answer_start: int
-
-
-class _Asked(BaseModel):
-    question: str
-    answers: list[_Answer]
-
-
-class _Paragraph(BaseModel):
-    context: str
-    qas: list[_Asked]
-
-
-class _Article(BaseModel):
-    paragraphs: list[_Paragraph]
-
-
-class _Squad(BaseModel):
-    """The official layout."""
-
-    data: list[_Article]
-
-
 def load_squad(config: SquadConfig) -> Questions:
     """Load the questions; raise InputError for an answer that is not at its place in the passage."""
-    official = {"train": "train-v1.1.json", "validation": "dev-v1.1.json"}[config.split]
     parquet = f"{config.split}-00000-of-00001.parquet"
-    names = (f"squad_{config.split}.parquet", f"squad/{official}", official, f"plain_text/{parquet}", parquet)
+    names = (f"squad_{config.split}.parquet", f"plain_text/{parquet}", parquet)
     file = base.file_at(config, names)
-    if file is not None and file.suffix == ".json":
-        content: _Squad = read_json(file, "questions in the layout of SQuAD 1.1", _Squad)
-        found = [
-            Question(
-                asked.question, paragraph.context, tuple(Answer(each.text, each.answer_start) for each in asked.answers)
-            )
-            for article in content.data
-            for paragraph in article.paragraphs
-            for asked in paragraph.qas
-        ]
-    elif file is None:
-        instead = f"give the official JSON or a table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
-        found = list(_of_table(base.hub_table(SQUAD_HUB, None, config.split, instead)))
-    else:
-        found = list(_of_table(read_table(file)))
+    instead = f"give a table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
+    table = base.hub_table(SQUAD_HUB, None, config.split, instead) if file is None else read_table(file)
+    found = list(_of_table(table))
     questions = tuple(base.spread([each for each in found if each.answers], config.limit))
     if not questions:
         raise InputError(f"{file or SQUAD_HUB} holds no questions with an answer")
