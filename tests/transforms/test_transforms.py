@@ -250,5 +250,5 @@ def test_a_search_stops_at_a_k_that_no_rows_have(make, k, x):
 
 def test_measuring_does_not_import_scikit_learn():
     """Its base class takes as long to import as torch."""
-    code = "import sys, clip_geometry.measuring.sets, clip_geometry.cli.measure_files; print('sklearn' in sys.modules)"
+    code = "import sys, clip_geometry.measuring.measurement; print('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -13,7 +13,7 @@ from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex, RelevantBy, logit_scale_of, require_one_space
 from clip_geometry.diagnosis.result import Diagnosis
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measurement.given import given_sets
+from clip_geometry.measuring.given import given_sets
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, shown

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from clip_geometry.catalog import descriptions
+from clip_geometry.display.explained import explain
 from clip_geometry.display.style import COLOR, COLORS, INK, LINE, WIDTH, styled
-from clip_geometry.display.table import explain
 from clip_geometry.integrations.collapse import PREFIX
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown, unknown

@@ -37,6 +37,9 @@ def remarks_on(
     pairs: the matching rows of a couple; InputError where there are none. all_rows: whether copies are looked for, too,
     which reads every row.
     """
+    layers = {layer for each in sets.values() for layer in np.unique(each.metadata.get("layer", ()))}
+    if len(layers) > 1:
+        yield f"{len(layers)} layers of rows together; by layer (--by layer) each is measured on its own"
     for modality, each in sets.items():
         if dropped := each.provenance.get("dropped"):
             yield f"{dropped} more captions of these items are no {modality} rows: captions_per_image left them out"

@@ -107,7 +107,7 @@ class View:
         # a class prompt stands for its class: alone in it, it has no silhouette
         labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not is_prompts(e)]
         if not labeled:
-            raise InputError(f"{measure.name} needs labels")
+            raise InputError(f"{measure.name} needs labels; give one per row (labels, --labels FILE)")
         return labeled
 
     def arguments(self, measure: Measure, place: str) -> tuple:
