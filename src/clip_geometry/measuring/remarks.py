@@ -50,7 +50,9 @@ def remarks_on(
             )
     if all_rows:
         for modality, each in sets.items():
-            yield from copies(each, modality)
+            if count := len(unexplained_copies(each, first_equal(each.vectors))):
+                others = " with other ids" * bool(_explaining(each))
+                yield f"{count} of {len(each)} {modality} rows are exact copies of rows{others}"
     several = len(sets) > 2
     for one, other in couples:
         first, second = sets[one], sets[other]
@@ -131,13 +133,6 @@ def _shift(a: np.ndarray, b: np.ndarray) -> int:
     offsets, counts = np.unique(nearest - queries, return_counts=True)
     most = counts.argmax()
     return int(offsets[most]) if counts[most] > max(10, 0.05 * len(queries), 2 * own) else 0
-
-
-def copies(embeddings: Embeddings, modality: str) -> Iterator[str]:
-    """Say how many rows are copies that nothing explains."""
-    if count := len(unexplained_copies(embeddings, first_equal(embeddings.vectors))):
-        others = " with other ids" * bool(_explaining(embeddings))
-        yield f"{count} of {len(embeddings)} {modality} rows are exact copies of rows{others}"
 
 
 def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """How numbers that depend on the size of a set change with it, and what they are expected to be at full size."""
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,7 +178,11 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
             kept = {name: each.take(chosen[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
             if unseen:
                 others = {name: each.take(outside[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
-                yield View.held_out(sets.steps, others, kept)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # said once, of all rows
+                    fitted = View.through(sets.steps, others).fitted
+                assert fitted is not None
+                yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
             else:
                 yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.items.of_rows[name]]] for name in kept})
 
