@@ -19,9 +19,8 @@ LAYERS = [
     {"cli"},
     {"explorer"},
     {"search"},
-    {"measurement"},
-    {"display"},
     {"measuring"},
+    {"display"},
     {"search.checks"},  # which `measure` runs, too
     {"display.words", "display.numbers"},
     {"io"},

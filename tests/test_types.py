@@ -30,7 +30,7 @@ SEEN = [
     "dict[str, clip_geometry.embeddings.Embeddings]",
     "clip_geometry.transforms.pipeline.Pipeline",
     "clip_geometry.registry.Registry[clip_geometry.geometry.measure.Measure]",
-    "clip_geometry.measurement.result.Measurement",
+    "clip_geometry.measuring.measurement.Measurement",
     "float",
 ]
 

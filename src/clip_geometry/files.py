@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
@@ -49,6 +50,16 @@ def write_atomically(path: Path, data: bytes) -> str:
     with writing(path) as file:
         file.write(data)
     return hashlib.sha256(data).hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text to a file, whole or not at all; a link is followed, a device such as /dev/stdout is written to."""
+    if is_device(path):
+        sys.stdout.flush()  # it may be the same one
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    else:
+        write_atomically(path.resolve(), text.encode())
 
 
 @contextmanager

@@ -108,11 +108,11 @@ def test_a_paired_measure_unnamed_is_left_out_and_the_rest_runs(cli, sets, tmp_p
     ("arguments", "message"),
     [
         (["--measures", "isoscor"], "unknown measure 'isoscor'; did you mean 'isoscore'"),
-        (["--measures", ","], "--measures is empty"),
+        (["--measures", ","], "measures is empty"),
         (["--pipeline", "normalise"], "unknown pipeline step 'normalise'; did you mean 'normalize'"),
         (["--pipeline", "center[both]"], "unknown scope 'both'"),
         (["--raw", "--pipeline", "center"], "--raw and --pipeline were both given"),
-        (["--measures", "silhouette"], "silhouette needs labels: add --labels FILE with one label per row"),
+        (["--measures", "silhouette"], "silhouette needs labels; give one per row (labels, --labels FILE)"),
         (["--measures", "modality_gap"], "modality_gap needs two modalities, only image was given"),
         (["--by", "breed"], "no column 'breed' to group by"),
         (["--json", "none/here.jsonl"], "the folder none does not exist"),
@@ -237,15 +237,6 @@ def test_a_group_that_is_too_small_is_named(refused, sets, tmp_path):
     (tmp_path / "l.txt").write_text("\n".join(["a"] * 39 + ["b"]))
     sentence = refused("measure", sets[0], "--labels", tmp_path / "l.txt", "--by", "label")
     assert sentence == "in the group of label b: image has 1 row; expected at least 2"
-
-
-def test_labels_beside_the_embeddings_are_named(refused, sets, tmp_path):
-    np.save(tmp_path / "labels.npy", np.arange(40) % 2)
-    for source in (sets[0], tmp_path):
-        sentence = refused("measure", source, "--measures", "isoscore,silhouette")
-        assert sentence == (
-            f"silhouette needs labels: add --labels FILE with one label per row; {tmp_path / 'labels.npy'} lies beside"
-        )
 
 
 def test_blocks_are_of_items_and_of_each_group(cli, refused, sets, tmp_path):

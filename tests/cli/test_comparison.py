@@ -101,7 +101,8 @@ def test_the_function_takes_what_the_command_takes_and_shows_the_same(cli, folde
     cells = [
         line.split() for line in out.splitlines() if line.split()[:1] in [[row] for row in set(found.frame.measure)]
     ]
-    assert [" ".join(row).split() for row in page.rows if row[0] != "measure"] == cells
+    rows = [" ".join(row).replace("−", "-").split() for row in page.rows if row[0] != "measure"]
+    assert rows == cells
     assert next(" ".join(line.split()) for line in page.lines if " = " in line) in " ".join(out.split())
 
 

@@ -21,7 +21,7 @@ def folder(tmp_path):
 def test_diagnosis_of_two_files(cli, folder):
     done = cli("diagnose", "image.npy", "text.npy", "--repairs", "zscore,posterior", "--splits", 2)
     assert done.status == 0
-    assert done.out.startswith("200 image rows × ")
+    assert "\n\n200 image rows × " in done.out
     assert " to find a list with relevant results of both modalities" in done.out
     assert "recommended" in done.out
     assert "relevant by pairs; 2 random halves (seed 0)" in done.out

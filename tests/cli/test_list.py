@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -5,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from clip_geometry.cli.lists import LISTS
+from clip_geometry.cli.lists import LISTS, list_table
 from clip_geometry.geometry import by_group, measures
 from clip_geometry.search.repairs import Known, make_repair
 from clip_geometry.transforms import Pipeline, transforms
@@ -49,8 +50,17 @@ def test_list_measures_name_is_the_whole_entry(cli):
         ("datasets", "coco", ["coco"]),
         ("models", "ViT-B-32", ["ViT-B-32"]),
     ):
-        out = cli("list", what, name).out
-        assert [line.partition(": ")[0] for line in out.splitlines() if line[:1].strip()] == found
+        assert [entry.title.partition(": ")[0] for entry in list_table(what, name).more] == found
+
+
+def test_json_has_the_table(cli, tmp_path):
+    assert cli("list", "transforms", "--json", tmp_path / "index.json").status == 0
+    found = json.loads((tmp_path / "index.json").read_text())
+    assert [column["name"] for column in found["columns"]] == ["transform", "summary"]
+    assert {row[0].partition("(")[0] for group in found["groups"] for row in group["rows"]} == set(transforms)
+    assert cli("list", "measures", "isoscore", "--json", tmp_path / "entry.json").status == 0
+    (entry,) = json.loads((tmp_path / "entry.json").read_text())["more"]
+    assert entry["title"] == "isoscore: IsoScore" and measures["isoscore"].formula in entry["heading"]
 
 
 def test_an_unknown_name_has_three_near_ones(refused):
@@ -161,7 +171,7 @@ def test_an_experiment_that_is_replaced_may_have_any_name(cli, tmp_path, text, a
 
 
 @pytest.mark.parametrize("what", LISTS)
-@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("width", [60, 80])
 def test_lists_fit_the_terminal_and_keep_their_words(cli, monkeypatch, what, width):
     monkeypatch.setenv("COLUMNS", str(width))
     narrow = cli("list", what).out

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry.cli.tables import LEAST_WIDTH, number, print_table, value_and_error
+from clip_geometry.display.numbers import in_ascii, with_error
+from clip_geometry.display.table import LEAST_WIDTH
 from clip_geometry.geometry import average_cosine, measures, modality_gap, null_value
 from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.table import numbers_table
 from clip_geometry.results import read_rows
 
 
@@ -45,7 +47,7 @@ def test_rows_are_made_unit_length_first(rows, sets):
 def test_raw_takes_them_as_they_are(rows, sets):
     outcome, found = rows("--raw", "--all")
     image, text = (np.load(path) for path in sets)
-    assert "raw (rows as they are)" in outcome.out
+    assert "pipeline: raw; " in outcome.out
     assert value_of(found, "modality_gap", "both")["value"] == pytest.approx(float(modality_gap(image, text)))
 
 
@@ -61,7 +63,7 @@ def test_every_default_measure_has_a_row_or_a_note(rows):
     assert {row["measure"] for row in found} == default | set(CORE)
     notes = {row["measure"]: row["note"] for row in found if row["value"] is None}
     assert notes.pop("lid").startswith("x has 40 rows; expected at least 101")
-    assert set(notes.values()) == {"needs labels"}
+    assert set(notes.values()) == {"needs labels; give one per row (labels, --labels FILE)"}
 
 
 def test_the_table_shows_each_row(rows):
@@ -121,10 +123,10 @@ def test_layers_that_are_mixed_are_said(cli, tmp_path):
     for layers, name in (([0, 1, 2] * 20, "several"), ([4] * 60, "one")):
         pq.write_table(pa.table({"embedding": list(vectors), "layer": layers}), tmp_path / f"{name}.parquet")
     names = ("--measures", "average_cosine")
-    note = "3 layers together; --by layer measures each\n"
+    note = "remark: 3 layers of rows together; by layer (--by layer) each is measured on its own\n"
     assert cli("measure", tmp_path / "several.parquet", *names).out.count(note) == 1
-    assert "layers together" not in cli("measure", tmp_path / "several.parquet", *names, "--by", "layer").out
-    assert "layers together" not in cli("measure", tmp_path / "one.parquet", *names).out
+    assert "remark" not in cli("measure", tmp_path / "several.parquet", *names, "--by", "layer").out
+    assert "remark" not in cli("measure", tmp_path / "one.parquet", *names).out
 
 
 def test_an_older_json_file_is_kept_and_an_empty_one_filled(rows, refused, sets, tmp_path):
@@ -217,9 +219,9 @@ def test_ctrl_c_is_one_sentence(command, ending):
     """A process that is interrupted while it works; only what was embedded is found again."""
     code = (
         "import os, signal, sys; from clip_geometry.cli import main\n"
-        "import clip_geometry.cli.measure_files as m, clip_geometry.encoders as e\n"
+        "import clip_geometry.measuring.measurement as m, clip_geometry.encoders as e\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which jobs in the background ignore
-        "m.read_sets = e.config_class = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "m.given_sets = e.config_class = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
         f"sys.argv = ['clip-geometry', *{command.split()}]; main()"
     )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -254,11 +256,11 @@ def test_every_number_is_printed_whole(rows, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     outcome, found = rows("--measures", NARROW)
     lines = outcome.out.splitlines()
-    for row in found:
-        numbers = [*value_and_error(row).split(), number(row["null_value"])]
-        begins = [[row["at"]["modality"], *n, *numbers] for n in ([], [str(row["n"])])]  # n where there is space
-        some = [line.split()[1:] for line in lines if line.startswith(row["measure"][:LEAST_WIDTH])]
-        assert any(words[: len(begin)] == begin for words in some for begin in begins), row
+    for measure, place, n, value, null, *_ in numbers_table(found).rows:
+        numbers = " ".join([value, null]).replace("−", "-").split()
+        begins = [[place, *size, *numbers] for size in ([], [n])]  # n where there is space
+        some = [line.split()[1:] for line in lines if line.startswith(measure[:LEAST_WIDTH])]
+        assert any(words[: len(begin)] == begin for words in some for begin in begins), measure
     assert ("range" in outcome.out, "  direction" in outcome.out) == (width >= 100, width >= 80)
     assert all("↓" in line or "↑" in line for line in lines if line.startswith("isoscore"))
     assert all(line == line.rstrip() for line in lines)
@@ -273,22 +275,6 @@ def test_only_text_is_folded(rows, monkeypatch):
     lines = outcome.out.splitlines()
     (first,) = [k for k, line in enumerate(lines) if line.startswith("modality_silhouette ")]
     assert "±" in lines[first] and lines[first + 1] == "[sqeuclidean]"
-
-
-def test_columns_are_folded_until_they_fit_and_numbers_never():
-    import io
-
-    from rich.console import Console
-
-    def printed(width, *rows):
-        file = io.StringIO()
-        print_table(Console(file=file, width=width), ["text", ">number"], rows)
-        return file.getvalue()
-
-    row = ("some words that can be folded", "0.123 ± 0.045")
-    assert printed(60, row) == f"text                                  number\n{row[0]}  {row[1]}\n"
-    assert printed(30, row) == ("text                    number\nsome words that  0.123 ± 0.045\ncan be folded\n")
-    assert row[0] + "  " + row[1] in printed(20, row)  # as it is: the text would be narrower than can be read
 
 
 def test_standard_errors_that_are_left_out_have_a_reason(cli, sets, tmp_path):
@@ -314,7 +300,7 @@ def test_the_reason_for_many_rows_is_the_time(cli, tmp_path):
 def test_groups_come_in_the_order_of_their_numbers(cli, sets, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(["10", "9", "b", "a"] * 10))
     out = cli("measure", sets[0], "--labels", tmp_path / "labels.json", "--by", "label", "--measures", "isoscore").out
-    groups = [line.split()[1] for line in out.splitlines() if line.startswith("isoscore")]
+    groups = [line.split()[2] for line in out.splitlines() if line.startswith("isoscore")]
     assert groups == ["9", "10", "a", "b"]
 
 
@@ -326,7 +312,7 @@ def test_large_sets_are_streamed_and_say_so(cli, sets, tmp_path, monkeypatch):
     assert "rows were streamed: in float64 they take more than 200 MB" in out
     assert "no ± where rows are streamed: measures of moments and sums have it" in out
     assert all(row["streamed"] for row in read_rows(tmp_path / "rows.jsonl"))
-    assert expected.split("isoscore")[1].split()[1:5] == out.split("isoscore")[1].split()[1:5]  # image, n, value, ±
+    assert expected.split("isoscore")[1].split()[:4] == out.split("isoscore")[1].split()[:4]  # image, value, ±
 
 
 def test_couples_of_three_sets_stand_in_a_table_of_modalities(cli, tmp_path):
@@ -343,16 +329,16 @@ def test_couples_of_three_sets_stand_in_a_table_of_modalities(cli, tmp_path):
     assert {frozenset(place.split("+")) for place in found} == {
         frozenset(couple) for couple in (("video", "audio"), ("video", "text"), ("audio", "text"))
     }
-    table = outcome.out[outcome.out.index("modality_gap") :].splitlines()
+    table = outcome.out[outcome.out.index("\nmodality_gap\n") + 1 :].splitlines()
     order = ["audio", "text", "video"]
     assert (table[0], table[1].split()) == ("modality_gap", order)
     lines = {
-        line.split()[0]: line.split()[1:] for line in table[2:6] if line.split()[:1][0] in ("video", "audio", "text")
+        line.split()[0]: line.split()[1:] for line in table[2:5] if line.split()[:1][0] in ("video", "audio", "text")
     }
     assert list(lines) == order
     couple = next(row for place, row in found.items() if set(place.split("+")) == {"video", "text"})
-    assert value_and_error(couple).split() == lines["text"][-3:]  # "0.127 ± 0.056"
-    assert lines["video"][1] == number(couple["null_value"])
+    assert with_error(couple, couple["null_value"]).split() == lines["text"][-3:]  # "0.127 ± 0.056"
+    assert float(lines["video"][1]) == pytest.approx(couple["null_value"], abs=1e-3)
     assert "image and text in the name of a measure" not in outcome.out
     out = " ".join(cli("measure", "audio.npy", "text.npy", "video.npy").out.split())
     assert "image and text in the name of a measure are the first and the second set: of audio+text, audio and" in out
@@ -387,7 +373,7 @@ def test_scaling_adds_a_table_that_fits_80_columns(cli, pairs_of_files, tmp_path
     options = "--measures", names, "--blocks", "0", "--full-size", "480", "--json", tmp_path / "rows.jsonl"
     outcome = cli("measure", *pairs_of_files, *options)
     assert outcome.status == 0, outcome.err
-    table = outcome.out.partition("\n\n")[2].splitlines()
+    table = next(block for block in outcome.out.split("\n\n") if "n/2" in block).splitlines()
     assert table[0].split() == ["measure", "set", "n/4", "n/2", "n", "at", "480"]  # n/8 is left out for the width
     assert all(len(line) <= 80 for line in outcome.out.splitlines() if str(tmp_path) not in line)
     rows = {(row.measure, row.at["modality"]): row for row in read_rows(tmp_path / "rows.jsonl")}
@@ -396,8 +382,8 @@ def test_scaling_adds_a_table_that_fits_80_columns(cli, pairs_of_files, tmp_path
     (line,) = [line for line in table if line.split()[:2] == ["participation_ratio", "image"]]
     expected = "{value:.3f} [{low:.3f}, {high:.3f}]".format(**row.expected)
     assert line.split("  ")[-1].strip() == expected
-    assert line.split()[2:5] == [number(size["value"]) for size in row.scaling[1:]]
-    said = " ".join(table)
+    assert line.split()[2:5] == [in_ascii(size["value"]) for size in row.scaling[1:]]
+    said = " ".join(outcome.out.split())
     assert "value by size: n = 240 items; below n the mean over random subsets" in said
     assert "at 480, nothing is expected of isoscore: it levels off, and isoscore[unbiased] estimates where" in said
 

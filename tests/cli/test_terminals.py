@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry.cli.tables import console, print_table, say
+from clip_geometry.display.table import Table, TableColumn, say
 from clip_geometry.files import claimed
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError
@@ -78,8 +78,8 @@ def test_characters_that_a_terminal_lacks_are_replaced(encoding, expected):
 
 
 def test_nothing_that_a_terminal_obeys_is_printed(cli, capsys, tmp_path):
-    say(console(), ESCAPES)
-    print_table(console(), ["measure", ">n"], [[ESCAPES, ESCAPES.strip()]])
+    say(ESCAPES)
+    Table([TableColumn("measure"), TableColumn("n", "number")], {"": [[ESCAPES, ESCAPES.strip()]]}).print()
     note(ESCAPES)
     captured = capsys.readouterr()
     assert captured.out.count(SHOWN[:-2]) == 3 and captured.err == f"{SHOWN}\\n\n"
@@ -212,5 +212,5 @@ def test_home_is_put_in_everywhere(cli, sets, tmp_path, monkeypatch):
 
 def test_the_name_of_a_column_is_not_obeyed(capsys):
     """It comes from the file where --by groups by a column."""
-    print_table(console(), [ESCAPES, ">value"], [["a", "1"]])
+    Table([TableColumn(ESCAPES), TableColumn("value", "number")], {"": [["a", "1"]]}).print()
     assert "\x1b" not in capsys.readouterr().out

@@ -5,8 +5,10 @@ import unicodedata
 
 import pytest
 
-from clip_geometry.display.latex import bibtex, escaped, in_math, measure_title, references, table
+from clip_geometry.display.explained import explain, title_of
+from clip_geometry.display.latex import bibtex, escaped, in_math, latex, references
 from clip_geometry.display.numbers import plus_minus
+from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.geometry import measures
 
 NO_PAPER = {"modality_gap[cosine]"}  # the code of mteb
@@ -39,7 +41,7 @@ def test_a_number_keeps_its_digits():
 
 def test_every_title_and_source_has_letters_that_pdflatex_knows():
     """Beyond ASCII, utf8 of LaTeX has the letters of Latin alphabets, and no Greek ones, arrows or signs."""
-    texts = [escaped(measure_title(name)) for name in measures]
+    texts = [escaped(title_of(name, explain(name))) for name in measures]
     texts += [value for fields in references(measures).values() for value in fields.values()]
     for text in texts:
         assert all(sign.isascii() or "LATIN" in unicodedata.name(sign) for sign in text), text
@@ -69,7 +71,7 @@ def test_keys_are_those_of_one_source_whatever_else_is_cited():
 def test_names_from_a_file_are_text():
     """A set or a label can have any name."""
     name = r"\\input{x} $a$ 50% #1 & ~^_ {"
-    written = table([name], [[[name]]], numbers=[False], title=name, label="tab:x", names=[])
+    written = latex(Table([TableColumn(name)], {"": [[name]]}), label="tab:x", measures=[], caption=[name])
     safe = written.replace(escaped(name), "")
     assert written.count(escaped(name)) == 3 and "input" not in safe and "50" not in safe
     assert r"\textbackslash{}input\{x\} \$a\$ 50\% \#1 \& \textasciitilde{}\^{}\_ \{" in written

@@ -8,7 +8,7 @@ from clip_geometry.explorer import neighbors
 from clip_geometry.explorer.neighbors import K, neighbors_of, search_numbers
 from clip_geometry.explorer.points import choose_points
 from clip_geometry.explorer.states import chances, make, states_of
-from clip_geometry.measurement.given import given_sets
+from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import quiet
 
 # of maps that 60 pairs do not determine

@@ -3,7 +3,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.explorer.points import choose_points
-from clip_geometry.measurement.given import given_sets
+from clip_geometry.measuring.given import given_sets
 
 
 def test_a_sample_keeps_pairs_together(sets):

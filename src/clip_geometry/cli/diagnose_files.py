@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.cli.tables import console, print_table, say
+from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.files import claimed, is_device
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.search.checks import checks
@@ -54,27 +54,27 @@ def shipping_command(repair: Repair, written: Path, paths: Sequence[Path]) -> st
 
 def print_diagnosis(found: Diagnosis) -> None:
     """Prints the verdict, the findings and the repairs."""
-    out = console()
-    sizes = [f"{n:,} {name} rows × {d}" for name, (n, d) in found.shapes.items()]
-    say(out, "; ".join(sizes))
-    for sentence in found.verdict:
-        say(out, sentence, style="bold")
+    parts = []
     for each in found.findings:
         where = f" ({', '.join(each.modalities)})" if each.modalities else ""
-        out.print()
-        say(out, f"{MARK[each.severity]} {each.check}: {checks[each.check].title}{where}", style=STYLE[each.severity])
-        for text in (each.evidence, each.consequence, f"→ {each.remedy}"):
-            say(out, f"  {text}", indent="  ")
-    if found.comparison is not None:
-        compared = found.comparison
-        columns, rows, means = narrow(compared)
-        out.print()
-        print_table(out, columns, rows, [name for name in SPARE if name in columns])
-        for name, meaning in means.items():
-            say(out, f"{name}: {meaning}", style="dim", indent="  ")
-        say(out, conditions(compared), style="dim", indent="  ")
-        for name, why in compared.failed.items():
-            say(out, f"{name} was left out: {why}", style="dim", indent="  ")
+        title = f"{MARK[each.severity]} {each.check}: {checks[each.check].title}{where}"
+        texts = each.evidence, each.consequence, f"→ {each.remedy}"
+        parts.append(Table(title=title, heading=texts, style=STYLE[each.severity]))
+    if (compared := found.comparison) is not None:
+        heads, rows, means = narrow(compared)
+        columns = [
+            TableColumn(
+                head.removeprefix(">"),
+                "number" if head.startswith(">") else "text",
+                spare=SPARE.index(head) + 1 if head in SPARE else 0,
+            )
+            for head in heads
+        ]
+        legend = [f"{name}: {meaning}" for name, meaning in means.items()]
+        notes = [conditions(compared), *(f"{name} was left out: {why}" for name, why in compared.failed.items())]
+        parts.append(Table(columns, {"": rows}, legend=legend, notes=notes))
+    sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in found.shapes.items())
+    Table(verdict=found.verdict, heading=[sizes], more=parts).print()
 
 
 def labels_of(given: Sequence[str]) -> Any:

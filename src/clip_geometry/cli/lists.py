@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeAlias
 
 from clip_geometry import catalog
 from clip_geometry.catalog import GROUPS, PACKAGE, Description, describe
-from clip_geometry.cli.tables import console, say
+from clip_geometry.display.explained import facts
+from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.registry import InputError, did_you_mean, listed, of_packages, shown, unknown
 
-WIDEST = 100  # of text that is easy to read
 OF_MEASURES = ("measures", "evaluators")  # a name of one is looked up in both
 ListBlock: TypeAlias = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 
@@ -37,8 +37,8 @@ class ListEntry(NamedTuple):
 Entries: TypeAlias = Callable[[], Iterable[ListEntry]]
 
 
-def print_list(what: str, name: str | None) -> None:
-    """Prints one of the lists, a line for each entry, or one whole entry.
+def list_table(what: str, name: str | None = None) -> Table:
+    """One of the lists, a line for each entry, or one whole entry.
 
     Args:
         what: One of the LISTS, or a list of another package.
@@ -52,38 +52,28 @@ def print_list(what: str, name: str | None) -> None:
         raise InputError(
             f"there is no list of {shown(what)}{did_you_mean(what, known) or f'; known are {listed(known, 12)}'}"
         )
-    out = console()
-    out.width = min(out.width, WIDEST)
     if name is None and what != "models":
-        lines = index_of(what)
-        width, above = max(4, min(4 + max(len(entry.name) for entry in lines), out.width - 28)), None
-        for entry in lines:
-            if entry.group and entry.group != above:
-                say(out, entry.group, style="bold")
-            above = entry.group
-            say(out, f"  {entry.name:<{width - 4}}  {entry.says}", indent=" " * width)
-            if entry.about:
-                say(out, " " * width + entry.about, style="dim", indent=" " * width)
-        say(out, f"clip-geometry list {what} NAME shows the whole entry", style="dim")
-        return
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for entry in index_of(what):
+            rows = groups.setdefault(entry.group, [])
+            rows.append((entry.name, entry.says))
+            rows += [("", entry.about)] if entry.about else []
+        columns = TableColumn(what.removesuffix("s"), "name"), TableColumn("summary")
+        notes = [f"clip-geometry list {what} NAME shows the whole entry"]
+        return Table(columns, groups, notes=notes, named_groups=True)
     if what == "models":  # those of open_clip are too many for a catalog
         blocks = [*model_blocks()]
     else:
         parts = OF_MEASURES if what in OF_MEASURES else (what,)
         blocks = [(f"{entry.name}: {entry.says}", *entry.below) for part in parts for entry in entries_of(part)]
     if name is not None:
-        by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks if head}
+        by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks}
         begins = re.compile(re.escape(name) + r"(?!\w)")
         blocks = [by_name[name]] if name in by_name else [by_name[each] for each in by_name if begins.match(each)]
         if not blocks:
             names = [each.partition("(")[0] for each in by_name]
             raise unknown(what.removesuffix("s"), name, names, f"clip-geometry list {what}")
-    for number, (head, *parts) in enumerate(blocks):
-        if number and parts:
-            out.print()
-        say(out, head, indent="    ")
-        for part in parts:
-            say(out, f"    {part}", indent="    ")
+    return Table(more=[Table(title=head, heading=parts) for head, *parts in blocks])
 
 
 @functools.cache
@@ -125,8 +115,6 @@ def _members(what: str) -> list[Description]:
 
 
 def _measures(what: str) -> Iterator[ListEntry]:
-    from clip_geometry.display.explained import facts  # imports NumPy
-
     for m in _members(what):
         below = f"{m.summary} {m.reading}", f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
         yield ListEntry(m.name, m.title, below)
@@ -173,9 +161,8 @@ def model_blocks() -> Iterator[ListBlock]:
     options = {entry.headline[0]: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
     for pattern, summary in families:
         yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
-    yield ("",)
     yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
-    yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
+    yield "NAMEs of open_clip and their TAGs, besides fresh:", ""
     yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())
 
 

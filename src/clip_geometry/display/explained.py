@@ -1,12 +1,41 @@
-"""The facts of a measure in a sentence, for the terminal and the report."""
+"""What the catalog says of a measure, in words, for tables, lists and reports."""
 
-from clip_geometry.catalog import Description
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from clip_geometry.catalog import GROUPS, Description, descriptions
 from clip_geometry.display.numbers import bound
-from clip_geometry.display.table import Explanation
+
+Explanation: TypeAlias = Any  # a Description, or what has its name, title, group, summary, reading, range, unit, …
+
+
+def explain(measure: str, explanations: Mapping[str, Explanation] = descriptions) -> Explanation | None:
+    """Return the explanation of the measure, else of its base (`silhouette` of `silhouette[cosine]`), else None."""
+    for name in (measure, measure.partition("[")[0]):
+        if name in explanations:
+            return explanations[name]
+    return None
+
+
+def group_order(group: str) -> int:
+    """Return the place of a group of measures; that of unknown ones is last."""
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
+
+
+def title_of(name: str, explanation: Explanation | None) -> str:
+    """Return the title of a measure; a variant that is explained under its base name keeps the variant."""
+    if explanation is None:
+        return name
+    return explanation.title + ("" if explanation.name == name else f" [{name.partition('[')[2]}")
+
+
+def about(explanation: Explanation) -> str:
+    """Return how a measure is read, in one paragraph."""
+    return f"{explanation.title}: {explanation.summary} {explanation.reading} ({facts(explanation)})"
 
 
 def facts(measure: Explanation) -> str:
-    """Range and direction; of a measure also its limit, invariances, needs and cost."""
+    """Return range and direction; of a measure also its limit, invariances, needs and cost."""
     low, high = measure.range
     unit = f" {measure.unit}" if measure.unit else ""
     parts = [f"range {bound(low)} … {bound(high)}{unit}", measure.direction]

@@ -7,14 +7,16 @@ from functools import cache
 from importlib.metadata import version
 
 from clip_geometry.catalog import descriptions
-from clip_geometry.display.table import explain
-from clip_geometry.geometry import measures
+from clip_geometry.display.explained import explain
+from clip_geometry.display.table import Table
 from clip_geometry.registry import printable
 
 SOFTWARE = "clip-geometry"  # the key of the package itself
+BIBLIOGRAPHY = f"@misc{{{SOFTWARE},"  # the beginning of the files of `bibtex`
 _SIGNS = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}", "±": r"$\pm$", "×": r"$\times$", "−": r"$-$",
-    "<": "$<$", ">": "$>$", "→": r"$\to$", "·": r"$\cdot$", "∞": r"$\infty$", "–": "--", "…": r"\ldots{}",
+    "<": "$<$", ">": "$>$", "→": r"$\to$", "↓": r"$\downarrow$", "↑": r"$\uparrow$",
+    "·": r"$\cdot$", "∞": r"$\infty$", "–": "--", "…": r"\ldots{}",
     "α": r"$\alpha$", "κ": r"$\kappa$", "λ": r"$\lambda$", "Δ": r"$\Delta$", "“": "``", "”": "''",
 }  # fmt: skip
 _POWER = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
@@ -37,51 +39,40 @@ def in_math(text: str) -> str:
     return f"${text}$"
 
 
-def measure_title(name: str) -> str:
-    """The title of a measure with its unit, or the name of a number that is not registered."""
-    known = explain(name, descriptions)
-    if known is None:
-        return name
-    variant = "" if known.name == name else f" [{name.partition('[')[2]}"
-    return known.title + variant + (f" ({known.unit})" if known.unit else "")
+def latex(found: Table, *, label: str, measures: Iterable[str], caption: Iterable[str] = ()) -> str:
+    """Return a `table` with booktabs' rules, whose caption cites the package and the sources of the measures.
 
-
-def table(
-    head: Sequence[str],
-    blocks: Iterable[Sequence[Sequence[str]]],
-    *,
-    numbers: Sequence[bool],
-    title: str,
-    label: str,
-    names: Iterable[str],
-) -> str:
-    """A `table` with booktabs' rules, whose title cites the package and the sources of the measures.
+    Columns that may be left out on a narrow terminal are left out.
 
     Args:
-        head: The headings.
-        blocks: Groups of lines, each of one cell per heading.
-        numbers: Whether each column has numbers.
-        title: Sentences of the title.
+        found: The table.
         label: What `\\ref` takes.
-        names: The measures.
+        measures: Names of the measures.
+        caption: Sentences of the caption; by default the heading and the legend of the table.
     """
+    shown = [k for k, column in enumerate(found.columns) if not column.spare]
+    numbers = [found.columns[k].is_number for k in shown]
 
-    def line(cells: Sequence[str]) -> str:
+    def line(row: Sequence[str]) -> str:
+        cells = (getattr(row[k], "full", row[k]) for k in shown)
         return " & ".join(in_math(cell) if right else escaped(cell) for cell, right in zip(cells, numbers, strict=True))
 
-    body = "\n\\addlinespace\n".join("\n".join(line(cells) + r" \\" for cells in block) for block in blocks)
-    keys = list(references(names))
+    groups = ("\n".join(line(row) + r" \\" for row in rows) for rows in (found.groups or {}).values() if rows)
+    body = "\n\\addlinespace\n".join(groups)
+    sentences = list(caption) or ["; ".join(found.heading), *found.legend]
+    keys = list(references(measures))
     sources = rf", measures after~\cite{{{','.join(keys)}}}" if keys else ""
+    said = escaped(" ".join(f"{sentence}." for sentence in sentences))
     return "\n".join(
         [
             "% needs booktabs; the entries that it cites are in BibTeX's file",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{escaped(title)} Computed with clip-geometry~\cite{{{SOFTWARE}}}{sources}.}}",
+            rf"\caption{{{said} Computed with clip-geometry~\cite{{{SOFTWARE}}}{sources}.}}",
             rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{{''.join('r' if right else 'l' for right in numbers)}}}",
             r"\toprule",
-            " & ".join(map(escaped, head)) + r" \\",
+            " & ".join(escaped(found.columns[k].heading) for k in shown) + r" \\",
             r"\midrule",
             *filter(None, [body]),
             r"\bottomrule",
@@ -110,7 +101,7 @@ def bibtex(names: Iterable[str]) -> str:
 
 def references(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Key → BibTeX's fields of each source of the measures, in their order; a source has one key in all tables."""
-    known = (explain(name, descriptions) for name in names)
+    known = map(explain, names)
     people = [found[:2] for each in known if each for found in _CITED.findall(each.reference)]
     return {_key(*each): _sources()[each] for each in people}
 
@@ -119,7 +110,7 @@ def references(names: Iterable[str]) -> dict[str, dict[str, str]]:
 def _sources() -> dict[tuple[str, str], dict[str, str]]:
     """Authors and year → the fields, with the identifier where any measure names it."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for measure in measures.values():
+    for measure in descriptions.values():
         for people, year, where in _CITED.findall(measure.reference):
             fields = found.setdefault(
                 (people, year),

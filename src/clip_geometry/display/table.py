@@ -1,193 +1,240 @@
-"""The main table of the report from result rows: groups of measures, each with its sets and, in a sweep, its runs."""
+"""One table with what is said about it, as text of any width, HTML, LaTeX, Markdown and JSON."""
 
-import itertools
+import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from itertools import groupby
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import Any, Literal
 
-from clip_geometry.catalog import GROUPS
-from clip_geometry.display.numbers import as_number, bound, number, to_error, with_error
-from clip_geometry.display.origin import Row, places, runs, words
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
 
-SETS = ("image", "text", "both")
-SIZE_FIELDS = ("n", "d")
-TRACK = 120  # width of the small chart, in its own units
-ROUNDING = 1e-9  # values that differ by less are the same
+from clip_geometry.registry import printable
 
-Member = tuple[Row, tuple[str, ...]]  # a row and its cells under the columns that vary
+WIDTH = 100  # of text that is not printed on a terminal
+UNKNOWN_WIDTH = 200  # wide, so that a piped table keeps its lines
+LEAST_WIDTH = 12  # of a folded column; narrower ones cannot be read
+FOLD = "\x1f"  # to rich a space of no width
+GROUP = "\ue000"  # in the lines of rich: the place of a group's name
+FOLDING_POINTS = re.compile(r"(?<=\D)[.](?=\D)|\[")  # of a name such as isotropy_i2[canonical]
 
 
-Explanation: TypeAlias = Any  # a Measure, or what has its name, title, summary, reading, caveat, range, unit, …
+class Cell(str):
+    """A cell that some renderers show more of than its text.
+
+    Args:
+        text: The text.
+        full: The text in LaTeX.
+        hint: What HTML shows when a reader points at the cell.
+        of: What the text is made of, for the templates of pages.
+    """
+
+    full: str
+    hint: str
+    of: Any
+
+    def __new__(cls, text: str, *, full: str = "", hint: str = "", of: Any = None) -> "Cell":
+        cell = super().__new__(cls, text)
+        cell.full, cell.hint, cell.of = full or text, hint, of
+        return cell
 
 
 @dataclass(frozen=True)
-class Track:
-    """Positions in 0..TRACK of the value, the null value and zero within the range."""
+class TableColumn:
+    """A column of a `Table`.
 
-    value: float
-    null: float | None
-    start: float
-    label: str
-
-
-@dataclass(frozen=True)
-class Line:
-    """One number. varying: its cells in the columns that vary."""
-
-    modality: str
-    varying: tuple[str, ...]
-    value: str
-    null: str
-    note: str
-    track: Track | None
-
-
-@dataclass(frozen=True)
-class Block:
-    """One measure with all its lines.
-
-    anchor: the id of its explanation, "" if there is none. equal_to: `[cosine]`, a variant equal in all rows, or "".
+    Args:
+        name: Its heading.
+        kind: "number" is aligned right. A number and a "name" are never folded.
+        unit: Shown after the heading.
+        shared: Whether rows with the same first cell share the cell of this column: HTML shows it once.
+        spare: Columns with a number are left out, the lowest first, where a terminal is too narrow, and in LaTeX.
     """
 
     name: str
-    title: str
-    anchor: str
-    range: str
-    unit: str
-    direction: str
-    caveat: str
-    equal_to: str
-    lines: tuple[Line, ...]
+    kind: Literal["text", "name", "number"] = "text"
+    unit: str = ""
+    shared: bool = False
+    spare: int = 0
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind == "number"
+
+    @property
+    def is_folded(self) -> bool:
+        return self.kind == "text"
+
+    @property
+    def heading(self) -> str:
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
 @dataclass(frozen=True)
 class Table:
-    """runs: label and heading of each run, empty for a single run. columns: names of the varying cells."""
+    """Rows of text with what is said about them.
 
-    runs: tuple[tuple[str, str], ...]
-    columns: tuple[str, ...]
-    groups: tuple[tuple[str, tuple[Block, ...]], ...]
+    Args:
+        columns: The columns; a table without any has sentences only.
+        groups: Name of a group → its rows, each a cell per column. Names are shown where `named_groups` says so.
+        title: Its heading.
+        verdict: What the numbers say, in sentences.
+        heading: What the table is about: where the numbers come from and how they were made.
+        legend: What the columns and signs mean.
+        notes: What else is worth knowing.
+        more: Tables that follow the rows, before the legend.
+        named_groups: Whether the names of the groups are shown.
+        style: Of the title on a terminal, such as "bold red".
+
+    Example:
+        >>> from clip_geometry.display.table import Table, TableColumn
+        >>> columns = TableColumn("measure"), TableColumn("value", "number")
+        >>> print(Table(columns, {"": [["isoscore", "0.919"], ["modality_gap", "1.5"]]}, legend=["of 100 rows"]))
+        measure       value
+        isoscore      0.919
+        modality_gap    1.5
+        <BLANKLINE>
+        of 100 rows
+    """
+
+    columns: Sequence[TableColumn] = ()
+    groups: Mapping[str, Sequence[Sequence[str]]] | None = None
+    title: str = ""
+    verdict: Sequence[str] = ()
+    heading: Sequence[str] = ()
+    legend: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    more: "Sequence[Table]" = ()
+    named_groups: bool = False
+    style: str = "bold"
 
     @property
-    def bounded(self) -> bool:
-        """Whether any line has a chart of its position within the range."""
-        return any(line.track for _, blocks in self.groups for block in blocks for line in block.lines)
+    def rows(self) -> list[Sequence[str]]:
+        """The rows of all groups."""
+        return [row for rows in (self.groups or {}).values() for row in rows]
+
+    def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.lines(WIDTH))
+
+    def print(self, most: int = 10**6) -> None:
+        """Print the table on standard output, as wide as the terminal, but at most `most` characters wide."""
+        out = console()
+        for line, style in self.lines(min(out.width, most)):
+            out.print(line, style=style, soft_wrap=True)
+
+    def lines(self, width: int) -> Iterator[tuple[str, str]]:
+        """Yield printable lines of text and their styles.
+
+        Text is folded between words to this width, and a name such as isotropy_i2[canonical] before its bracket or dot.
+        Numbers are never folded: where they need more space, the lines are longer.
+        """
+        yield from ((line, self.style) for line in _folded([self.title], width))
+        parts = [
+            [(line, "bold") for line in _folded(self.verdict, width)],
+            [(line, "") for line in _folded(self.heading, width)],
+            self._grid(width) if self.rows else [],
+            *([*table.lines(width)] for table in self.more),
+            [(line, "dim") for line in _folded([*self.legend, *self.notes], width)],
+        ]
+        for number, part in enumerate(filter(None, parts)):
+            yield from [("", "")] if number else []
+            yield from part
+
+    def _grid(self, width: int) -> list[tuple[str, str]]:
+        """The heads and rows in columns, as lines with their styles."""
+        rows = [[printable(column.heading) for column in self.columns]]
+        names = [name for name in self.groups or {} if self.named_groups and name]
+        for name, members in (self.groups or {}).items():
+            rows += [[GROUP] + [""] * (len(self.columns) - 1)] if name in names else []
+            indent = "  " if names else ""
+            rows += [[indent + printable(row[0]), *map(printable, row[1:])] for row in members]
+        rows = [[cell.replace("−", "-") for cell in row] for row in rows]
+        widths = {column: max(cell_len(row[k]) for row in rows) for k, column in enumerate(self.columns)}
+        for column in sorted((column for column in widths if column.spare), key=lambda column: column.spare):
+            if sum(widths.values()) + 2 * (len(widths) - 1) > width:
+                del widths[column]
+        grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        for column in widths:
+            justify = "right" if column.is_number else "left"
+            grid.add_column(justify=justify, no_wrap=not column.is_folded, overflow="fold")
+        shown = [k for k, column in enumerate(self.columns) if column in widths]
+        for row in rows:
+            foldable = (row[k] if " " in row[k] else FOLDING_POINTS.sub(rf"{FOLD}\g<0>", row[k]) for k in shown)
+            grid.add_row(*map(Text, foldable))
+        gaps = 2 * (len(widths) - 1)
+        least = [min(size, LEAST_WIDTH) if column.is_folded else size for column, size in widths.items()]
+        fitting = width if sum(least) + gaps <= width else sum(widths.values()) + gaps
+        rendered = Console(file=io.StringIO(), width=fitting).render_lines(grid, pad=False)
+        texts = ("".join(segment.text for segment in line).replace(FOLD, "").rstrip() for line in rendered)
+        head, *lines = ((printable(names.pop(0)), "bold") if GROUP in text else (text, "") for text in texts)
+        return [(head[0], "bold"), *lines]
+
+    def blocks(self) -> dict[str, list[list[Sequence[str]]]]:
+        """The rows by group, and within it in blocks that have the same first cell."""
+        return {
+            name: [list(block) for _, block in groupby(rows, key=lambda row: row[0])]
+            for name, rows in (self.groups or {}).items()
+        }
+
+    def html(self) -> str:
+        """The table in the colors of the page around it, as a notebook shows it."""
+        from clip_geometry.display.words import html_templates
+
+        return html_templates(Path(__file__).parent).get_template("table.html").render(table=self)
+
+    def markdown(self) -> str:
+        """The table in GitHub's Markdown."""
+        lines = [f"**{line}**" for line in (self.title, *self.verdict) if line] + list(self.heading)
+        if self.rows:
+            rule = ["--:" if column.is_number else "---" for column in self.columns]
+            rows = [[column.heading for column in self.columns], rule, *self.rows]
+            escaped = ([printable(cell).replace("|", r"\|") for cell in row] for row in rows)
+            lines.append("\n".join(f"| {' | '.join(row)} |" for row in escaped))
+        return "\n\n".join([*lines, *(table.markdown() for table in self.more), *self.legend, *self.notes])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table for a JSON file: title, verdict, heading, columns, groups, more, legend and notes."""
+        return {
+            "title": self.title,
+            "verdict": list(self.verdict),
+            "heading": list(self.heading),
+            "columns": [{"name": each.name, "kind": each.kind, "unit": each.unit} for each in self.columns],
+            "groups": [{"name": name, "rows": list(map(list, rows))} for name, rows in (self.groups or {}).items()],
+            "more": [table.as_dict() for table in self.more],
+            "legend": list(self.legend),
+            "notes": list(self.notes),
+        }
 
 
-def explain(measure: str, explanations: Mapping[str, Explanation]) -> Explanation | None:
-    """The explanation of the measure, else of its base (`silhouette` of `silhouette[cosine]`), else None."""
-    for name in (measure, measure.partition("[")[0]):
-        if name in explanations:
-            return explanations[name]
-    return None
+def console() -> Console:
+    """Standard output, as wide as COLUMNS or the terminal says."""
+    width = get_terminal_size((UNKNOWN_WIDTH, 24)).columns
+    return Console(highlight=False, markup=False, width=width)
 
 
-def anchor(measure: str) -> str:
-    """`measure-isotropy_i1-canonical`: an id for a link within the page."""
-    return "measure-" + re.sub(r"[^A-Za-z0-9_]+", "-", measure).strip("-")
+def say(text: str, *, indent: str = "") -> None:
+    """Print a sentence on standard output, folded between words; `indent` starts all lines but the first."""
+    out = console()
+    for line in _folded([text], out.width, indent) or [""]:
+        out.print(line, soft_wrap=True)
 
 
-def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) -> Table:
-    """Build the main table.
-
-    Groups are in their fixed order, measures in that of the rows, and within a measure image, text, both. Several runs
-    get a column of labels; each key of `at` that varies, n and d get a column too.
-    """
-    found = runs(rows)
-    several = len(found) > 1
-    # a row that lacks a field does not make it vary
-    sizes = [name for name in SIZE_FIELDS if len({text for row in rows if (text := words(row, name))}) > 1]
-    names = (*places(rows), *sizes)
-    by_measure: dict[str, list[Member]] = {}
-    for run in found:
-        for row in run.rows:
-            cells = (*((run.label,) if several else ()), *(words(row, name) for name in names))
-            by_measure.setdefault(row["measure"], []).append((row, cells))
-    groups: dict[str, list[Block]] = {}
-    for name, members in by_measure.items():
-        explanation = explain(name, explanations)
-        group = explanation.group if explanation else "other"
-        groups.setdefault(group, []).append(_block(name, members, explanation, _equal_to(name, by_measure)))
-    return Table(
-        runs=tuple((run.label, run.heading) for run in found) if several else (),
-        columns=(*(("run",) if several else ()), *names),
-        groups=tuple((group, tuple(groups[group])) for group in sorted(groups, key=group_order)),
-    )
-
-
-def group_order(group: str) -> int:
-    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
-
-
-def _equal_to(name: str, by_measure: Mapping[str, Sequence[Member]]) -> str:
-    """An earlier variant of the measure that is equal in all rows, as silhouettes are on unit rows; or ""."""
-    base = name.partition("[")[0]
-    values = _values(by_measure[name])
-    for other in itertools.takewhile(lambda other: other != name, by_measure):
-        others = _values(by_measure[other])
-        if other.partition("[")[0] == base and others.keys() == values.keys():
-            pairs = [(as_number(value), as_number(others[place])) for place, value in values.items()]
-            if all(x is not None and y is not None and abs(x - y) <= ROUNDING for x, y in pairs):
-                return other.removeprefix(base) or base
-    return ""
-
-
-def _values(members: Sequence[Member]) -> dict[tuple[str, tuple[str, ...]], Any]:
-    return {(_modality(row), cells): row.get("value") for row, cells in members}
-
-
-def _block(name: str, members: Sequence[Member], explanation: Explanation | None, equal_to: str) -> Block:
-    # sorting is stable: within a set, runs keep their order
-    order = {modality: k for k, modality in enumerate(SETS)}
-    ordered = sorted(members, key=lambda member: order.get(_modality(member[0]), len(SETS)))
-    near = [row.get(key) for row, _ in members for key in ("value", "null_value")]  # read beside each other
-    lines = []
-    for row, cells in ordered:
-        value, error = as_number(row.get("value")), row.get("standard_error")
-        line = Line(
-            modality=_modality(row),
-            varying=cells,
-            value="" if value is None else with_error(row, *near),
-            null=to_error(row.get("null_value"), error, *near),
-            note=row.get("note") or ("not a finite number" if value is None else ""),
-            track=track(row, explanation.range) if explanation else None,
+def _folded(sentences: Sequence[str], width: int, indent: str = "") -> list[str]:
+    width = max(width, LEAST_WIDTH + len(indent))
+    return [
+        line
+        for sentence in sentences
+        for line in wrap(
+            printable(sentence.replace("\n", " ")),
+            width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
-        lines.append(line)
-    if explanation is None:
-        return Block(name, name, "", "", "", "", "", equal_to, tuple(lines))
-    low, high = explanation.range
-    # a variant that is explained under its base name keeps the variant in its title
-    suffix = "" if explanation.name == name else f" [{name.partition('[')[2]}"
-    return Block(
-        name=name,
-        title=explanation.title + suffix,
-        anchor=anchor(explanation.name),
-        range=f"{bound(low)} to {bound(high)}",
-        unit=explanation.unit,
-        direction=explanation.direction,
-        caveat=explanation.caveat,
-        equal_to=equal_to,
-        lines=tuple(lines),
-    )
-
-
-def _modality(row: Row) -> str:
-    return str((row.get("at") or {}).get("modality") or "")
-
-
-def track(row: Row, limits: tuple[float | str, float | str]) -> Track | None:
-    """Positions of a bounded value; None if a bound is infinite or unknown or the value is missing."""
-    # a bound may be named after the row's n or d
-    low, high = (as_number(row.get(limit) if limit in SIZE_FIELDS else limit) for limit in limits)
-    value, null = as_number(row.get("value")), as_number(row.get("null_value"))
-    if low is None or high is None or value is None or not low < high:
-        return None
-
-    def place(x: float) -> float:
-        return round(TRACK * min(max((x - low) / (high - low), 0.0), 1.0), 2)
-
-    against = "" if null is None else f"; isotropic Gaussian: {number(null)}"
-    label = f"{number(value)} on the range from {number(low)} to {number(high)}{against}"
-    start = place(min(max(0.0, low), high))
-    return Track(value=place(value), null=None if null is None else place(null), start=start, label=label)
+    ]

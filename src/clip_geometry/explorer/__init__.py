@@ -13,7 +13,7 @@ from clip_geometry.explorer.page import plotly_script, render
 from clip_geometry.explorer.points import MOST_FIT, Points, choose_points
 from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
-from clip_geometry.measurement.given import given_sets
+from clip_geometry.measuring.given import given_sets
 from clip_geometry.modalities import plural
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.rows.arguments import seed_number, whole_number

@@ -21,24 +21,14 @@ def context(
 
     sets: as they were before `steps`. blocks: of the jackknife, 0 for none.
     """
-    origins = {modality: each.provenance for modality, each in sets.items()}
-    names: dict[str, str | None] = {}
-    for key in ("model", "dataset", "source", "split"):
-        values = dict.fromkeys(str(origin[key]) for origin in origins.values() if origin.get(key) is not None)
-        names[key] = " + ".join(values) or None
-    options: dict[str, dict[str, Any]] = {}
-    for key in ("model_options", "data_options"):
-        by_modality = {modality: dict(origin.get(key) or {}) for modality, origin in origins.items()}
-        first = next(iter(by_modality.values()))
-        options[key] = first if all(each == first for each in by_modality.values()) else by_modality
     return {
-        "model": names["model"],
-        "model_options": options["model_options"],
-        "dataset": names["dataset"] or names["source"],
-        "data_options": options["data_options"],
-        "split": names["split"],
+        "model": _names(sets, "model"),
+        "model_options": _options(sets, "model_options"),
+        "dataset": _names(sets, "dataset") or _names(sets, "source"),
+        "data_options": _options(sets, "data_options"),
+        "split": _names(sets, "split"),
         "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.values())),
-        "maps": _maps(origins),
+        "maps": _maps(sets),
         "pipeline": [str(step) for step in steps],
         "fitted_on": fitted_on,
         "seed": seed,
@@ -47,25 +37,32 @@ def context(
     }
 
 
-def _maps(origins: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The saved maps that the rows had gone through before they were read, in words."""
-    applied: dict[str, str] = {}
-    for modality, origin in origins.items():
-        maps = [f"{' → '.join(each['pipeline'])} fitted on {each['fitted_on']}" for each in origin.get("maps") or ()]
-        if maps:
-            applied[modality] = ", then ".join(maps)
-    if len(applied) == len(origins) and len(set(applied.values())) == 1:
-        return next(iter(applied.values()))
-    return "; ".join(f"{modality} {words}" for modality, words in applied.items()) or None
-
-
 def origin_of(sets: Mapping[str, Embeddings]) -> str:
     """`scenes/test`: the data set and split of the rows, where they are known."""
-    data: dict[str, None] = {}
-    splits: dict[str, None] = {}
-    for each in sets.values():
-        if name := each.provenance.get("dataset") or each.provenance.get("source"):
-            data[str(name)] = None
-        if split := each.provenance.get("split"):
-            splits[str(split)] = None
-    return "/".join(filter(None, (" + ".join(data), " + ".join(splits)))) or "these rows"
+    return "/".join(filter(None, (_names(sets, "dataset", "source"), _names(sets, "split")))) or "these rows"
+
+
+def _names(sets: Mapping[str, Embeddings], *keys: str) -> str | None:
+    """What the sets say under the first of these keys that they have, each once."""
+    origins = [each.provenance for each in sets.values()]
+    found = (next((origin[key] for key in keys if origin.get(key)), None) for origin in origins)
+    return " + ".join(dict.fromkeys(str(each) for each in found if each is not None)) or None
+
+
+def _options(sets: Mapping[str, Embeddings], key: str) -> dict[str, Any]:
+    """Options that all sets share, or those of each."""
+    options = {modality: dict(each.provenance.get(key) or {}) for modality, each in sets.items()}
+    first = next(iter(options.values()))
+    return first if all(each == first for each in options.values()) else options
+
+
+def _maps(sets: Mapping[str, Embeddings]) -> str | None:
+    """The saved maps that the rows had gone through before they were read, in words."""
+    applied: dict[str, str] = {}
+    for modality, each in sets.items():
+        maps = each.provenance.get("maps") or ()
+        if words := ", then ".join(f"{' → '.join(map['pipeline'])} fitted on {map['fitted_on']}" for map in maps):
+            applied[modality] = words
+    if len(applied) == len(sets) and len(set(applied.values())) == 1:
+        return next(iter(applied.values()))
+    return "; ".join(f"{modality} {words}" for modality, words in applied.items()) or None

@@ -14,7 +14,7 @@ from clip_geometry.measuring.names import named
 from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber
 from clip_geometry.measuring.splitting import split_by
-from clip_geometry.progress import progress
+from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row, lines_of
 from clip_geometry.rows.arguments import RowError
@@ -37,6 +37,7 @@ def records_by(
     optional: bool = False,
     scaling: bool = False,
     full_size: int | None = None,
+    progress: Progress = quiet,
 ) -> list[Record]:
     """The records of the sets, or of the rows of each value of a column.
 
@@ -87,7 +88,7 @@ def measure_sets(
         sets: The sets after their pipeline.
         names: Names of measures and evaluators, or None for all default measures. A named one that cannot be taken
             raises InputError; an unnamed one gives a record without a value, whose `note` says why.
-        advance: Called with 1 after each measure.
+        advance: Called with the number of measures that were just taken.
         optional: Whether measures of `names` count as unnamed, as the `CORE` does.
 
     Returns:
@@ -105,39 +106,23 @@ def measure_sets(
         [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
     """
     chosen = by_group() if names is None else named(names)
-    take = _side_by_side if sets.small else _one_by_one
-    with keeping_lists():
-        yield from take(sets, chosen, advance, named=names is not None and not optional)
-
-
-def _one_by_one(
-    sets: MeasuredSets, chosen: Sequence[Measure], advance: Callable[[int], object], *, named: bool
-) -> Iterator[Row]:
-    last = {measure.statistic: number for number, measure in enumerate(chosen)}
-    for number, measure in enumerate(chosen):
-        yield from rows_or_notes(sets, measure, named=named)
-        if last[measure.statistic] == number:
-            sets.forget(measure.statistic)
-        advance(1)
-
-
-def _side_by_side(
-    sets: MeasuredSets, chosen: Sequence[Measure], advance: Callable[[int], object], *, named: bool
-) -> Iterator[Row]:
-    """In threads, each of which takes all measures of one statistic."""
-    _ = sets.null, sets.items.can_be_dealt and sets.items.block_of  # once, before threads would do so twice
-
-    def rows_of(group: Sequence[Measure]) -> dict[str, list[Row]]:
-        return {measure.name: rows_or_notes(sets, measure, named=named) for measure in group}
-
-    groups: dict[Any, list[Measure]] = {}
+    groups: dict[Any, list[Measure]] = {}  # that share a statistic, or a call
     for measure in chosen:
         shared = measure.statistic or (measure.function, repr(measure.options))
         groups.setdefault((shared, measure.takes), []).append(measure)
+
+    def rows_of(group: Sequence[Measure]) -> dict[str, list[Row]]:
+        rows = {each.name: rows_or_notes(sets, each, named=names is not None and not optional) for each in group}
+        sets.forget(group[0].statistic)
+        return rows
+
+    if sets.small:
+        _ = sets.null, sets.items.can_be_dealt and sets.items.block_of  # once, before threads would do so twice
     found: dict[str, list[Row]] = {}
-    for rows in side_by_side(rows_of, list(groups.values())):
-        found |= rows
-        advance(len(rows))
+    with keeping_lists():
+        for rows in (side_by_side if sets.small else map)(rows_of, list(groups.values())):
+            found |= rows
+            advance(len(rows))
     for measure in chosen:
         yield from found[measure.name]
 

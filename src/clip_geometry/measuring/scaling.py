@@ -1,12 +1,15 @@
 """How numbers that depend on the size of a set change with it, and what they are expected to be at full size."""
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry.catalog import read_yaml
 from clip_geometry.geometry import Measure, measures
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import View
@@ -65,13 +68,6 @@ _RANK = Trend(lambda v: np.log(v - 1), lambda y: 1 + np.exp(y), lambda v: 1 / (v
 # tr(Σ²)/tr(Σ)² of n rows is too large by about 1/n
 _INVERSE = Trend(lambda v: 1 / v, lambda y: 1 / y if y > 0 else np.inf, lambda v: -1 / v**2, lambda n: 1 / n)
 
-_EXTREME = "an extreme follows the rarest rows, which a sample lacks"
-_LIMIT = "it levels off, and isoscore[unbiased] estimates where"
-_SCALE = "sets of another size show another scale of the rows, whose trend need not go on"
-_SAMPLING = "the size of the sample adds a part that falls with n to one that stays"
-_SPECTRUM = "it is bound by n until n is far above d, and follows no simple trend"
-_KNN = "its trend bends: on known sets the interval of a line missed the true value in a third of cases"
-_TEST = "a test's statistic grows with n wherever there is an effect, and stays where there is none"
 # part of a measure's name → the trends to try, or why there is none
 TRENDS: Mapping[str, Sequence[Trend] | str] = {
     ".same_modality_at_": (_LOGIT, _EVENT),
@@ -79,33 +75,7 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
     ".median_rank": (_RANK,),
     "contrastive_loss": (_LINEAR, _POWER),
     "participation_ratio": (_INVERSE,),
-    "cone_": _EXTREME,
-    "min_pairwise_cosine": _EXTREME,
-    "isoscore": _LIMIT,
-    "effective_rank": _SPECTRUM,
-    "mutual_knn": _KNN,
-    "cycle_knn": _KNN,
-    "cknna": _KNN,
-    "alpha_req": _SPECTRUM,
-    "nesum": _SPECTRUM,
-    "nc1": _SPECTRUM,
-    "nc2_": _SPECTRUM,
-    "nc3": _SAMPLING,
-    "nc4": _SAMPLING,
-    "rayleigh": _TEST,
-    "bingham": _TEST,
-    "sphericity": _TEST,
-    "two_nn": _SCALE,
-    "lid": _SCALE,
-    "hubness": _SCALE,
-    "robin_hood": _SCALE,
-    "antihub_share": _SCALE,
-    "lisi": _SCALE,
-    "energy_distance": _SAMPLING,
-    "sliced_wasserstein": _SAMPLING,
-    "gap_shift_share": _SAMPLING,
-    "spectral_discrepancy": _SAMPLING,
-    "retrieval[two_sided]": "how many items are relevant to a query may grow with the set, and the number follows it",
+    **{part: why for why, parts in read_yaml(Path(__file__).with_name("no_trend.yaml")).items() for part in parts},
 }
 
 
@@ -208,7 +178,11 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
             kept = {name: each.take(chosen[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
             if unseen:
                 others = {name: each.take(outside[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
-                yield View.held_out(sets.steps, others, kept)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # said once, of all rows
+                    fitted = View.through(sets.steps, others).fitted
+                assert fitted is not None
+                yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
             else:
                 yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.items.of_rows[name]]] for name in kept})
 
@@ -277,9 +251,5 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
     if len(misses) == len(trends):
         return refused(f"the smaller sizes predict {misses[0]:.4g} for {n[-1]} items, which have {values[-1]:.4g}")
     value, ends = np.mean([each[0] for each in found]), np.clip(found, low, high)
-    return {
-        "n": full_size,
-        "value": float(np.clip(value, low, high)),
-        "low": float(ends.min()),
-        "high": float(ends.max()),
-    }
+    value = np.clip(value, low, high)
+    return {"n": full_size, "value": float(value), "low": float(ends.min()), "high": float(ends.max())}

@@ -132,20 +132,19 @@ class MeasuredSets:
         Of streamed sets these are streamed, too: as many rows, made when they are asked for.
         """
         sets: dict[str, Embeddings] = {}
-        if self._raw is not None:
-            any_scale = bool(self.steps) and self.steps[0].name == "normalize"
-            for k, modality in enumerate(sorted(self.embeddings)):
-                noise: Any = gaussian(self._raw[modality], self.seed + k, any_scale=any_scale)
-                sets[modality] = replace(self.embeddings[modality], vectors=noise)
-            return self._with(sets, blocks=0, name=" (null)")
         generator = torch.Generator().manual_seed(self.seed)
-        for modality in sorted(self.embeddings):
+        for k, modality in enumerate(sorted(self.embeddings)):
             each = self.embeddings[modality]
-            rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
-            blocks = (each.vectors[k : k + 4096].astype(np.float64) for k in range(0, len(each.vectors), 4096))
-            rms = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / each.vectors.size))
-            sets[modality] = replace(each, vectors=rows.mul_(rms).numpy())
-        return self._with(sets, blocks=0)
+            if self._raw is not None:
+                any_scale = bool(self.steps) and self.steps[0].name == "normalize"
+                noise: Any = gaussian(self._raw[modality], self.seed + k, any_scale=any_scale)
+            else:
+                rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
+                blocks = (each.vectors[k : k + 4096].astype(np.float64) for k in range(0, len(each.vectors), 4096))
+                rms = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / each.vectors.size))
+                noise = rows.mul_(rms).numpy()
+            sets[modality] = replace(each, vectors=noise)
+        return self._with(sets, blocks=0, name=" (null)")
 
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> "MeasuredSets":
         """Other sets in place of these, in their order."""
@@ -217,12 +216,13 @@ class MeasuredSets:
             return self._by_class.row(measure, place) | {"note": said}
         arguments = self.view.arguments(measure, place)
         counts = [len(part) for part in arguments[:2]]
+        free = give_back if self.streamed else lambda: None  # the blocks of a pass, before the next has other sizes
         errors = self.errors(measure, place)  # before the value: its moments are those of all rows, too
-        self._give_back()
+        free()
         value = self.value(measure, place)
-        self._give_back()
+        free()
         null_value = self.null.value(measure, place)
-        self._give_back()
+        free()
         row = {
             "measure": measure.name,
             "value": value,
@@ -248,11 +248,6 @@ class MeasuredSets:
         note = "; ".join(filter(None, remarks))
         return {**row, "note": note} if note else row
 
-    def _give_back(self) -> None:
-        """What a pass has left in the allocator, before the next asks for blocks of other sizes."""
-        if self.streamed:
-            give_back()
-
     def errors(self, measure: Measure, place: str) -> dict[str, Any]:
         """The standard error and what `compare` needs of it; empty where there is none.
 
@@ -270,8 +265,14 @@ class MeasuredSets:
                 self._keep_shares(measure, place, measure.shares)
             if key in self._of_shares:
                 return dict(self._of_shares[key])
-        without = self.without_each(measure, place)
-        if without is None:
+        if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.can_be_dealt:
+            return {}
+        try:
+            self._keep_without_each(measure, place)
+            if self.streamed and (measure.name, place, 0) not in self._values:
+                return {}
+            without = [self.value(measure, place, block) for block in range(self.blocks)]
+        except InputError:  # too small without a block
             return {}
         same = {"item_blocks": self.items.dealing, "items_from": self.items.origin}
         return {"standard_error": jackknife(without), "without": without, **same}
@@ -295,18 +296,6 @@ class MeasuredSets:
             name = f"{measure.evaluator}.{number}"
             self._of_shares[name, place] = found
             self._values[name, place, None] = share.value
-
-    def without_each(self, measure: Measure, place: str) -> list[float] | None:
-        """The values behind the standard error, without each block of items; None where there is none."""
-        if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.can_be_dealt:
-            return None
-        try:
-            self._keep_without_each(measure, place)
-            if self.streamed and (measure.name, place, 0) not in self._values:
-                return None
-            return [self.value(measure, place, block) for block in range(self.blocks)]
-        except InputError:  # too small without a block
-            return None
 
     def value(self, measure: Measure, place: str, block: int | None = None) -> float:
         """The measure of all rows, or of those outside of a block of the jackknife."""
@@ -369,8 +358,8 @@ class MeasuredSets:
         return self._parts.setdefault((modality, couple), part)  # another thread may have been first
 
     def forget(self, statistic: type[Statistic] | None) -> None:
-        """Give up a statistic of these rows and of their noise: no measure will ask for it again."""
-        for sets in filter(None, (self, self.__dict__.get("null"))):
+        """Give up a statistic of these rows and of their noise: no measure will ask for it again. Small ones stay."""
+        for sets in () if self.small else filter(None, (self, self.__dict__.get("null"))):
             for key in [key for key in sets._statistics if key[0] is statistic]:
                 del sets._statistics[key]
 

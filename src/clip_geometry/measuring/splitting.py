@@ -18,18 +18,13 @@ def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any,
     """
     large = is_large(*(each.vectors.shape for each in sets.values()))
     columns = {modality: _column(each, column) for modality, each in sets.items()}
-    values = dict.fromkeys(value for column in columns.values() for value in column.tolist())
+    values = dict.fromkeys(value for each in columns.values() for value in each.tolist())
     for value in sorted(values, key=_as_sorted):
-        rows = {modality: np.flatnonzero(values == value) for modality, values in columns.items()}
-        yield (
-            value,
-            {
-                modality: each.take(
-                    rows[modality], vectors=chosen_rows(each.vectors, rows[modality]) if large else None
-                )
-                for modality, each in sets.items()
-            },
-        )
+        part = {}
+        for modality, each in sets.items():
+            rows = np.flatnonzero(columns[modality] == value)
+            part[modality] = each.take(rows, vectors=chosen_rows(each.vectors, rows) if large else None)
+        yield value, part
 
 
 def _as_sorted(value: Any) -> tuple[float, str]:
@@ -42,22 +37,22 @@ def _as_sorted(value: Any) -> tuple[float, str]:
 
 
 def _column(embeddings: Embeddings, column: str) -> np.ndarray:
-    if column == "label" and embeddings.labels is not None:
-        return np.asarray(embeddings.labels)
-    if column == "language" and embeddings.language is not None:
-        return np.full(len(embeddings), embeddings.language)
-    if column in embeddings.metadata:
-        values = np.asarray(embeddings.metadata[column])
-        odd = next((value for value in values.tolist() if isinstance(value, list | dict)), None)
-        if odd is not None or values.ndim != 1:
-            example = shown(values[0] if odd is None else odd)
-            raise InputError(
-                f"column {shown(column)} of {embeddings.modality} embeddings holds {example}; "
-                "expected one number or text per row to group by"
-            )
-        return values
-    known = [*embeddings.metadata, *(["label"] if embeddings.labels is not None else [])]
-    raise InputError(
-        f"{embeddings.modality} embeddings have no column {column!r} to group by; "
-        + (f"they have {', '.join(known)}" if known else "they carry no columns at all")
-    )
+    columns = dict(embeddings.metadata)
+    if embeddings.labels is not None:
+        columns["label"] = embeddings.labels
+    if embeddings.language is not None:
+        columns["language"] = np.full(len(embeddings), embeddings.language)
+    if column not in columns:
+        raise InputError(
+            f"{embeddings.modality} embeddings have no column {column!r} to group by; "
+            + (f"they have {', '.join(columns)}" if columns else "they carry no columns at all")
+        )
+    values = np.asarray(columns[column])
+    odd = next((value for value in values.tolist() if isinstance(value, list | dict)), None)
+    if odd is not None or values.ndim != 1:
+        example = shown(values[0] if odd is None else odd)
+        raise InputError(
+            f"column {shown(column)} of {embeddings.modality} embeddings holds {example}; "
+            "expected one number or text per row to group by"
+        )
+    return values

@@ -1,6 +1,5 @@
 """Embeddings after a pipeline, in the shapes that measures take: rows, labeled rows, pairs, …"""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -51,17 +50,6 @@ class View:
         fitted, transformed = Pipeline(steps).fit_transform(raw.rows, raw.pairs, origin=origin)
         return cls(embeddings, transformed, fitted)
 
-    @classmethod
-    def held_out(
-        cls, steps: Sequence[Step], others: Mapping[str, Embeddings], embeddings: Mapping[str, Embeddings]
-    ) -> "View":
-        """The rows of `embeddings` after a pipeline that is fitted on others, without the warnings of fitting it."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once, of all rows
-            fitted = cls.through(steps, others).fitted
-        assert fitted is not None
-        return cls(embeddings, fitted.transform({name: each.vectors for name, each in embeddings.items()}))
-
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:
         """Where measures across modalities are taken: "both" of two sets, "audio+image" and so on of more.
@@ -107,7 +95,7 @@ class View:
         # a class prompt stands for its class: alone in it, it has no silhouette
         labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not is_prompts(e)]
         if not labeled:
-            raise InputError(f"{measure.name} needs labels")
+            raise InputError(f"{measure.name} needs labels; give one per row (labels, --labels FILE)")
         return labeled
 
     def arguments(self, measure: Measure, place: str) -> tuple:

@@ -10,7 +10,7 @@ import numpy as np
 
 from clip_geometry.display.words import Words
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measurement.given import given_sets
+from clip_geometry.measuring.given import given_sets
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, listed, shown

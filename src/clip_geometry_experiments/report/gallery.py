@@ -11,12 +11,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clip_geometry.display.couples import couples, draw_maps, height_of, names_of
 from clip_geometry.display.origin import Row, pipeline_words, with_options
 from clip_geometry.display.style import WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.files import write_atomically
 from clip_geometry.geometry import coordinate_std
+from clip_geometry.measuring.figure import draw_maps, height_of
+from clip_geometry.measuring.table import couples, names_of
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows, mean_row
 from clip_geometry_experiments.report import figures

@@ -6,21 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from clip_geometry import display
-from clip_geometry.display import explained
-from clip_geometry.display.couples import couples, matrices
+from clip_geometry.display.explained import Explanation, explain, facts, group_order, title_of
+from clip_geometry.display.numbers import as_number, number
 from clip_geometry.display.origin import Row, Run, heading, places, runs
-from clip_geometry.display.table import TRACK, Explanation, anchor, build_table, explain, group_order
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
+from clip_geometry.measuring.table import SIZE_FIELDS, couples, matrices, numbers_table
 from clip_geometry_experiments.report.findings import across, findings
 from clip_geometry_experiments.report.gallery import FigureEntry, TextTable
 
+TRACK = 120  # width of the small chart, in its own units
+VALUE = -5  # the place of the value among the cells of a row
 MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
 SCRIPT = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
@@ -29,6 +30,39 @@ STYLE = Path(__file__).with_name("template.css").read_text(encoding="utf-8")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[“(]?[A-ZА-Я]|[a-z]+[_\[])")
 _REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 _RESOLVERS = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
+
+
+class Track(NamedTuple):
+    """Positions in 0..TRACK of the value, the null value and zero within the range of a measure."""
+
+    value: float
+    null: float | None
+    start: float
+    label: str
+
+
+def track(cells: Sequence[Any]) -> Track | None:
+    """The positions of a row of the main table; None if a bound is infinite or unknown or the value is missing."""
+    explanation, row = cells[0].of, cells[VALUE].of
+    if explanation is None:
+        return None
+    # a bound may be named after the row's n or d
+    low, high = (as_number(row.get(limit) if limit in SIZE_FIELDS else limit) for limit in explanation.range)
+    value, null = as_number(row.get("value")), as_number(row.get("null_value"))
+    if low is None or high is None or value is None or not low < high:
+        return None
+
+    def place(x: float) -> float:
+        return round(TRACK * min(max((x - low) / (high - low), 0.0), 1.0), 2)
+
+    against = "" if null is None else f"; isotropic Gaussian: {number(null)}"
+    label = f"{number(value)} on the range from {number(low)} to {number(high)}{against}"
+    return Track(place(value), None if null is None else place(null), place(min(max(0.0, low), high)), label)
+
+
+def anchor(measure: str) -> str:
+    """`measure-isotropy_i1-canonical`: an id for a link within the page."""
+    return "measure-" + re.sub(r"[^A-Za-z0-9_]+", "-", measure).strip("-")
 
 
 @dataclass(frozen=True)
@@ -89,9 +123,9 @@ def render_report(
             return escape(file.name)
         return Markup('<a href="{}">{}</a>').format(quote(file.relative_to(folder).as_posix()), file.name)
 
-    environment = html_templates(Path(__file__).parent, *display.__path__)
+    environment = html_templates(Path(__file__).parent)
     environment.filters.update(
-        facts=explained.facts,
+        facts=facts,
         anchor=anchor,
         references=_references,
         beside=beside,
@@ -100,19 +134,23 @@ def render_report(
     rows = [row for section in sections for row in section.rows]
     numbers = count(1)  # figures are numbered throughout
     shown = []
-    for number, section in enumerate(sections, start=1):
+    for place, section in enumerate(sections, start=1):
         brief, more, left_out = _told(section)
-        crossed = couples(section.rows) if len(runs(section.rows)) == 1 else []  # of a sweep they stay lines
+        found = runs(section.rows)
+        crossed = couples(section.rows) if len(found) == 1 else []  # of a sweep they stay lines
+        table = numbers_table([row for row in section.rows if row not in crossed], explanations)
         shown.append(
             {
                 **vars(section),
-                "number": number,
+                "number": place,
                 "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
                 "findings": brief,
                 "more": more,
                 "with_errors": any("±" in sentence for sentence in brief),
                 "left_out": left_out,
-                "table": build_table([row for row in section.rows if row not in crossed], explanations),
+                "table": table,
+                "bounded": any(track(row) for row in table.rows),
+                "runs": found if len(found) > 1 else [],
                 "crossed": matrices(crossed),
                 "explained": bool(_explained(section.rows, explanations)),
                 "transformed": any(row.get("maps") for row in section.rows),
@@ -125,6 +163,8 @@ def render_report(
         sections=shown,
         several=len(sections) > 1,
         about=lambda name: getattr(explain(name, explanations), "summary", ""),
+        track=track,
+        measure_title=title_of,
         track_width=TRACK,
         explained=_explained(rows, explanations),
         command=command,

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import math
 import os
 import re
 import shutil
@@ -16,8 +17,9 @@ import pytest
 
 from clip_geometry.display.explained import facts
 from clip_geometry.geometry import measures
+from clip_geometry.measuring.table import numbers_table
 from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
-from clip_geometry_experiments.report.page import SCRIPT, Section, parts, render_report, write_report
+from clip_geometry_experiments.report.page import SCRIPT, Section, parts, render_report, track, write_report
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,8 @@ def test_every_part_is_there(figures):
         "0.0797 ± 0.0041",
         "not computed: needs pairs",
         "0.3770",
-        "0 to 1",
-        "−1 to 1 cosine",
+        "0 … 1",
+        "−1 … 1 cosine",
         "higher is more isotropic",
         "It is the ratio of two things. High values mean much.",
         "Σ a < b",
@@ -203,9 +205,27 @@ def test_a_name_may_break_before_its_bracket_only():
     assert "<code>isoscore<wbr>[un]</code>" in page
 
 
-def test_equal_variants_are_told_once():
-    rows = [{"measure": name, "value": 0.25} for name in ("isoscore[a]", "isoscore[b]")]
-    assert Parsed(render_report(**content([], rows=rows))).text.count("on these rows equal to [a]") == 1
+@pytest.mark.parametrize(
+    ("limits", "value", "null", "places"),
+    [
+        ((0, 1), 0.25, 0.9, (30, 108, 0)),
+        ((-1, 1), 0.5, 0.0, (90, 60, 60)),
+        ((-1, 1), -0.5, None, (30, None, 60)),
+        ((1, "d"), 2.5, 4, (60, 120, 0)),
+        ((0, "n"), 1, 20, (12, 120, 0)),
+        ((0, math.inf), 1, None, None),
+        ((0, "no such bound"), 1, None, None),
+        ((1, 1), 1, None, None),
+        ((0, 1), None, None, None),
+    ],
+)
+def test_places_within_the_range(limits, value, null, places):
+    row = {"measure": "isoscore", "value": value, "null_value": null, "n": 10, "d": 4}
+    known = replace(EXPLANATIONS["isoscore"], range=limits)
+    (cells,) = numbers_table([row], {"isoscore": known}).rows
+    result = track(cells)
+    assert (result and (result.value, result.null, result.start)) == places
+    assert result is None or ("isotropic Gaussian" in result.label) == (null is not None)
 
 
 def test_what_the_numbers_are_is_told_above_the_table():

@@ -69,7 +69,7 @@ def diagnose(
         print_diagnosis,
         shipping_command,
     )
-    from clip_geometry.cli.tables import console, say
+    from clip_geometry.display.table import say
     from clip_geometry.files import write_atomically
     from clip_geometry.progress import progress
     from clip_geometry.search.diagnosis import diagnose as diagnose_sets
@@ -112,7 +112,7 @@ def diagnose(
             refused.append(f"{write} was not written: {error}")
     print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
     for line in said:
-        say(console(), line)
+        say(line)
     if refused:
         raise InputError("; ".join(refused))
 
@@ -153,7 +153,7 @@ def explore(
     note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
 
     from clip_geometry.cli.diagnose_files import labels_of  # these imports take seconds
-    from clip_geometry.cli.tables import console, say
+    from clip_geometry.display.table import say
     from clip_geometry.explorer import explore as explore_sets
     from clip_geometry.files import claimed, write_atomically
     from clip_geometry.progress import progress
@@ -174,7 +174,6 @@ def explore(
         )
         page = found.to_html(shlex.join(["clip-geometry", *sys.argv[1:]])).encode()
         write_atomically(target, page)
-    where = console()
     for each in found.notes:
-        say(where, f"· {each}", indent="  ")
-    say(where, f"explorer: {out} ({len(page) / 1e6:.1f} MB; opens in a browser, without a network)")
+        say(f"· {each}", indent="  ")
+    say(f"explorer: {out} ({len(page) / 1e6:.1f} MB; opens in a browser, without a network)")

@@ -7,8 +7,17 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli.arguments import check_embeddings, check_measures, check_pipeline
-from clip_geometry.cli.commands.options import Address, EngineName, MeasureNames, Steps
-from clip_geometry.registry import InputError
+from clip_geometry.cli.commands.options import (
+    Address,
+    Blocks,
+    EngineName,
+    Everything,
+    JsonFile,
+    Labels,
+    MeasureNames,
+    Steps,
+)
+from clip_geometry.registry import InputError, shown
 
 
 def _check_choice(everything: bool, measures: str | None) -> None:
@@ -21,17 +30,15 @@ def measure(
         list[Path],
         typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
     ],
-    labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
+    labels: Labels = None,
     pipeline: Steps = None,
     raw: Annotated[bool, typer.Option("--raw", help="use the rows as given, without a pipeline")] = False,
     measures: MeasureNames = None,
-    everything: Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")] = False,
+    everything: Everything = False,
     by: Annotated[str | None, typer.Option(help="measure each value of this column: label, language, …")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="also write the records to this new file")] = None,
+    json_file: JsonFile = None,
     seed: Annotated[int, typer.Option(help="seed of null values and jackknife", min=0, max=2**63 - 1)] = 0,
-    blocks: Annotated[
-        int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
-    ] = None,
+    blocks: Blocks = None,
     scaling: Annotated[
         bool, typer.Option("--scaling", help="also measure what depends on n at n/2, n/4 and n/8 items")
     ] = False,
@@ -52,35 +59,30 @@ def measure(
     check_measures(measures)
     check_embeddings(*paths)
 
-    from clip_geometry.cli.measure_files import labeled_sets, print_layers, print_records, write_records
     from clip_geometry.embedding.engines import open_engine
     from clip_geometry.files import claimed
-    from clip_geometry.measuring.names import ALL, names_to_measure
-    from clip_geometry.measuring.records import DEFAULT_STEPS, records_by
-    from clip_geometry.transforms import parse_pipeline
+    from clip_geometry.measuring.measurement import DEFAULT_STEPS
+    from clip_geometry.measuring.measurement import measure as measure_sets
+    from clip_geometry.measuring.names import ALL
+    from clip_geometry.progress import progress
 
-    with nullcontext() if json_file is None else claimed(json_file) as target:
-        steps = parse_pipeline("" if raw else DEFAULT_STEPS if pipeline is None else pipeline)
-        chosen, optional = names_to_measure(ALL if everything else measures, "--measures")
-        sets = labeled_sets(paths, labels, needing=[] if optional else chosen)
-        with open_engine(engine, address) as opened:
-            records = records_by(
-                by,
-                sets,
-                steps,
-                chosen,
-                seed=seed,
-                blocks=blocks,
-                engine=None if engine == "local" else opened,  # in this process what fits is kept in memory
-                optional=optional,
-                scaling=scaling,
-                full_size=full_size,
-            )
-        print_records(records, by_default=pipeline is None and not raw)
-        if by != "layer":
-            print_layers(sets)
+    with nullcontext() if json_file is None else claimed(json_file) as target, open_engine(engine, address) as opened:
+        found = measure_sets(
+            *paths,
+            labels=labels,
+            pipeline="" if raw else DEFAULT_STEPS if pipeline is None else pipeline,
+            measures=ALL if everything else measures,
+            by=by,
+            seed=seed,
+            blocks=blocks,
+            engine=None if engine == "local" else opened,  # in this process what fits is kept in memory
+            scaling=scaling,
+            full_size=full_size,
+            progress=progress,
+        )
+        found.table.print()
         if target is not None:
-            write_records(target, records)
+            found.to_json(target)
 
 
 def compare(
@@ -92,18 +94,16 @@ def compare(
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="use the rows as given; --pipeline raw for one column")] = False,
     measures: MeasureNames = None,
-    everything: Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")] = False,
-    labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
+    everything: Everything = False,
+    labels: Labels = None,
     csv: Annotated[Path | None, typer.Option(help="also write the table to this file, with all digits")] = None,
     latex: Annotated[
         Path | None,
         typer.Option(help="also write the table to this .tex file, and what it cites to a .bib file beside"),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="also write the table to this file")] = None,
+    json_file: JsonFile = None,
     seed: Annotated[int, typer.Option(help="seed of blocks, null values and sign flips", min=0, max=2**63 - 1)] = 0,
-    blocks: Annotated[
-        int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
-    ] = None,
+    blocks: Blocks = None,
 ) -> None:
     """Says whether a change helped, number by number.
 
@@ -119,13 +119,24 @@ def compare(
         check_pipeline("" if steps == "raw" else steps)
     check_measures(measures)
 
-    from clip_geometry.cli.comparison import bibliography_of, print_comparison, write_comparison
-    from clip_geometry.measurement.comparison import compare as compare_sets
+    from clip_geometry.display.latex import BIBLIOGRAPHY
+    from clip_geometry.files import write_text
+    from clip_geometry.measuring.comparison import compare as compare_sets
     from clip_geometry.measuring.names import ALL
 
-    bibliography = None if latex is None else bibliography_of(latex)
+    bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
+    before = bibliography.read_bytes() if bibliography is not None and bibliography.exists() else None
+    if before is not None and not before.startswith(BIBLIOGRAPHY.encode()):
+        what = f"{shown(bibliography)}, where the BibTeX entries of the table go, has others"
+        raise InputError(f"{what}; rename --latex")
     columns = ["raw"] if raw else pipeline or []
     chosen = ALL if everything else measures
     found = compare_sets(*paths, pipelines=columns, measures=chosen, labels=labels, blocks=blocks, seed=seed)
-    print_comparison(found)
-    write_comparison(found, csv, json_file, latex, bibliography)
+    found.table.print()
+    if csv is not None:
+        write_text(csv, found.frame.to_csv(index=False))
+    if json_file is not None:
+        write_text(json_file, found.to_json())
+    if latex is not None and bibliography is not None:
+        write_text(latex, found.to_latex())
+        write_text(bibliography, found.to_bibtex())

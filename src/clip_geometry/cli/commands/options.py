@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -25,3 +26,9 @@ Address = Annotated[str | None, typer.Option(help="address of a Ray cluster; aut
 Modality = Annotated[str | None, typer.Option("--as", help="modality of the rows, such as image or text")]
 NoNormalize = Annotated[bool, typer.Option("--no-normalize", help="leave the rows the lengths that the map gives")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="also write everything to this file")]
+Labels = Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")]
+Everything = Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")]
+Blocks = Annotated[
+    int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
+]

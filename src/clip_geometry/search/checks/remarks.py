@@ -33,6 +33,9 @@ def remarks_on(
     pairs: the matching rows of a couple; InputError where there are none. all_rows: whether copies are looked for, too,
     which reads every row.
     """
+    layers = {layer for each in sets.values() for layer in np.unique(each.metadata.get("layer", ()))}
+    if len(layers) > 1:
+        yield f"{len(layers)} layers of rows together; by layer (--by layer) each is measured on its own"
     for modality, each in sets.items():
         if dropped := each.provenance.get("dropped"):
             yield f"{dropped} more captions of these items are no {modality} rows: captions_per_image left them out"
@@ -43,7 +46,9 @@ def remarks_on(
             )
     if all_rows:
         for modality, each in sets.items():
-            yield from copies(each, modality)
+            if count := len(unexplained_copies(each, first_equal(each.vectors))):
+                others = " with other ids" * bool(explaining(each))
+                yield f"{count} of {len(each)} {modality} rows are exact copies of rows{others}"
     several = len(sets) > 2
     for one, other in couples:
         first, second = sets[one], sets[other]

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 import clip_geometry as cg
-from clip_geometry.measurement import result as result_module
+from clip_geometry.measuring import measurement as result_module
 from clip_geometry.registry import InputError
 from support.clouds import cone
 
@@ -142,11 +142,17 @@ def test_text_leads_with_the_verdict_and_has_a_line_for_each_number(two, three, 
     for result in (two, three, groups):
         blocks = repr(result).split("\n\n")
         if result is two:
-            assert " ".join(blocks.pop(0).split()) == result.verdict.replace("−", "-") != ""
-        assert blocks[0].startswith("pipeline: normalize") and "±: standard error, jackknife over 5 blocks" in blocks[2]
+            assert " ".join(blocks.pop(0).split()) == result.verdict != ""
+        assert (
+            blocks[0].startswith("pipeline: normalize") and "±: standard error, jackknife over 5 blocks" in blocks[-1]
+        )
         head, *lines = blocks[1].splitlines()
-        assert head.split()[0] == "measure" and len(lines) == len(result)
-        for record in result:
+        crossed = [record for record in result if "+" in record.at["modality"] and result is three]
+        assert head.split()[0] == "measure" and len(lines) == len(result) - len(crossed)
+        for record in crossed:
+            (matrix,) = (block for block in blocks if block.startswith(f"{record.measure}\n"))
+            assert written(record.value) & {*matrix.split()}
+        for record in (record for record in result if record not in crossed):
             named = {record.measure, *map(str, record.at.values())}
             cells = [set(line.split()) for line in lines if named <= set(line.split())]
             assert len(cells) == 1 and cells[0] & written(record.value), record
@@ -175,7 +181,7 @@ def test_html_leads_with_the_verdict_and_has_each_number(two, three, groups):
         page = Cells(result._repr_html_())
         assert not page.open
         text = [part for part in page.text if part and not part.startswith(".clip-geometry")]
-        assert text[0] == (result.verdict if result is two else "pipeline: normalize; d = 6")
+        assert text[0] == result.verdict if result is two else text[0].startswith("pipeline: normalize; ")
         shown = {cell.replace("−", "-").split(" ±")[0].split(" [")[0] for cell in text}
         for record in result:
             assert record.measure in text or f"{record.measure} (degrees)" in text

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from clip_geometry.display.table import ROUNDING
 from clip_geometry.display.words import Words
 from clip_geometry.measuring.names import CORE
 from clip_geometry.results import Row
@@ -13,6 +12,7 @@ WORDS = Words(Path(__file__).with_name("verdict.j2"))
 CONE = 0.2  # average cosine from which rows that are no sphere are called a cone
 FAR, NEAR = 0.5, 0.95  # IsoScore relative to its null value: below, far from isotropic; above, as good as isotropic
 SEPARATED = 0.9  # share of the own modality among ten neighbors
+ROUNDING = 1e-9  # values that differ by less are the same
 CLEAR = 2.0  # standard errors of a difference, from which it is claimed
 Found = Mapping[str, Mapping[str, Row]]
 

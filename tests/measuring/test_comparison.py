@@ -15,7 +15,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.geometry.uncertainty import deal, jackknife
-from clip_geometry.measurement.comparison import compare
+from clip_geometry.measuring.comparison import compare
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError

@@ -1,22 +1,24 @@
 """Did it help? Records side by side: the change of each number, with a paired error where the items are the same."""
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.stats import binomtest
 
+from clip_geometry.display.latex import bibtex, latex
 from clip_geometry.display.origin import heading, words
+from clip_geometry.display.table import Table
 from clip_geometry.evaluators.shares import Z
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.io.format import by_suffix
-from clip_geometry.measurement.compared import LEVEL, as_html, as_text, letter
-from clip_geometry.measurement.given import given_sets
+from clip_geometry.measuring.compared import LEVEL, comparison_table, letter
+from clip_geometry.measuring.given import given_sets
 from clip_geometry.measuring.names import names_to_measure
 from clip_geometry.measuring.records import DEFAULT_STEPS, records_by
 from clip_geometry.paths import existing
@@ -165,11 +167,40 @@ class Comparison:
     flips: int
     seed: int
 
+    @property
+    def table(self) -> Table:
+        """What is compared, and a table of the changes of each column but the first."""
+        return comparison_table(self)
+
     def __repr__(self) -> str:
-        return as_text(self)
+        return str(self.table)
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        return self.table.html()
+
+    @property
+    def _measures(self) -> list[str]:
+        return list(dict.fromkeys(change.measure for changes in self.changes for change in changes))
+
+    def to_json(self) -> str:
+        """The changes as JSON, with all digits."""
+        content = {"flips": self.flips, "seed": self.seed, "changes": list(self.rows())}
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+    def to_latex(self) -> str:
+        """A table in LaTeX for each column but the first: both values with their own errors, the change and p."""
+        table, (first, *others) = self.table, self.columns
+        tables = []
+        for number, (column, part) in enumerate(zip(others, table.more, strict=True), start=1):
+            b = letter(number)
+            what = f"{first.name} (A) and {column.name} ({b}), each with its own standard error or 95% interval"
+            label = f"tab:compare-a-{b.lower()}"
+            tables.append(latex(part, label=label, measures=self._measures, caption=[what, *table.legend]))
+        return "\n".join(tables)
+
+    def to_bibtex(self) -> str:
+        """The BibTeX entries that `to_latex` cites."""
+        return bibtex(self._measures)
 
     @property
     def frame(self) -> "pandas.DataFrame":
@@ -292,20 +323,20 @@ def compare(
             f"{len(pipelines)} pipelines and {len(given)} operands were given; give one of each per column"
         )
     options = {"pipelines": pipelines, "measures": measures, "labels": labels, "blocks": blocks}
+    unused = [option for option, value in options.items() if value not in (None, [])]
     chosen, optional = names_to_measure(measures)
-    of_each = [pipelines or [DEFAULT_STEPS]] if len(given) == 1 else [[each] for each in pipelines]
-    of_each = of_each if len(of_each) == len(given) else (of_each or [[DEFAULT_STEPS]]) * len(given)
+    several = [[each] for each in pipelines] if 1 < len(pipelines) == len(given) else None
     named = []
     for number, (operand, records) in enumerate(zip(given, read, strict=True)):
         name = names[number] if names else str(operand) if isinstance(operand, str | Path) else letter(number)
         if records is not None:
-            if unused := [option for option, value in options.items() if value not in (None, [])]:
+            if unused:
                 what = f"{shown(Path(name))} holds records, which are compared as they are"
                 raise InputError(f"{what}; leave out {listed(unused)}, for embeddings")
             named.append((records, name))
             continue
         sets = given_sets(operand, labels=labels)
-        for steps in of_each[number]:
+        for steps in several[number] if several else pipelines or [DEFAULT_STEPS]:
             pipeline = parse_pipeline("" if steps == RAW else steps)
             measured = records_by(None, sets, pipeline, chosen, seed=seed, blocks=blocks, optional=optional)
             named.append((measured, name))
@@ -390,46 +421,49 @@ def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Ch
     for measure, place in dict.fromkeys([*first.records, *other.records]):
         before, after = first.records.get((measure, place)), other.records.get((measure, place))
         valued = [each is not None and each.value is not None for each in (before, after)]
-        if before is not None and after is not None and all(valued):
-            yield _change(measure, place, before, after, flips, seed)
-        elif any(valued):
-            lacking = other if valued[0] else first
-            yield Change(measure, place, before, after, obstacle=_missing(measure, place, lacking))
+        change = Change(measure, place, before, after)
+        known = measures.get(measure)
+        if before is None or after is None or not all(valued):
+            if any(valued):
+                yield replace(change, obstacle=_missing(measure, place, other if valued[0] else first))
+        elif known is not None and known.depends_on_n and before.n != after.n:
+            why = f"depends on n, which is {before.n} and {after.n}; measure as many rows of both"
+            yield replace(change, obstacle=why)
+        else:
+            value = float(after["value"]) - float(before["value"])
+            yield replace(change, value=value, **_error_and_p(value, before, after, flips, seed))
 
 
-def _change(measure: str, place: str, before: Record, after: Record, flips: int, seed: int) -> Change:
-    known = measures.get(measure)
-    if known is not None and known.depends_on_n and before.n != after.n:
-        obstacle = f"depends on n, which is {before.n} and {after.n}; measure as many rows of both"
-        return Change(measure, place, before, after, obstacle=obstacle)
-    value = float(after["value"]) - float(before["value"])
+def _error_and_p(value: float, before: Record, after: Record, flips: int, seed: int) -> dict[str, Any]:
+    """The standard error of Δ and p, as fields of a `Change`: of the same items paired, else of two samples."""
     same = bool(before.item_blocks) and before.item_blocks == after.item_blocks
     assumed = same and before.items_from != after.items_from
-    scale = max(abs(float(before["value"])), abs(float(after["value"])))
-    change = partial(Change, measure, place, before, after, value, assumed=assumed)
     if before.low is not None and after.low is not None:
-        p, correlation, of_items = None, 0.0, None
-        if same and before.by_item and after.by_item and len(before.by_item) == len(after.by_item):
+        paired = bool(same and before.by_item and after.by_item and len(before.by_item) == len(after.by_item))
+        p, correlation = None, 0.0
+        if paired:
             of_items = np.subtract(after.by_item, before.by_item)
             correlation = _correlation(np.array(before.by_item), np.array(after.by_item))
             p = _mcnemar(of_items, flips, seed)
         low, high = _newcombe(before, after, correlation)
         error = (high - low) / (2 * Z)
-        if p is None:
-            p = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(value == 0)
-        paired = of_items is not None
-        return change(error, p, low=low, high=high, paired=paired, assumed=assumed and paired)
+        p = _normal_p(value, error) if p is None else p
+        interval = {"low": low, "high": high, "assumed": assumed and paired}
+        return {"standard_error": error, "p_value": p, "paired": paired, **interval}
     if before.without and after.without and same:
         without = np.subtract(after.without, before.without)
-        p = 1.0
+        p, scale = 1.0, max(abs(float(before["value"])), abs(float(after["value"])))
         if abs(value) > ROUNDING * scale:  # otherwise the change is rounding
             p = _p_of_flips(value - (len(without) - 1) * (without - without.mean()), value, flips, seed)
-        return change(jackknife(without.tolist()), p, paired=True)
+        return {"standard_error": jackknife(without.tolist()), "p_value": p, "paired": True, "assumed": assumed}
     if before.standard_error is None or after.standard_error is None:
-        return Change(measure, place, before, after, value)
+        return {}
     error = math.hypot(before.standard_error, after.standard_error)
-    p = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(value == 0)
-    return change(error, p, assumed=False)
+    return {"standard_error": error, "p_value": _normal_p(value, error)}
+
+
+def _normal_p(value: float, error: float) -> float:
+    return math.erfc(abs(value) / error / math.sqrt(2)) if error else float(value == 0)
 
 
 def _newcombe(before: Record, after: Record, correlation: float) -> tuple[float, float]:

@@ -3,20 +3,25 @@
 import io
 from collections.abc import Mapping, Sequence
 from math import ceil
+from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from clip_geometry.catalog import descriptions
-from clip_geometry.display.couples import TITLE, couples, draw_maps, height_of, names_of, panel_title
+from clip_geometry.display.explained import explain, group_order
+from clip_geometry.display.numbers import number
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
-from clip_geometry.display.table import SETS, explain, group_order
+from clip_geometry.measuring.table import SETS, couples, names_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record
 
 COLUMNS = 3
 LINE, FRAME = 0.17, 0.52  # inches of a line in a panel, and of its title and axis
+CELL, TITLE = 0.42, 0.14  # inches of a cell of a map, and of the second line of a title
+TITLE_LENGTH = 28  # characters of a line of a title, beyond which it has two
 SCREEN = 110  # pixels per inch in a notebook
 
 
@@ -59,7 +64,7 @@ def _by_measure(records: Sequence[Record]) -> dict[str, list[Record]]:
         found.setdefault(record.measure, []).append(record)
 
     def place(name: str) -> int:
-        return group_order(getattr(explain(name, descriptions), "group", ""))
+        return group_order(getattr(explain(name), "group", ""))
 
     order = dict.fromkeys(record.measure for record in records)
     return {name: found[name] for name in sorted(order, key=place)}
@@ -95,3 +100,60 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
 
 def _set(record: Record) -> str:
     return str(record.at.get("modality", ""))
+
+
+def height_of(maps: Mapping[str, Any], names: Sequence[str]) -> float:
+    """In inches, of all maps."""
+    long = TITLE * any("\n" in panel_title(name) for name in maps)
+    return ceil(len(maps) / _across(names)) * (_side(names) + 0.3 + long) + _beside(names)
+
+
+def _side(names: Sequence[str]) -> float:
+    return max(1.2, CELL * len(names))
+
+
+def _beside(names: Sequence[str]) -> float:
+    """The room of the names, left of the maps and below them."""
+    return 0.08 * max(map(len, names))
+
+
+def _across(names: Sequence[str]) -> int:
+    return min(COLUMNS, max(1, int((2 * WIDTH - _beside(names)) / (_side(names) + 0.1))))
+
+
+def draw_maps(part: Figure | SubFigure, maps: Mapping[str, Sequence[Row]], names: Sequence[str]) -> None:
+    """A map for each measure: from the first modality of a couple, the row, to the second one."""
+    across = _across(names)
+    grid = part.subplots(ceil(len(maps) / across), across, squeeze=False)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_axis_off()
+    for axes, (measure, rows) in zip(grid.flat, maps.items(), strict=False):
+        values = np.full((len(names), len(names)), np.nan)
+        for row in rows:
+            one, other = (names.index(name) for name in row["at"]["modality"].split("+"))
+            values[one, other] = row["value"]
+            if "swap" in getattr(explain(measure), "invariances", ()):
+                values[other, one] = row["value"]
+        image = axes.imshow(values, cmap="cividis", aspect="equal")
+        for (k, m), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                color = "white" if image.norm(value) < 0.5 else INK
+                axes.text(m, k, number(value), ha="center", va="center", fontsize=7, color=color)
+        place = axes.get_subplotspec()
+        lowest = place.rowspan.start * across + place.colspan.start + across >= len(maps)
+        axes.set(xticks=range(len(names)), yticks=range(len(names)))
+        axes.set_yticklabels(names if place.is_first_col() else [])
+        turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if max(map(len, names)) > 6 or len(names) > 4 else {}
+        axes.set_xticklabels(names if lowest else [], **turned)
+        axes.set_title(panel_title(measure), loc="left", fontsize=7.5, color=INK)
+        axes.grid(visible=False)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+
+
+def panel_title(measure: str) -> str:
+    """The name and its unit, in two lines where they would reach into the next panel."""
+    unit = getattr(explain(measure), "unit", "")
+    title = f"{measure} ({unit})" if unit else measure
+    evaluator, dot, number = title.rpartition(".")
+    return f"{evaluator}.\n{number}" if dot and len(title) > TITLE_LENGTH else title
