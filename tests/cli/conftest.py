@@ -1,4 +1,5 @@
 import sys
+from ast import literal_eval
 from dataclasses import dataclass
 
 import numpy as np
@@ -6,6 +7,8 @@ import pytest
 
 from clip_geometry import progress
 from clip_geometry.cli import main
+from support import command_line
+from support.forks import Server
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,21 @@ def cli(capsys, monkeypatch, tmp_path):
         return Outcome(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def fresh_process(tmp_path_factory):
+    """Runs the command line in a fork of a new process: its outcome, and which slow packages it imported."""
+    server, output = Server(command_line.__file__), tmp_path_factory.mktemp("output")
+
+    def run(*arguments, folder=output, **environment) -> tuple[Outcome, list[str]]:
+        job = {"arguments": arguments, "folder": str(folder), "output": str(output), "environment": environment}
+        status = server.run(**job)
+        *lines, imported = (output / "out").read_text().splitlines(keepends=True)
+        return Outcome(status, "".join(lines), (output / "err").read_text()), literal_eval(imported)
+
+    yield run
+    server.close()
 
 
 @pytest.fixture

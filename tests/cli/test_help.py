@@ -1,6 +1,5 @@
 """The help, its examples, and the completion of names, all without torch."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -24,17 +23,6 @@ def commands_of(lines):
 
 
 EVERY = [line for lines in examples().values() for line in commands_of(lines)]
-
-
-def fresh(code, **environment):
-    """Output of a new process, and what it imported that is slow."""
-    code = f"import sys\ntry:\n    {code}\nfinally:\n    print([m for m in ('torch', 'numpy') if m in sys.modules])"
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-    ).stdout
 
 
 @pytest.mark.parametrize("name", ["clip-geometry", *COMMANDS])
@@ -94,25 +82,28 @@ def test_every_example_runs(cli, tmp_path):
 
 
 @pytest.mark.experiments
-def test_the_help_needs_no_torch():
-    out = fresh("from clip_geometry.cli import main; sys.argv = ['clip-geometry', 'run', '--help']; main()")
-    assert "Examples:" in out and out.endswith("[]\n")
+def test_the_help_needs_no_torch(fresh_process):
+    outcome, imported = fresh_process("run", "--help")
+    assert "Examples:" in outcome.out and not imported
 
 
 # --- completion
 
 
-def completed(*words):
+@pytest.fixture
+def completed(fresh_process):
     """What bash is offered for the last of the words."""
-    out = fresh(
-        "from clip_geometry.cli import main; sys.argv = ['clip-geometry']; main()",
-        _CLIP_GEOMETRY_COMPLETE="complete_bash",
-        COMP_WORDS="\n".join(["clip-geometry", *words]),
-        COMP_CWORD=str(len(words)),
-    )
-    *offered, imported = out.splitlines()
-    assert imported == "[]"
-    return offered
+
+    def complete(*words):
+        outcome, imported = fresh_process(
+            _CLIP_GEOMETRY_COMPLETE="complete_bash",
+            COMP_WORDS="\n".join(["clip-geometry", *words]),
+            COMP_CWORD=str(len(words)),
+        )
+        assert not imported
+        return outcome.out.splitlines()
+
+    return complete
 
 
 @pytest.mark.experiments
@@ -136,7 +127,7 @@ def completed(*words):
         (("list", "repairs", "zs"), {"zscore", "zscore[centered]"}),
     ],
 )
-def test_names_are_completed(words, offered):
+def test_names_are_completed(completed, words, offered):
     assert set(completed(*words)) == offered
 
 
@@ -151,7 +142,7 @@ def test_names_are_completed(words, offered):
         (("list", "measures", "isos"), "isoscore"),
     ],
 )
-def test_more_names_are_completed(words, name):
+def test_more_names_are_completed(completed, words, name):
     assert name in completed(*words)
 
 

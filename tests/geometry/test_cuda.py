@@ -12,7 +12,8 @@ from clip_geometry.geometry import measures
 from support.clouds import MEASURES, arguments
 
 DEVICE = "cuda"
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
 
 
 def on(device, sets, dtype=torch.float64):

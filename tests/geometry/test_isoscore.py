@@ -44,7 +44,7 @@ def test_one_column_is_an_error():
 SEEDS = range(20)
 
 
-@pytest.mark.parametrize(("n", "plain"), [(64, 0.108), (512, 0.499), (8192, 0.941)])
+@pytest.mark.parametrize(("n", "plain"), [(64, 0.108), (512, 0.499), (2048, 0.799)])
 def test_unbiased_is_1_on_an_isotropic_gaussian_where_the_plain_one_is_not(n, plain):
     """d = 512, twenty seeds: the mean within four of its standard errors of 1."""
     moments = [Moments.of(torch.randn(n, 512, generator=torch.Generator().manual_seed(seed))) for seed in SEEDS]

@@ -8,6 +8,7 @@ from clip_geometry.geometry import measures, silhouette, silhouette_samples
 from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.registry import InputError
 from support.clouds import cone
+from support.covering import covering_array
 from support.oracles import silhouette as oracle
 
 METRICS = ("euclidean", "sqeuclidean", "cosine")
@@ -115,17 +116,19 @@ CLOUDS = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-9), ("float32", 1e-6)])
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("cloud", CLOUDS)
-def test_silhouette_in_many_dimensions_is_that_of_differences(cloud, metric, dtype, error):
-    for n, d, k in ((200, 64, 3), (90, 400, 30)):
-        rng = np.random.default_rng(n)
-        labels = classes_of(n, k, rng)
-        x = CLOUDS[cloud](n, d, labels, rng).astype(dtype)
-        # silhouettes do not change with the scale, but the oracle's squares may leave the range
-        expected = oracle(x.astype("float64") / np.abs(x).max(), labels, metric)
-        assert abs(float(silhouette(x, labels, metric=metric)) - expected) < error
+@pytest.mark.parametrize(
+    ("cloud", "metric", "dtype", "shape"),
+    covering_array(CLOUDS, METRICS, ["float64", "float32"], [(200, 64, 3), (90, 400, 30)]),
+)
+def test_silhouette_in_many_dimensions_is_that_of_differences(cloud, metric, dtype, shape):
+    n, d, k = shape
+    rng = np.random.default_rng(n)
+    labels = classes_of(n, k, rng)
+    x = CLOUDS[cloud](n, d, labels, rng).astype(dtype)
+    # silhouettes do not change with the scale, but the oracle's squares may leave the range
+    expected = oracle(x.astype("float64") / np.abs(x).max(), labels, metric)
+    error = {"float64": 1e-9, "float32": 1e-6}[dtype]
+    assert abs(float(silhouette(x, labels, metric=metric)) - expected) < error
 
 
 @pytest.mark.parametrize("scale", [2e-140, 0.5e140])

@@ -8,7 +8,8 @@ FLOAT32 = 2e-6  # of single entries: 1e-7 of ‖x‖² + ‖y‖², of which the
 
 
 def of_differences(x, y):
-    return ((x[:, None].double() - y[None].double()) ** 2).sum(-1)
+    """Row by row: all differences at once take gigabytes."""
+    return torch.stack([(row - y.double()).square().sum(1) for row in x.double()])
 
 
 def clusters(spread, *, n=30, d=6, dtype=torch.float64):

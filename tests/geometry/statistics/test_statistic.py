@@ -6,6 +6,7 @@ import torch
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.statistics import ClassDistances, Dealt, Statistic
 from clip_geometry.registry import InputError
+from support.covering import covering_array
 
 SHARING = [
     m for m in measures.values()
@@ -41,12 +42,13 @@ def sets_for(measure, n, d, seed):
     return [rows_of(n, d, seed), rows_of(n, d, seed + 100) + 0.3], ()
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("n", "d"), [(60, 9), (40, 64)])
-@pytest.mark.parametrize("measure", SHARING, ids=lambda each: each.name)
-def test_values_without_each_block(measure, n, d, seed):
-    sets, others = sets_for(measure, n, d, seed)
-    block_of = blocks_of(n, 5, seed)
+@pytest.mark.parametrize(
+    ("name", "shape", "seed"), covering_array([m.name for m in SHARING], [(60, 9), (40, 64)], range(3))
+)
+def test_values_without_each_block(name, shape, seed):
+    measure = measures[name]
+    sets, others = sets_for(measure, *shape, seed)
+    block_of = blocks_of(shape[0], 5, seed)
     found = values(measure, *(Dealt(rows, block_of, 5) for rows in sets), *others)
     kept = [block_of != block for block in range(5)]
     expected = [float(measure(*(each[rows] for each in (*sets, *others)))) for rows in kept]
