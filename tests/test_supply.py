@@ -41,6 +41,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "data/cifar100_ru.json",
     "data/scenes/vocabulary.yaml",
     "search/**/*.j2",
+    "search/checks/openai.yaml",
     "explorer/page.*",
     "display/*.html",
     "display/*.yaml",

@@ -16,11 +16,11 @@ TOPICS = {
         "registry",
     ),
     "Measures as functions": ("geometry", "geometry.clusters.sampled_silhouette"),
-    "Evaluators": ("evaluators",),
+    "Evaluators": ("evaluators", "search.relevance", "search.two_sided"),
     "Diagnose, repair and explore": (
         "explorer",
         *("search.diagnosis", "search.comparison", "search.mixed_index", "search.held_out", "search.checks"),
-        *("search.relevance", "search.two_sided", "search.repairs", "search.index_map"),
+        *("search.repairs", "search.index_map"),
     ),
     "Transforms": ("transforms",),
     "Embed, read and export": (

@@ -123,11 +123,8 @@ class HeldOutSearch:
         k = min(K, scores[query].shape[1] - 1)
         if k < 1:
             raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
-        near = np.argpartition(-scores[query], k - 1, axis=1)[:, :k]
-        if query not in self._before:
-            order = np.argsort(-np.take_along_axis(scores[query], near, axis=1), axis=1, kind="stable")
-            self._before[query] = np.take_along_axis(near, order, axis=1)
-        stay = (self._before[query][:, :, None] == near[:, None, :]).any(2)
+        near = _highest(scores[query], k)
+        stay = (self._before.setdefault(query, near)[:, :, None] == near[:, None, :]).any(2)
         two_sided = two_sided_scores(
             scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
         )
@@ -164,8 +161,7 @@ class HeldOutSearch:
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
         block = np.concatenate([self.blocks[item] for item in scores])
         modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
-        some = min(2 * K, every.shape[1])  # enough to fill the top ten without a block
-        top = np.argpartition(-every, some - 1, axis=1)[:, :some]
+        top = _highest(every, min(2 * K, every.shape[1]))  # enough to fill the top ten without a block
         order = np.lexsort((np.take_along_axis(wanted, top, axis=1), -np.take_along_axis(every, top, axis=1)))
         top = np.take_along_axis(top, order, axis=1)
         wanted = np.take_along_axis(wanted, top, axis=1)
@@ -193,6 +189,11 @@ class HeldOutSearch:
             by_block = {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
             self._wanted[query] = _Wanted(items, by_block)
         return self._wanted[query]
+
+
+def _highest(scores: np.ndarray, k: int) -> np.ndarray:
+    """Numbers of the k highest scores of each query, highest first."""
+    return torch.from_numpy(scores).topk(k).indices.numpy()
 
 
 def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:

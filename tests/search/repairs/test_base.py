@@ -53,6 +53,20 @@ def test_the_score_is_one_inner_product(name, names, asked):
             np.testing.assert_allclose(left @ right.T, repair.scores(query, q, item, x), rtol=0, atol=bound)
 
 
+@pytest.mark.parametrize("known", [paired, labelled])
+def test_what_repairs_share_changes_no_score(known):
+    """Each repair scores as one that was fitted alone, whatever was asked before it, and inputs stay as given."""
+    sets, found = rows(), rows(1, n=12)
+    shared, before = known(sets, kept={}), {name: x.copy() for name, x in found.items()}
+    for name in (*repairs, *reversed(list(repairs))):
+        repair, alone = (repairs[name].make().fit(each) for each in (shared, known(sets)))
+        for query, q in found.items():
+            scores, expected = (each.mixed(query, q, found, np.arange(12)) for each in (repair, alone))
+            for item in found:
+                np.testing.assert_allclose(scores[item], expected[item], rtol=1e-12, atol=1e-12)
+    assert all(np.array_equal(x, before[name]) for name, x in found.items())
+
+
 def test_an_offset_that_all_kinds_share_is_part_of_the_inner_product():
     """Of one modality there is one kind only, so all offsets are equal; here about −6."""
     repair = Posterior().fit(labelled(rows(names=("image",))))

@@ -2,26 +2,18 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry import catalog
 from clip_geometry.search.checks import Findings, add_check, finding
 from clip_geometry.search.checks.context import Context
 
-CLIP_CONTEXT = 77  # tokens of a text, start and end included
-# SHA-256 of the checkpoints that OpenAI published, from their addresses; all were trained with QuickGELU
-OPENAI = {
-    "afeb0e10f9e5a86da6080e35cf09123aca3b358a0c3e3b6c78a7b63bc04b6762": "RN50",
-    "8fa8567bab74a42d41c5915025a8e4538c3bdbe8804a470a72f30b0d94fab599": "RN101",
-    "7e526bd135e493cef0776de27d5f42653e6b4c8bf9e0f653bb11773263205fdd": "RN50x4",
-    "52378b407f34354e150460fe41077663dd5b39c54cd0bfd2b27167a4a06ec9aa": "RN50x16",
-    "be1cfb55d75a9666199fb2206c106743da0f6468c9d327f3e0d0a543a9919d9c": "RN50x64",
-    "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af": "ViT-B/32",
-    "5806e77cd80f8b59890b7e101eabd078d9fb84e6937f9e85e4ecb61988df416f": "ViT-B/16",
-    "b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836": "ViT-L/14",
-    "3035c92b350959924f9f00213499208652fc7ea050643e8b385c2dac08641f02": "ViT-L/14@336px",
-}
+CLIP_CONTEXT = 77  # tokens of a text, start and end included, where no manifest says otherwise
+SOME = 0.01  # of the texts
+OPENAI: dict[str, str] = catalog.read_yaml(Path(__file__).with_name("openai.yaml"))  # SHA-256 → model
 
 
 @add_check
@@ -87,10 +79,6 @@ def _trained_with(model: str, facts: Mapping[str, Any]) -> tuple[bool, str] | No
     return None
 
 
-CONTEXT = 77  # tokens, start and end included: CLIP's, where no manifest says otherwise
-SOME = 0.01
-
-
 @add_check
 def truncated_captions(context: Context) -> Findings:
     for modality, each in context.sets.items():
@@ -100,7 +88,7 @@ def truncated_captions(context: Context) -> Findings:
         texts = each.metadata.get("text")
         if counted is None and texts is None and modality != "image":
             context.skip("truncated_captions", "neither texts nor a manifest that counts tokens", modality)
-        most = (length if isinstance(length, int) else CONTEXT) - 2  # without start and end
+        most = (length if isinstance(length, int) else CLIP_CONTEXT) - 2  # without start and end
         too_long = [] if texts is None else [k for k, text in enumerate(texts) if len(str(text).split()) > most]
         count = max(counted if isinstance(counted, int) else 0, len(too_long))
         if count:
