@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -150,3 +151,18 @@ def test_the_lock_admits_one_at_a_time_and_tells_the_other(tmp_path):
         events.append("first")
     thread.join(timeout=10)
     assert events == ["first", "second"]
+
+
+def test_a_temporary_that_another_process_removes_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    lock, removed = fcntl.flock, []
+
+    def removing(descriptor, kind):
+        for path in [] if removed else tmp_path.glob(".*.tmp"):
+            path.rmdir()
+            removed.append(path)
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", removing)
+    with new_folder(tmp_path / "folder") as folder:
+        (folder / "part").touch()
+    assert removed and (tmp_path / "folder/part").exists()

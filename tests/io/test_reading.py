@@ -337,3 +337,15 @@ def test_pictures_in_objects_that_do_not_repeat(tmp_path):
     pq.write_table(pictures, tmp_path / "x", row_group_size=700)
     assert reading.read_table(tmp_path / "x").equals(pictures)
     assert reading.read_table(tmp_path / "x", columns=["img"]).equals(pictures.select(["img"]))
+
+
+class PanicException(BaseException):
+    """As Rust libraries raise it: no Exception."""
+
+
+def test_a_panic_is_damage_and_an_interrupt_is_not():
+    with pytest.raises(InputError, match=r"x is no readable \.x file, damaged or cut short \(boom\)"):  # noqa: SIM117
+        with reading.reading_with("x", ".x"):
+            raise PanicException("boom")
+    with pytest.raises(KeyboardInterrupt), reading.reading_with("x", ".x"):
+        raise KeyboardInterrupt

@@ -41,7 +41,7 @@ def zarr(folder: Path, version: int = 3, **storage) -> Path:
 
 
 def zarr_2(folder: Path) -> Path:
-    return zarr(folder, 2, chunks=(7, 3))
+    return zarr(folder, 2, chunks=(25, 3))
 
 
 def datasets(folder: Path) -> Path:
