@@ -14,7 +14,7 @@ import support.embed_fakes as fakes
 from clip_geometry.data.base import Dataset, Sentence, Side, words_of
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import LazyRows, chosen_rows
-from clip_geometry.encoders.base import Rows
+from clip_geometry.encoders.base import EncodedRows
 from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, run
 
@@ -50,7 +50,7 @@ class WordEncoder(FakeEncoder):
             "tag": np.array(["x"] * len(item), dtype=object),
         }
         vectors = torch.from_numpy(value.astype(np.float32))[:, None].expand(-1, fakes.DIM).contiguous()
-        return Rows(vectors, item, columns, lost=sum(k == 5 for k in tokens.inputs))
+        return EncodedRows(vectors, item, columns, lost=sum(k == 5 for k in tokens.inputs))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class CocoConfig(CaptionedConfig):
     captions_per_image: int | None = Field(default=None, ge=1)
 
 
-class _Image(BaseModel):
+class _ListedImage(BaseModel):
     model_config = ConfigDict(strict=True)
     id: int
     file_name: str
@@ -43,7 +43,7 @@ class _Caption(BaseModel):
 
 
 class _Annotations(BaseModel):
-    images: Annotated[list[_Image], Field(min_length=1)]
+    images: Annotated[list[_ListedImage], Field(min_length=1)]
     annotations: Annotated[list[_Caption], Field(min_length=1)]
 
 

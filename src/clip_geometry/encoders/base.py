@@ -120,7 +120,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Rows:
+class EncodedRows:
     """The rows of a batch.
 
     vectors: (m, d) float32 on the CPU. item: (m,) the input of the batch that each row belongs to, ascending; None for
@@ -188,11 +188,11 @@ class Encoder(ABC):
         """Modality → (width, d) linear projection, pooled features f ↦ f A, as `IsoCLIP` is fitted on it."""
         raise InputError(f"the projection heads of {self.config.model} are not read; those of open_clip models are")
 
-    def image_rows(self, pixels: Tensor) -> Rows:
-        return Rows(self.image_features(pixels))
+    def image_rows(self, pixels: Tensor) -> EncodedRows:
+        return EncodedRows(self.image_features(pixels))
 
-    def text_rows(self, tokens: Tokens) -> Rows:
-        return Rows(self.text_features(tokens))
+    def text_rows(self, tokens: Tokens) -> EncodedRows:
+        return EncodedRows(self.text_features(tokens))
 
 
 @dataclass(frozen=True)

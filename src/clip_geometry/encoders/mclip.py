@@ -107,7 +107,7 @@ class Files:
 Width = Annotated[int, Field(ge=1, le=2**16, strict=True)]
 
 
-class _Settings(BaseModel):
+class TowerFields(BaseModel):
     """The fields of config.json that are used here."""
 
     modelBase: str = ""
@@ -119,7 +119,7 @@ def _settings(values: Mapping[str, Any]) -> Any:
     """config.json as the package's own config class, which has the defaults."""
     from multilingual_clip.Config_MCLIP import MCLIPConfig
 
-    checked(values, f"the config.json of {EXPECTED}", _Settings)
+    checked(values, f"the config.json of {EXPECTED}", TowerFields)
     with one_sentence(f"the config.json of {EXPECTED} cannot be read"):
         return MCLIPConfig.from_dict(dict(values))
 

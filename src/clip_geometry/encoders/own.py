@@ -82,7 +82,7 @@ def own_encoder(
 # --- what the model is
 
 
-def _towers(model: Any, modalities: Sequence[str], prepares: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
+def _towers(model: Any, modalities: Sequence[str], prepares: Mapping[str, Any]) -> Mapping[str, Any]:
     """Modality → what is called with lists, or with what its preprocess or tokenizer makes of them."""
     if isinstance(model, dict):
         return {modality: _function(each) for modality, each in model.items()}
@@ -261,7 +261,9 @@ class OwnEncoder(Encoder):
             return count_truncated(tokenizer, texts, inputs, tokenizer.context_length)
         model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
         most = model.max_seq_length if _is_sentence_transformer(model) else None
-        long = [text for text in texts if most and len(text) + 2 > most]
+        if most is None:
+            return 0
+        long = [text for text in texts if len(text) + 2 > most]
         return sum(count > most for count in token_counts(model.tokenizer, long, 10**6)) if long else 0
 
     def image_features(self, pixels: Any) -> Tensor:

@@ -90,7 +90,7 @@ class ModuleEntry(BaseModel):
         return self.type.rpartition(".")[2] if self.type.startswith("sentence_transformers.") else self.type
 
 
-class Prompts(BaseModel):
+class PromptFields(BaseModel):
     default_prompt_name: str | None = None
     prompts: dict[str, str | None] = {}
 
@@ -211,7 +211,8 @@ def _transformer_settings(root: Path) -> TransformerSettings:
 def _prompt(folder: Path) -> str:
     """The text that the model's `encode` puts before every text."""
     path = folder / "config_sentence_transformers.json"
-    given = read_json(path, "the config of a sentence-transformers model", Prompts) if path.is_file() else Prompts()
+    what = "the config of a sentence-transformers model"
+    given = read_json(path, what, PromptFields) if path.is_file() else PromptFields()
     if given.default_prompt_name is None:
         return ""
     prompt = given.prompts.get(given.default_prompt_name)

@@ -11,12 +11,12 @@ from clip_geometry.encoders.base import EncoderEntry, encoders
 from clip_geometry.encoders.hf import one_sentence, read_settings
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.open_clip.source import (
-    FolderConfig,
     FreshConfig,
     HubConfig,
+    LocalConfig,
     NamedConfig,
     OpenClipConfig,
-    ScenesConfig,
+    ScenesClipConfig,
     Source,
 )
 from clip_geometry.encoders.runtime import bounded, quiet_logging, seeded, use_batch_statistics
@@ -116,5 +116,5 @@ def _tokenizer(source: Source) -> Any:
 
 encoders.add("open_clip", EncoderEntry(NamedConfig, load, revision, NamedConfig.source))
 encoders.add("hf-hub", EncoderEntry(HubConfig, load, revision, HubConfig.require_name))
-encoders.add("local-dir", EncoderEntry(FolderConfig, load, revision, FolderConfig.source))
-encoders.add("scenes-clip", EncoderEntry(ScenesConfig, load, revision))
+encoders.add("local-dir", EncoderEntry(LocalConfig, load, revision, LocalConfig.source))
+encoders.add("scenes-clip", EncoderEntry(ScenesClipConfig, load, revision))

@@ -71,7 +71,7 @@ class _Text(_Tower):
     tokenizer_kwargs: dict[Literal["clean", "strip_sep_token", "language"], str | bool | None] | None = None
 
 
-class Architecture(BaseModel):
+class ModelFields(BaseModel):
     """model_cfg."""
 
     embed_dim: Size
@@ -96,7 +96,7 @@ class OpenClipFile(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    model_cfg: Architecture
+    model_cfg: ModelFields
     preprocess_cfg: PreprocessingFields | None = None
 
 
@@ -173,7 +173,7 @@ class NamedConfig(NamedWeights, FreshConfig):
         if architecture is None:
             near = did_you_mean(name, open_clip.list_models())
             raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
-        checked(architecture, f"open_clip's config of {name}", Architecture)  # more can be registered from files
+        checked(architecture, f"open_clip's config of {name}", ModelFields)  # more can be registered from files
         if kind == "fresh":
             return Source(name, architecture, weights=None)
         if kind == "path":
@@ -230,7 +230,7 @@ def _activation(model: str, name: str, architecture: Mapping[str, Any], quick_ge
 # --- folders in open_clip's layout: open_clip_config.json, tokenizer files where it needs them, weights unless fresh
 
 
-class FolderConfig(FreshOption, FreshConfig):
+class LocalConfig(FreshOption, FreshConfig):
     """local-dir:PATH: a folder in open_clip's layout; fresh=true: initialised."""
 
     def source(self) -> Source:
@@ -264,7 +264,7 @@ class HubConfig(OpenClipConfig):
         return replace(source, weights=partial(hub.first_file, self.name, HUB_WEIGHTS), published=True)
 
 
-class ScenesConfig(FreshConfig):
+class ScenesClipConfig(FreshConfig):
     """scenes-clip/fresh: the package's own small model, random initialisation."""
 
     model: Literal["scenes-clip/fresh"]  # pyright: ignore[reportIncompatibleVariableOverride]

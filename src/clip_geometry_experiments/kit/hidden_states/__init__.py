@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clip_geometry.config import validate
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Rows, Tokens, encoders
+from clip_geometry.encoders.base import EncodedRows, Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.hf import (
     HFConfig,
     apply,
@@ -131,7 +131,7 @@ class HiddenStatesEncoder(Encoder):
         layers: Sequence[int],
         tokenizer: Any,
         hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
-    ) -> Rows:
+    ) -> EncodedRows:
         """`text_rows` with the options of the config."""
         names = getattr(tokenizer, "convert_ids_to_tokens", lambda ids: [tokenizer.decoder[k] for k in ids])
         units = [units_of(text, self.config.words, self.config.special_tokens, names) for text in texts]
@@ -157,7 +157,7 @@ class TextHiddenStates(HiddenStatesEncoder):
         found = in_sub_words(self.tokenizer, texts, self.context_length)
         return Tokens(found, sum(text.cut for text in found))
 
-    def text_rows(self, tokens: Tokens) -> Rows:
+    def text_rows(self, tokens: Tokens) -> EncodedRows:
         with inference():
             return self.rows_of_texts(tokens.inputs, self.layers, self.tokenizer, self._hidden)
 
@@ -257,11 +257,11 @@ class ClipHiddenStates(HiddenStatesEncoder):
             )
         return Tokens(found, own.truncated)
 
-    def image_rows(self, pixels: Tensor) -> Rows:
+    def image_rows(self, pixels: Tensor) -> EncodedRows:
         hidden = self._record("image", lambda: self.inner.image_features(pixels))
         return image_rows(hidden, list(self.streams["image"]), self.grid, self.config.special_tokens)
 
-    def text_rows(self, tokens: Tokens) -> Rows:
+    def text_rows(self, tokens: Tokens) -> EncodedRows:
         tokenizer = getattr(self.inner.tokenizer, "tokenizer", self.inner.tokenizer)
         return self.rows_of_texts(tokens.inputs, list(self.streams["text"]), tokenizer, self._hidden)
 

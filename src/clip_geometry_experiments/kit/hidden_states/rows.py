@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clip_geometry.data.base import tags_of, words_of
-from clip_geometry.encoders.base import Rows
+from clip_geometry.encoders.base import EncodedRows
 from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.registry import InputError
 
@@ -178,7 +178,7 @@ def text_rows(
     layers: Sequence[int],
     words: Words,
     hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
-) -> Rows:
+) -> EncodedRows:
     """Rows ordered by text, then layer, then position. hidden: from texts to the (n, t, d) states of each layer."""
     counts = np.array([len(each) for each in units])
     before = len(layers) * (np.cumsum(counts) - counts)
@@ -213,10 +213,10 @@ def text_rows(
     columns = {"layer": np.concatenate([np.repeat(np.asarray(layers, np.int32), count) for count in counts])}
     for name in units[0].columns:
         columns[name] = np.concatenate([np.tile(each.columns[name], len(layers)) for each in units])
-    return Rows(torch.from_numpy(vectors), item, columns, sum(text.lost for text in texts))
+    return EncodedRows(torch.from_numpy(vectors), item, columns, sum(text.lost for text in texts))
 
 
-def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int, int], special: bool) -> Rows:
+def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int, int], special: bool) -> EncodedRows:
     """Rows of the patches, ordered by image, then layer, then position.
 
     grid: number of patches from top to bottom and from left to right; the columns row and column say which one.
@@ -239,4 +239,4 @@ def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int,
     times = n * len(layers)
     columns = {name: np.tile(column, times) for name, column in columns.items()}
     layer = np.tile(np.repeat(np.asarray(layers, np.int32), tokens), n)
-    return Rows(vectors, np.repeat(np.arange(n), len(layers) * tokens), {"layer": layer, **columns})
+    return EncodedRows(vectors, np.repeat(np.arange(n), len(layers) * tokens), {"layer": layer, **columns})
