@@ -151,10 +151,11 @@ def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: in
         sort = how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
         yield Supply(encoder, side, sort=sort)
         return
-    given = Supply(encoder, side)
-    images = sum(shard.stop - shard.start for shard in shards)
-    workers = default_workers(images) if how.workers is None else how.workers
-    if not workers or not FORKS:
+    given, workers = Supply(encoder, side), 0
+    if FORKS:
+        images = sum(shard.stop - shard.start for shard in shards)
+        workers = default_workers(images) if how.workers is None else how.workers
+    if not workers:
         yield given
         return
     planned = [
@@ -171,8 +172,7 @@ def default_workers(images: int) -> int:
     """0 for few images and in a process that may have no children; else the number of cores less one, at most 16."""
     if images < FEW or multiprocessing.current_process().daemon:
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores - 1, MAX_WORKERS)
+    return min(len(os.sched_getaffinity(0)) - 1, MAX_WORKERS)
 
 
 @contextmanager
