@@ -439,12 +439,11 @@ def _error_and_p(value: float, before: Record, after: Record, flips: int, seed: 
     same = bool(before.item_blocks) and before.item_blocks == after.item_blocks
     assumed = same and before.items_from != after.items_from
     if before.low is not None and after.low is not None:
-        paired = bool(same and before.by_item and after.by_item and len(before.by_item) == len(after.by_item))
+        ours, theirs = np.array(before.by_item or ()), np.array(after.by_item or ())
+        paired = same and len(ours) == len(theirs) > 0
         p, correlation = None, 0.0
         if paired:
-            of_items = np.subtract(after.by_item, before.by_item)
-            correlation = _correlation(np.array(before.by_item), np.array(after.by_item))
-            p = _mcnemar(of_items, flips, seed)
+            correlation, p = _correlation(ours, theirs), _mcnemar(theirs - ours, flips, seed)
         low, high = _newcombe(before, after, correlation)
         error = (high - low) / (2 * Z)
         p = _normal_p(value, error) if p is None else p

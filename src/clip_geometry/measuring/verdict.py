@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from clip_geometry.display.origin import Row
 from clip_geometry.display.words import Words
 from clip_geometry.measuring.names import CORE
-from clip_geometry.results import Row
 
 WORDS = Words(Path(__file__).with_name("verdict.j2"))
 CONE = 0.2  # average cosine from which rows that are no sphere are called a cone
