@@ -47,7 +47,8 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "display/*.html",
     "display/*.yaml",
     "display/*.j2",
-    "measurement/*.html",
+    "measuring/*.j2",
+    "measuring/*.yaml",
 )
 LISTED = dict(
     re.findall(r"^\| `([^`]+)` \|.*\| `([^`]+)` \|$", (ROOT / "licenses" / "README.md").read_text("utf-8"), re.M)
