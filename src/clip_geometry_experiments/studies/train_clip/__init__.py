@@ -25,7 +25,6 @@ from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_fini
 from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry_experiments.studies.train_clip import measuring, training
-from clip_geometry_experiments.studies.train_clip.claims import SEEDS, train_clip_findings
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig, architecture_words, arm_words
 from clip_geometry_experiments.studies.train_clip.data import (
     CaptionedImages,
@@ -252,14 +251,8 @@ class TrainClip(Experiment):
 
             return summary(row for of in rows for row in of)
         if len(planned) == 1:
-            told = training_sentences(rows[0])
-            if planned[0].config.recorded is not None:
-                return told
-        else:
-            told = arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
-        claims = train_clip_findings(row for of in rows for row in of)
-        undecided = len({each.config.seed for each in planned}) < SEEDS
-        return [*told[:2], *claims, *told[2:]] if undecided else [*claims, *told]
+            return training_sentences(rows[0])
+        return arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Figures of one training; those of a sweep are side by side in the figures of `together`."""

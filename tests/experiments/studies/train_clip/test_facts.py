@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from clip_geometry_experiments.published.recorded import read_recorded
-from clip_geometry_experiments.studies.train_clip.claims import train_clip_findings
 
 FOLDER = Path(__file__).parents[4] / "docs" / "training"
 ARMS = ("clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes")
@@ -145,27 +144,6 @@ def test_captions_alone_teach_the_classes_without_making_clusters_of_them():
     for modality in MODALITIES:
         assert only(captions, "silhouette", modality=modality)["value"] == pytest.approx(0.05, abs=0.02)
         assert only(captions, "average_cosine", modality=modality)["value"] < 0.05
-
-
-def test_the_report_of_one_seed_judges_no_claim(rows):
-    (found,) = train_clip_findings(rows)
-    assert found.startswith("Published claims about trainings are judged from 3 seeds on; this run has 1 ")
-
-
-def test_the_report_of_three_seeds_judges_them_all(seeds):
-    agrees, does_not, differs = train_clip_findings(seeds)
-    by_chance = "with papers in each of 3 seeds per loss, as a coin would in 1 of 8 claims: "
-    assert agrees.startswith(f"Agrees {by_chance}cones exist before any training (Liang et al. 2022")
-    assert "average cosine 0.39 ± 0.05 of images and 0.50 ± 0.06 of texts at step 0" in agrees
-    assert "with ClipLoss: 0.25 ± 0.00 at 0.023 ± 0.002, 0.04 ± 0.01 at 0.070" in agrees
-    assert "I-STAR raises IsoScore (Rudman & Eickhoff 2024): 0.041 ± 0.004 against 0.026 ± 0.002 of images" in agrees
-    assert agrees.endswith("r of class silhouette and IsoScore of texts −0.79 ± 0.08 (class labels).")
-    assert does_not.startswith(f"Disagrees {by_chance}contrastive training keeps the modalit")
-    assert "0.04 ± 0.01 and 0.51 ± 0.02 (fixed temperature) at the end; a lower temperature leaves" in does_not
-    assert "0.18 ± 0.02 at 0.026 ± 0.001 (CosReg), 0.64 ± 0.01 at 0.066 ± 0.001 (SigLIP)" in does_not
-    assert "of images 0.16 ± 0.32 (ClipLoss), 0.96 ± 0.01 (SigLIP)" in does_not
-    assert differs.startswith("Differs between the seeds, 3 seeds per loss: contrastive training keeps the modalities")
-    assert differs.endswith("0.18 ± 0.02 and 0.84 ± 0.08 (CosReg) at the end.")
 
 
 def test_which_changes_are_larger_than_what_seeds_do(seeds):
