@@ -125,6 +125,8 @@ class LazyRows:
     def _chosen(self, first: Any, rest: Sequence[Any]) -> np.ndarray:
         """Numbers of the chosen rows, (k,), or () for one row. IndexError where choosing rows first and then columns
         would differ from what numpy does in one step."""
+        if isinstance(first, slice):
+            return np.arange(*first.indices(len(self)))
         shape = np.shape(first)
         chosen = np.asarray(np.arange(len(self))[first]) if len(shape) < 2 else None
         if chosen is None or chosen.ndim > 1 or (first is Ellipsis and rest):
