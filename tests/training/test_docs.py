@@ -277,18 +277,27 @@ def test_weights_and_biases_writes_an_offline_run(clip, tmp_path, monkeypatch):
     assert float(rows[1]["geometry/modality_gap"]) == pytest.approx(names["monitor"].values["modality_gap"])
 
 
-def test_the_file_of_a_monitor_is_a_table_of_pandas(clip, tmp_path, monkeypatch):
+def test_the_curves_are_those_of_tensorboard(clip, writer, tmp_path):
     from clip_geometry.training import GeometryMonitor
 
-    monkeypatch.chdir(tmp_path)
-    monitor = GeometryMonitor("curves.jsonl", every=8)
+    values = {}
+    monitor = GeometryMonitor(writer, every=8)
     for step, batch in enumerate(clip["loader"], start=1):
         image, text, _ = clip["model"](*batch)
         monitor.step(step, image=image, text=text)
+        values[step] = dict(monitor.values)
         clip["train_step"](clip["model"], *batch)
-    axes = run("Plot the curves", 0)["axes"]
-    steps, gaps = axes.lines[0].get_xydata().T
-    assert steps.tolist() == [8, 16, 24, 32, 40, 48] and gaps[-1] == pytest.approx(monitor.values["modality_gap"])
+    writer.flush()
+    figure = run("Plot the curves", 0)["figure"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Modality gap", "Effective rank", "IsoScore"]
+    drawn = {line.get_gid(): line.get_xydata() for axes in figure.axes for line in axes.lines}
+    assert drawn.keys() == {f"{name}/{m}" for name in ("effective_rank", "isoscore") for m in ("image", "text")} | {
+        "modality_gap/"
+    }
+    for name, curve in drawn.items():
+        assert curve[:, 0].tolist() == [8, 16, 24, 32, 40, 48]
+        expected = [values[step][name.removesuffix("/")] for step in range(8, 49, 8)]
+        assert curve[:, 1] == pytest.approx(expected, rel=1e-6)  # event files are float32
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 

@@ -2,8 +2,6 @@
 
 import inspect
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -242,9 +240,3 @@ def test_a_search_stops_at_a_k_that_no_rows_have(make, k, x):
     with pytest.raises(InputError, match=re.escape(message)):
         GridSearchCV(chain, {f"{name}__k": [k, 2]}, cv=3).fit(x, labels)
     assert chain[0].k == 1  # what was refused leaves no trace
-
-
-def test_measuring_does_not_import_scikit_learn():
-    """Its base class takes as long to import as torch."""
-    code = "import sys, clip_geometry.measuring.measurement; print('sklearn' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

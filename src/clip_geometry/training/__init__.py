@@ -10,6 +10,7 @@ from clip_geometry.registry import InputError
 
 _HOME = {
     "collapse": ["CollapseAlarm", "CollapseWarning", "Threshold"],
+    "curves": ["plot_training"],
     "lightning": ["LightningGeometry"],
     "losses": ["CosReg", "IStar", "SIGReg"],
     "metrics": ["EmbeddingGeometry"],

@@ -1,5 +1,7 @@
 """Maps from the command line: fitted, applied, shipped."""
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,7 +10,8 @@ import typer
 from clip_geometry.cli import completion
 from clip_geometry.cli.arguments import check_embeddings, check_pipeline, step_names
 from clip_geometry.cli.commands.options import Modality, NoNormalize
-from clip_geometry.paths import expanded
+from clip_geometry.paths import existing_file, expanded
+from clip_geometry.registry import InputError, shown
 
 
 def fit(
@@ -81,7 +84,49 @@ def ship(
     with its constants.
     """
     check_embeddings(*sources or ())
+    _check_shipment(map_file, sources or (), out, modality)
 
     from clip_geometry.cli.maps import ship_map
 
     ship_map(map_file, sources or (), expanded(out), to, modality, normalize=not no_normalize)
+
+
+def _check_shipment(map_file: Path, sources: Sequence[Path], out: Path, modality: str | None) -> None:
+    """Checks the new folder, and whether rows in .npy files have the dimension that the map takes."""
+    from clip_geometry.files import require_new_folder
+    from clip_geometry.io.reading import npy_header
+
+    require_new_folder(expanded(out))
+    takes = _dimensions(existing_file(map_file, "a map (.safetensors) written by fit, or a repair written by diagnose"))
+    for source in map(expanded, sources):
+        for path in sorted(source.glob("*.npy")) if source.is_dir() else [source]:
+            name = modality or path.stem
+            d = next(iter(takes.values())) if len(set(takes.values())) == 1 else takes.get(name)
+            try:
+                with path.open("rb") as file:
+                    shape, _ = npy_header(file, path, path.stat().st_size)
+            except (OSError, InputError):  # no .npy file, or one whose fault its reader explains
+                continue
+            if d is not None and len(shape) == 2 and shape[1] != d:
+                raise InputError(
+                    f"{shown(path)} has rows of dimension {shape[1]}, but {shown(map_file)} takes rows of dimension "
+                    f"{d}; give the embeddings that it was fitted for"
+                )
+
+
+def _dimensions(map_file: Path) -> Mapping[str, int]:
+    """Modality → dimension of the rows that a map or a repair takes, by its header; {} where reading it would fail."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(map_file), "np") as file:
+            (facts,) = map(json.loads, (file.metadata() or {}).values())
+            if "dimensions" in facts:  # of a map
+                return {name: int(d_in) for name, (d_in, _) in facts["dimensions"].items()}
+            found, tensors = {}, {*file.keys()}
+            for name, number in facts["views"][0]["items"].items():
+                weights = f"map.{number}.W" if f"map.{number}.W" in tensors else f"map.{number}.b"
+                found[name] = int(file.get_slice(weights).get_shape()[0])
+            return found
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return {}

@@ -1,0 +1,194 @@
+"""The curves of a monitored training as a figure, from what the monitors logged."""
+
+import csv
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from math import ceil, isnan
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from clip_geometry.catalog import descriptions
+from clip_geometry.display.explained import explain
+from clip_geometry.display.style import COLOR, COLORS, INK, LINE, WIDTH, styled
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, listed, shown, unknown
+from clip_geometry.training.collapse import PREFIX
+
+COLLAPSE = "collapse"
+STEPS = (f"{PREFIX}step", "step", "global_step", "_step")  # of loggers, the first that a row has
+COLUMNS = 3
+
+Source: TypeAlias = str | Path | Mapping[int, Mapping[str, float]] | Iterable[Mapping[str, Any]]
+Curve: TypeAlias = dict[int, float]  # step → value
+
+
+def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> Figure:
+    """Draw the curves that the monitor, callbacks and evaluator of a training logged.
+
+    There is a panel per measure with a line per modality. Steps at which the alarm was on are shaded, from a
+    line at the step at which it went on.
+
+    Args:
+        source: A folder or event file of TensorBoard; the .csv file of Lightning's `CSVLogger`;
+            transformers' trainer_state.json, or a .jsonl file with a line per step. In memory:
+            transformers' `trainer.state.log_history`, the rows of a Weights & Biases run (`run.scan_history()`), or a
+            mapping of step → numbers, such as a function given to `GeometryMonitor` as its log can fill.
+        measures: The measures to draw, a list of names; None for all that were logged.
+
+    Raises:
+        InputError: The source has no numbers of a monitor or cannot be read, a measure was not logged, or TensorBoard's
+            files are given and tensorboard is not installed.
+
+    Example:
+        >>> import torch
+        >>> from clip_geometry.training import GeometryMonitor, plot_training
+        >>> images, texts = torch.randn(2, 100, 8, generator=torch.Generator().manual_seed(0))
+        >>> logged = {}
+        >>> monitor = GeometryMonitor(lambda scalars, step: logged.update({step: scalars}), every=1, batches=1)
+        >>> for step in range(1, 4):
+        ...     monitor.step(step, image=images + step, text=texts)
+        >>> figure = plot_training(logged, measures=["modality_gap", "effective_rank"])
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['Modality gap', 'Effective rank']
+    """
+    if isinstance(measures, str):
+        raise InputError(f"measures = {shown(measures)}; expected a list of names")
+    curves: dict[str, dict[str, Curve]] = {}  # measure → modality → curve
+    for step, numbers in _rows(source):
+        for name, value in numbers.items():
+            measure, _, modality = name.partition("/")
+            curves.setdefault(measure, {}).setdefault(modality, {})[step] = value
+    alarm = curves.pop(COLLAPSE, {}).get("", {})
+    if not curves:
+        raise InputError(
+            "the source has no numbers of a monitor; expected names such as geometry/modality_gap in rows with a step"
+        )
+    for name in measures or ():
+        if name not in curves:
+            raise unknown("measure", name, curves, "the log")
+    return _draw({name: curves[name] for name in measures or curves}, alarm)
+
+
+def _rows(source: Source) -> Iterator[tuple[int, dict[str, float]]]:
+    """Steps with the measures that were logged at them, without prefixes."""
+    if isinstance(source, str | Path):
+        path = expanded(source)
+        if not path.exists():
+            raise InputError(f"{shown(path)} does not exist; expected what a monitor logged to")
+        found = _read(path)
+    elif isinstance(source, Mapping):
+        found = [{**numbers, STEPS[0]: step} for step, numbers in source.items()]
+    elif isinstance(source, Iterable):
+        found = source
+    else:
+        raise InputError(f"source = {shown(source)}; expected a path, rows, or a mapping of step → numbers")
+    for row in found:
+        if not isinstance(row, Mapping):
+            raise InputError(f"the source has {shown(row)}; expected a mapping of name → number for each step")
+        step = next((number for key in STEPS if (number := _number(row.get(key))) is not None), None)
+        values = {name: _number(value) for key, value in row.items() if (name := _logged_name(key))}
+        if step is not None:
+            yield int(step), {name: value for name, value in values.items() if value is not None}
+
+
+def _logged_name(key: Any) -> str:
+    """modality_gap of train/geometry/modality_gap, and of a column of that name; "" for what no monitor logs."""
+    _, prefix, name = str(key).rpartition(PREFIX)
+    known = name.partition("/")[0] in descriptions
+    return name if known or (prefix and name not in ("step", "invalid_rows")) else ""
+
+
+def _number(value: Any) -> float | None:
+    """The value as a number, None for an empty cell and for NaN, which is a step at which it was not logged."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return None if isnan(number) else number
+
+
+def _read(path: Path) -> Iterable[Mapping[str, Any]]:
+    if path.is_dir() or "tfevents" in path.name:
+        return _events(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".csv":
+            return list(csv.DictReader(text.splitlines()))
+        if path.suffix == ".jsonl":
+            return list(_json_lines(text, path))
+        if path.suffix == ".json":
+            return json.loads(text)["log_history"]
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise InputError(f"{shown(path)} cannot be read as the log of a training: {type(error).__name__}") from None
+    raise InputError(f"{shown(path)} has an unknown ending; expected TensorBoard's files, .csv, .json or .jsonl")
+
+
+def _json_lines(text: str, path: Path) -> Iterator[Any]:
+    """The rows of the lines; without the last one where a crash has cut it off."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            if number < len(lines) or number == 1:
+                raise InputError(f"line {number} of {shown(path)} is not JSON; expected a row of numbers") from None
+            warnings.warn(f"the last line of {shown(path)} is cut off and left out", stacklevel=2)
+
+
+def _events(path: Path) -> list[dict[str, float]]:
+    folders = sorted({file.parent for file in path.rglob("*tfevents*")}) if path.is_dir() else [path]
+    if len(folders) != 1:
+        which = f": {listed(shown(each) for each in folders[:5])}" if folders else ""
+        raise InputError(f"{shown(path)} has {len(folders)} runs, where one was expected{which}")
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ModuleNotFoundError:
+        raise InputError(
+            "TensorBoard's files need tensorboard, which is not installed: pip install tensorboard"
+        ) from None
+    events = EventAccumulator(str(folders[0]), size_guidance={"scalars": 0})  # all of them
+    events.Reload()
+    return [{tag: each.value, STEPS[0]: each.step} for tag in events.Tags()["scalars"] for each in events.Scalars(tag)]
+
+
+@styled
+def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
+    columns = min(COLUMNS, len(curves))
+    rows = ceil(len(curves) / columns)
+    figure = Figure(figsize=(min(columns, 2) * WIDTH, 0.4 + 1.5 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    modalities = sorted({modality for lines in curves.values() for modality in lines if modality})
+    others = iter(COLORS[3:] * len(modalities))
+    colors = {name: COLOR[name] if name in COLOR else next(others) for name in modalities} | {"": INK}
+    for axes, (measure, lines) in zip(panels, curves.items(), strict=False):
+        for modality, curve in lines.items():
+            steps = sorted(curve)
+            style = {"color": colors[modality], "linestyle": LINE.get(modality, "-"), "label": modality or "_"}
+            mark = "." if len(steps) <= 30 else ""
+            axes.plot(steps, [curve[step] for step in steps], marker=mark, gid=f"{measure}/{modality}", **style)
+        for on, run in groupby(sorted(alarm.items()), key=lambda each: bool(each[1])):
+            if not on:
+                continue
+            first, *_, last = [step for step, _ in run] * 2  # one step is both
+            axes.axvspan(first, last, color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
+            axes.axvline(first, color=COLORS[3], linewidth=1, gid="alarm goes on")  # the shade of one step has no width
+        known = explain(measure, descriptions)
+        axes.set_title(known.title if known else measure, loc="left", color=INK)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+    for axes in panels[len(curves) :]:
+        axes.set_axis_off()
+    for axes in panels[: len(curves)][-columns:]:
+        axes.set_xlabel("step")
+        axes.tick_params(labelbottom=True)
+    keys = {key: line for axes in panels for line, key in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if keys:
+        figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=4)
+    return figure
