@@ -317,6 +317,8 @@ def _full(
     folds = max(2, min(facts["splits"], FOLDS))
     limits = {"most_fit": MOST_FIT, "most_searched": MOST_FULL, "most_queries": MOST_ASKED}
     for trial in _tried(index, list(index.folds(folds, seed=facts["seed"], **limits)), list(sums)):
+        for why in trial.failed.values():
+            raise InputError(why)
         for name in sums:
             sums[name] += trial.found[name]
     if len(index.items) > MOST_FULL:
@@ -326,8 +328,8 @@ def _full(
     full = {}
     for name, each in sums.items():
         held, numbers, changes = compared.candidates[name], each.estimates(), each.estimates(less=sums["none"])
-        both = (_with_split_errors(*pair) for pair in ((numbers, held.numbers), (changes, held.changes)))
-        full[name] = Candidate(name, *both, held.costs, held.serving)
+        numbers, changes = _with_split_errors(numbers, held.numbers), _with_split_errors(changes, held.changes)
+        full[name] = replace(held, numbers=numbers, changes=changes)
     return full
 
 
