@@ -113,7 +113,7 @@ def test_errors(tmp_path, five_each):
         _load(five_each, image_column="imag")
     with pytest.raises(InputError, match="a prompt needs class names"):
         _load(five_each, prompt="a {}")
-    with pytest.raises(InputError, match="unknown split 'train'; this data set has no splits"):
+    with pytest.raises(InputError, match="unknown split 'train'; known are all"):
         _load(five_each, split="train")
     with pytest.raises(InputError, match="is a directory; a table"):
         _load(tmp_path)
