@@ -27,17 +27,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.experiments)
         if item.get_closest_marker("experiments") and not installed:
             item.add_marker(pytest.mark.skip(reason="clip_geometry_experiments is not installed"))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # minutes at the end would be one worker's
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config, log):
-    """By file, but for the pages whose blocks run, which take minutes each and would keep one worker to the end."""
+    """By file, but for the pages whose blocks run, which take minutes each; in the order of the collection.
+
+    xdist begins with files of many tests, and would end with those of few, which take longest.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileOrPage(LoadFileScheduling):
         def _split_scope(self, nodeid):
             return nodeid if "test_the_blocks_of_a_page_run" in nodeid else super()._split_scope(nodeid)
 
+    config.option.loadscopereorder = False
     return ByFileOrPage(config, log)
 
 

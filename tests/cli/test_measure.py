@@ -45,7 +45,7 @@ def test_rows_are_made_unit_length_first(rows, sets):
 
 
 def test_raw_takes_them_as_they_are(rows, sets):
-    outcome, found = rows("--raw", "--all")
+    outcome, found = rows("--raw")
     image, text = (np.load(path) for path in sets)
     assert "pipeline: raw; " in outcome.out
     assert value_of(found, "modality_gap", "both")["value"] == pytest.approx(float(modality_gap(image, text)))

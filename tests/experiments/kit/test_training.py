@@ -86,14 +86,20 @@ TRAININGS: dict[str, Callable[..., Training]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the pictures of all trainings are drawn once."""
+    return tmp_path_factory.mktemp("training")
+
+
 @pytest.fixture(scope="module", params=list(TRAININGS))
-def training(request, tmp_path_factory):
-    return TRAININGS[request.param](tmp_path_factory.mktemp("training"))
+def training(request, folder):
+    return TRAININGS[request.param](folder)
 
 
 @pytest.fixture(scope="module", params=["classify, linear", "finetune, none", "train_clip, clip", "distillation"])
-def one_of_each(request, tmp_path_factory):
-    return TRAININGS[request.param](tmp_path_factory.mktemp("training"))
+def one_of_each(request, folder):
+    return TRAININGS[request.param](folder)
 
 
 @pytest.fixture

@@ -414,7 +414,7 @@ def test_whitening_beyond_the_signal_ends_zero_shot_accuracy(tmp_path):
     def unit(rows):
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
-    fit, test = embedded(split="train", size=2000), embedded(split="test", size=500, prompt="a picture of a {}.")
+    fit, test = embedded(split="train", size=1000), embedded(split="test", size=300, prompt="a picture of a {}.")
     pooled = np.concatenate([unit(fit[side].vectors.astype(float)) for side in ("image", "text")])
     images, prompts, labels = unit(test["image"].vectors), unit(test["text"].vectors), np.array(test["image"].labels)
     variances, directions = np.linalg.eigh(np.cov(pooled.T))

@@ -6,7 +6,9 @@ from matplotlib.figure import Figure
 
 from clip_geometry_experiments.report import figures
 from clip_geometry_experiments.report.figures import new_axes
-from clip_geometry_experiments.report.gallery import Drawing, draw_figures, in_words, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing, draw_figures, in_words, save_drawings, save_figure
+
+pytestmark = pytest.mark.usefixtures("unrendered")
 
 NAMES = ["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
 
@@ -44,6 +46,17 @@ def test_every_figure_is_saved_and_its_caption_ends_with_its_origin(tmp_path):
         assert entry.group == "a run"
         origin = "a model; a set, n = 40 images and 30 texts; pipeline raw; seed 11."
         assert entry.caption.endswith(origin)
+
+
+def test_the_bytes_of_a_file_depend_on_the_rows_only(tmp_path):
+    about = {"model": "a model", "dataset": "a set", "pipeline": []}
+    for folder in ("a", "b"):
+        for name, drawing in draw_figures(*clouds(), None, **about).items():
+            save_figure(drawing.figure, tmp_path / folder, name)
+    paths = list((tmp_path / "a").iterdir())
+    assert len(paths) == 2 * len(NAMES)
+    for path in paths:
+        assert path.stat().st_size > 1000 and path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def test_captions_give_the_numbers_of_the_rows(tmp_path):

@@ -1,16 +1,10 @@
 """The page: complete, escaped, self-contained; and Chromium draws it."""
 
 import base64
-import html
 import math
-import os
 import re
-import shutil
-import signal
-import subprocess
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +14,7 @@ from clip_geometry.geometry import measures
 from clip_geometry.measuring.table import numbers_table
 from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
 from clip_geometry_experiments.report.page import SCRIPT, Section, parts, render_report, track, write_report
+from support.browser import chromium, opened
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,6 @@ ROWS = [
     {"measure": "matching_cosine", "value": None, "note": "needs pairs", "at": {"modality": "both"}},
     {"measure": "<b>bold", "value": 0.377, "at": {"modality": "image"}},
 ]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Parsed(HTMLParser):
@@ -406,55 +400,31 @@ def test_files_of_figures_are_linked_where_they_lie_beside_the_page(tmp_path, fi
     assert '.svg"' not in render_report(**content(figures))
 
 
-PROBE = """<script>
-window.errors = [];
-window.addEventListener("error", event => errors.push(event.message || "a resource did not load"), true);
-window.addEventListener("load", () => {
-  const drawn = [...document.images].filter(image => image.complete && image.naturalWidth > 0).length;
-  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-  document.title = JSON.stringify({figures: document.images.length, drawn, errors, wide});
-});
-</script>"""
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
 
 
-def in_chromium(page: Path, profile: Path, width: int) -> tuple[str, str]:
-    """The page's title after loading, and what the browser wrote to its console."""
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-component-update"
-    flags += " --disable-background-networking --disable-sync --enable-logging=stderr --v=0 --dump-dom"
-    command = [str(CHROMIUM), *flags.split(), f"--window-size={width},900", f"--user-data-dir={profile}", page.as_uri()]
-    # a session of its own: on a timeout the helpers that Chromium started end with it
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        dom, log = process.communicate(timeout=90)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise
-    found = re.search(r"<title>(.*?)</title>", dom, re.DOTALL)
-    return html.unescape(found[1]) if found else dom[:500], log
+def broken_figures(page):
+    return page.evaluate("[...document.images].filter((image) => !image.complete || !image.naturalWidth).length")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [500, 1200])
-def test_chromium_draws_every_figure_without_an_error(tmp_path, figures, width):
+def test_chromium_draws_every_figure_without_an_error(browser, tmp_path, figures, width):
     page = write_report(tmp_path / "report.html", **content(figures, explanations=measures, rows=all_measures()))
-    probed = tmp_path / "probed.html"
-    probed.write_text(page.read_text(encoding="utf-8").replace("<head>", "<head>" + PROBE), encoding="utf-8")
-    title, log = in_chromium(probed, tmp_path / "profile", width)
-    assert title == '{"figures":4,"drawn":4,"errors":[],"wide":0}'
-    assert "CONSOLE" not in log
+    with opened(browser, page, width=width) as shown:
+        assert shown.locator("figure img").count() == len(figures) == 4
+        assert broken_figures(shown) == 0 and shown.errors == []
+        assert shown.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_the_chromium_check_notices_a_broken_figure(tmp_path):
-    page = tmp_path / "broken.html"
-    broken = '<title></title><img src="data:image/svg+xml;base64,AAAA"><script>console.error("oh")</script>'
-    page.write_text(f"<!doctype html><html><head>{PROBE}{broken}", encoding="utf-8")
-    title, log = in_chromium(page, tmp_path / "profile", 800)
-    assert title == '{"figures":1,"drawn":0,"errors":["a resource did not load"],"wide":0}'
-    assert "CONSOLE" in log
+def test_the_chromium_check_notices_a_broken_figure(browser, tmp_path):
+    (tmp_path / "broken.html").write_text(
+        '<!doctype html><img src="data:image/svg+xml;base64,AAAA"><script>console.error("oh")</script>'
+    )
+    with opened(browser, tmp_path / "broken.html") as shown:
+        assert broken_figures(shown) == 1 and shown.errors == ["console: oh"]
 
 
 def test_a_smoke_run_says_so(figures):

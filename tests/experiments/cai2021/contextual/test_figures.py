@@ -20,6 +20,8 @@ from clip_geometry_experiments.cai2021.contextual.planes import (
 )
 from clip_geometry_experiments.report.gallery import save_drawings
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def by_gid(figure, gid):
     (artist,) = {id(each): each for each in figure.findobj(lambda artist: artist.get_gid() == gid)}.values()

@@ -18,6 +18,8 @@ from clip_geometry_experiments.mickus2024.classify.figures import (
 )
 from clip_geometry_experiments.report.gallery import save_drawings
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 UPDATES = np.array([0, 5, 10, 12])
 SILHOUETTE = np.array([[0.0, 0.1, 0.3, 0.4], [0.0, 0.2, 0.4, 0.5]])
 ISOSCORE = np.array([[0.3, 0.2, 0.05, 0.01], [0.3, 0.1, 0.04, 0.02]])

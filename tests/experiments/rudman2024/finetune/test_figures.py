@@ -23,6 +23,8 @@ from clip_geometry_experiments.rudman2024.finetune.figures import (
     visible,
 )
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 LAMBDAS = (-5.0, -1.0, 0.5, 3.0)
 NONE, COSREG, TOP = Method("none", 0.0), Method("cosreg", 1.0), Method("all_but_the_top", 3.0)
 

@@ -15,6 +15,8 @@ from clip_geometry_experiments.rudman2024.stability.figures import (
     words,
 )
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 ESTIMATES = [("isoscore", None), ("isoscore[unbiased]", None), *(("isoscore_star", z) for z in (0.0, 0.2, 1.0))]
 SIZES = (8, 64, 512)
 TRUTHS = {"round": 1.0, "long": 0.644, "heavy": 0.644}

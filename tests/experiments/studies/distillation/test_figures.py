@@ -5,6 +5,8 @@ import pytest
 from clip_geometry_experiments.report.gallery import save_drawings
 from clip_geometry_experiments.studies.distillation.figures import distillation_figure, draw_distillation, sentences
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 STEPS = [0, 1, 4, 9]
 
 

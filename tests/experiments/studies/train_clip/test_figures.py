@@ -13,6 +13,8 @@ from clip_geometry_experiments.studies.train_clip.figures import (
     training_sentences,
 )
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 PANELS = MAIN + MORE
 STEPS = np.array([0, 1, 2, 4, 100, 200])
 

@@ -73,11 +73,23 @@ def resnet(tmp_path_factory):
     return {"model": f"local-dir:{folder}", "fresh": True}
 
 
+BOTH = {"seeds": [0, 1], "biases": ["initial", "zero"]}
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    """Two seeds, with and without biases: (experiment, rows)."""
-    planned = experiment(tmp_path_factory.mktemp("both"), seeds=[0, 1], biases=["initial", "zero"])
-    return planned, rows_of(planned)
+def report(tmp_path_factory):
+    """Of a run of two seeds, with and without biases."""
+    folder = tmp_path_factory.mktemp("both")
+    (folder / "tiny.yaml").write_text(json.dumps(SCENES | BOTH))
+    return run(folder / "tiny.yaml", {}, runs=folder / "runs", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def both(report):
+    """(experiment, rows) of that run."""
+    config = validate(InitializationConfig, SCENES | BOTH, "test")
+    rows = Results(report.parent / "results.jsonl").read()
+    return Initialization(config, RunFolder(report.parent, "cpu")), rows
 
 
 # --- the numbers
@@ -231,10 +243,7 @@ def test_a_limit_takes_the_first_items(tmp_path, both):
     assert np.abs(first - all_rows[:5]).max() < 1e-4
 
 
-def test_a_run_writes_rows_figures_and_a_report_and_resumes(tmp_path, monkeypatch):
-    config = tmp_path / "tiny.yaml"
-    config.write_text(json.dumps(SCENES | {"biases": ["initial", "zero"], "seeds": [0, 1]}))
-    report = run(config, {}, runs=tmp_path / "runs", device="cpu")
+def test_a_run_writes_rows_figures_and_a_report_and_resumes(report, monkeypatch):
     names = {path.name for path in (report.parent / "figures").iterdir()}
     drawn = ("cosine_of_fresh_models", "layers_1", "biases_1")
     assert names == {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
@@ -243,7 +252,8 @@ def test_a_run_writes_rows_figures_and_a_report_and_resumes(tmp_path, monkeypatc
     assert "12 of scenes (size 12)" in page and "freshly initialized" in page and "seeds 0, 1" in page
     before = (report.parent / "results.jsonl").read_bytes()
     monkeypatch.setattr(fresh_tower.FreshTower, "run", lambda *_: pytest.fail("a finished cell was computed again"))
-    assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report
+    runs = report.parents[1]
+    assert run(runs.parent / "tiny.yaml", {}, runs=runs, device="cpu") == report
     assert (report.parent / "results.jsonl").read_bytes() == before
     assert len(Results(report.parent / "results.jsonl").finished()) == 8
 

@@ -26,6 +26,8 @@ from clip_geometry_experiments.tyshchuk2023.initialization.figures import (
     tell,
 )
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 OPERATIONS = ["attention normalisation", "attention", "attention residual", "mlp normalisation", "mlp", "mlp residual"]
 
 
@@ -259,13 +261,6 @@ def test_many_models_are_drawn_by_size_and_by_name(tmp_path):
         and "images from 0.30 to 0.80, texts from 0.30 to 0.80" in caption
     )
     assert found["cosine_by_model"].caption == f"By name, in the order of the run. {caption}"
-
-
-def test_the_files_depend_on_the_rows_only(tmp_path):
-    for folder in ("a", "b"):
-        draw(tower(), tmp_path / folder)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def test_the_summary_has_the_cones_with_and_without_biases_and_theory():

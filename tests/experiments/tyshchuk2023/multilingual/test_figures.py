@@ -20,6 +20,8 @@ from clip_geometry_experiments.tyshchuk2023.multilingual.figures import (
     umap_plane,
 )
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 RNG = np.random.default_rng(11)
 ELEVEN = ["en", "de", "fr", "es", "it", "ru", "pl", "tr", "ko", "zh", "jp"]
 
@@ -167,14 +169,6 @@ def test_languages_within_two_errors_of_an_end_tie_with_it(tmp_path):
     assert caption(fr=fr, de=de, ru=ru).startswith(ends)
     assert caption(de=de, ru=ru).startswith("Mean distance")  # no order
     assert caption(de=de).startswith("Mean distance")
-
-
-def test_the_files_depend_on_the_rows_only(tmp_path, flat):
-    pairs = paired(["en", "de"], d=3)
-    for folder in ("a", "b"):
-        draw(pairs, tmp_path / folder)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def test_unequal_counts_are_told_and_one_language_has_no_rank(tmp_path, flat):

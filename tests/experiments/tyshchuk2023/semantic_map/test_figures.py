@@ -280,7 +280,7 @@ def items(**options):
     return PlaneItems(POINTS[:40], 5, **options)
 
 
-def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path):
+def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path, unrendered):
     found = together()
     image, text = items(picture=flat), PlaneItems(POINTS[40:80], 50, texts=["some words"] * 40)
     both = {"image": image, "text": text}
@@ -303,14 +303,14 @@ def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path):
     )
 
 
-def test_all_pictures_are_told(tmp_path):
+def test_all_pictures_are_told(tmp_path, unrendered):
     (entry,) = save_drawings(
         draw_semantic_map({"image": items(picture=flat)}, None, all_images=True), tmp_path, origin="x"
     )
     assert "All images are drawn at their points." in entry.caption
 
 
-def test_texts_that_pair_with_nothing_have_a_map_of_their_own(tmp_path):
+def test_texts_that_pair_with_nothing_have_a_map_of_their_own(tmp_path, unrendered):
     both = {"image": items(), "text": items(texts=["words"] * 40)}
     entries = save_drawings(draw_semantic_map(both, None), tmp_path, origin="x")
     assert [entry.name for entry in entries] == ["semantic_images", "semantic_texts"]
@@ -318,7 +318,7 @@ def test_texts_that_pair_with_nothing_have_a_map_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("picture", [None, missing])
-def test_without_pictures_points_are_drawn(tmp_path, picture):
+def test_without_pictures_points_are_drawn(tmp_path, unrendered, picture):
     (entry,) = save_drawings(draw_semantic_map({"image": items(picture=picture)}, None), tmp_path, origin="x")
     assert "Drawn as points, since no images are available." in entry.caption
 
@@ -359,7 +359,7 @@ def test_the_second_map_has_each_image_at_the_point_of_its_text(tmp_path, monkey
         assert shown == min(every[j == text])
 
 
-def test_captions_are_drawn_where_there_are_no_images(tmp_path):
+def test_captions_are_drawn_where_there_are_no_images(tmp_path, unrendered):
     both = {"image": items(), "text": items(texts=["some words"] * 40)}
     caption = save_drawings(draw_semantic_map(both, together()), tmp_path, origin="x")[2].caption
     assert "of 40 captions are drawn at their points" in caption
