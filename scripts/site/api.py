@@ -8,8 +8,8 @@ from clip_geometry.training import _HOME as TRAINING
 # topic → the modules whose public names it has; a module that is on no page is an error
 TOPICS = {
     "Measure and compare": (
-        "measurement",
-        "measurement.comparison",
+        "measuring.measurement",
+        "measuring.comparison",
         "measuring.records",
         "measuring.sets",
         "results",
@@ -46,6 +46,7 @@ def pages() -> dict[str, str]:
             topic, "import clip_geometry as cg", {f"clip_geometry.{name}" for name in names}
         )
     inside = {f"clip_geometry.training.{module}.{name}" for module, names in TRAINING.items() for name in names}
+    inside -= {f"clip_geometry.training.losses.{name}" for name in homes["training.losses"]}  # which are on a page
     made[_file_name("Training")] = _page("Training", "from clip_geometry.training import …", inside)
     return made
 

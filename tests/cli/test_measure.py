@@ -98,15 +98,15 @@ def test_null_values_are_those_of_the_library(rows):
 
 
 def test_labels(rows, tmp_path):
-    (tmp_path / "labels.json").write_text(json.dumps(["cat", "dog"] * 20))
-    _, found = rows("--all", "--labels", tmp_path / "labels.json")
+    (tmp_path / "labels.txt").write_text("\n".join(["cat", "dog"] * 20))
+    _, found = rows("--all", "--labels", tmp_path / "labels.txt")
     assert -1 < value_of(found, "silhouette", "image")["value"] < 1
     assert {row["measure"] for row in found if row["value"] is None} == {"lid"}  # of a hundred neighbors
 
 
 def test_by_a_column(rows, tmp_path, sets):
-    (tmp_path / "labels.json").write_text(json.dumps(["cat"] * 10 + ["dog"] * 30))
-    _, found = rows("--labels", tmp_path / "labels.json", "--by", "label", "--measures", "average_cosine")
+    (tmp_path / "labels.txt").write_text("\n".join(["cat"] * 10 + ["dog"] * 30))
+    _, found = rows("--labels", tmp_path / "labels.txt", "--by", "label", "--measures", "average_cosine")
     places = {(row["at"]["label"], row["at"]["modality"]): row for row in found}
     assert {key: row["n"] for key, row in places.items()} == {
         ("cat", "image"): 10, ("cat", "text"): 10, ("dog", "image"): 30, ("dog", "text"): 30,
@@ -298,8 +298,8 @@ def test_the_reason_for_many_rows_is_the_time(cli, tmp_path):
 
 
 def test_groups_come_in_the_order_of_their_numbers(cli, sets, tmp_path):
-    (tmp_path / "labels.json").write_text(json.dumps(["10", "9", "b", "a"] * 10))
-    out = cli("measure", sets[0], "--labels", tmp_path / "labels.json", "--by", "label", "--measures", "isoscore").out
+    (tmp_path / "labels.txt").write_text("\n".join(["10", "9", "b", "a"] * 10))
+    out = cli("measure", sets[0], "--labels", tmp_path / "labels.txt", "--by", "label", "--measures", "isoscore").out
     groups = [line.split()[2] for line in out.splitlines() if line.startswith("isoscore")]
     assert groups == ["9", "10", "a", "b"]
 

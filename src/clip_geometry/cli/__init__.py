@@ -101,10 +101,11 @@ def _run() -> None:
                 _complain_of_memory(error)
             raise
         path = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
-        if "\n" in usage():  # the help, where no command was given
-            print(usage())
+        if type(error).__name__ == "NoArgsIsHelpError":  # no command was given
+            with suppress(BrokenPipeError):  # `| head` has seen enough
+                print(usage())
         else:
-            said = usage().rstrip(".").replace("Value error, ", "")  # as typer's parser puts it
+            said = " ".join(usage().split()).rstrip(".").replace("Value error, ", "")  # as typer's parser puts it
             _complain(f"{said} (see {path} --help)")
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's way of Ctrl-C

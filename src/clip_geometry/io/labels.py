@@ -1,4 +1,4 @@
-"""Label files: .npy, .txt (one per line), .csv and .parquet (a column)."""
+"""Label files: .npy, .pt, .txt (one per line), .csv and .parquet (a column)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from clip_geometry.data.tables import read_table
 from clip_geometry.embeddings import Embeddings
@@ -18,7 +19,7 @@ from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.matrix import as_codes
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
-SUFFIXES = (".npy", ".txt", ".csv", ".parquet")
+SUFFIXES = (".npy", ".pt", ".txt", ".csv", ".parquet")
 
 
 def read_labels(path: str | Path) -> np.ndarray:
@@ -31,6 +32,11 @@ def read_labels(path: str | Path) -> np.ndarray:
     match path.suffix.lower():
         case ".npy":
             array = reading.read_npy(path, mmap=False, what=what)
+        case ".pt":  # as the authors of Tyshchuk et al. publish theirs
+            tensor = reading.read_checkpoint(path, what)
+            if not isinstance(tensor, Tensor) or tensor.is_floating_point():
+                raise InputError(f"{shown(path)} holds no tensor of integers; labels are one integer per row")
+            array = tensor.numpy()
         case ".txt":
             array = _of_texts([line.strip() for line in reading.read_text(path, what).rstrip().splitlines()])
         case ".csv":
