@@ -142,9 +142,7 @@ def _left_out(side: Mapping[str, Any]) -> str:
 def export(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
-    to: Annotated[
-        Literal["clip-retrieval", "parquet", "datasets", "faiss", "lancedb"], typer.Option(help="the format")
-    ] = ...,  # pyright: ignore
+    to: Annotated[str, typer.Option(help="the format")] = ...,  # pyright: ignore
     normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
 ) -> None:
     """Writes embeddings for another program.
