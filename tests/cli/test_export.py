@@ -30,4 +30,4 @@ def test_unit_rows_in_one_file(cli, sets):
 def test_mistakes_are_one_sentence(cli, sets):
     outcome = cli("export", sets[0].parent, "-o", "out", "--to", "fais")
     assert outcome.status == 2 and outcome.err.count("\n") == 1
-    assert "fais" in outcome.err and not Path("out").exists()
+    assert "unknown format 'fais'; did you mean 'faiss'" in outcome.err and not Path("out").exists()
