@@ -66,6 +66,13 @@ def test_text_of_any_width_keeps_each_number_in_its_line(width):
     assert all(len(line) <= max(width, 58 if width < 40 else 0) and line == line.rstrip() for line in lines)
 
 
+def test_columns_of_one_name_stay_two_columns():
+    """`--by set` has a column of groups beside that of the sets."""
+    columns = TableColumn("set"), TableColumn("set"), TableColumn("value", "number")
+    lines = str(Table(columns, {"": [["a", "west", "1"], ["text", "e", "22"]]})).splitlines()
+    assert lines == ["set   set   value", "a     west      1", "text  e        22"]
+
+
 def test_folding_is_between_words_and_before_brackets():
     narrow = Table(
         [TableColumn("name"), TableColumn("x", "number")], {"": [["modality_gap[sqeuclidean]", "0.1 ± 0.2"]]}

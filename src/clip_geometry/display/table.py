@@ -155,20 +155,19 @@ class Table:
             indent = "  " if names else ""
             rows += [[indent + printable(row[0]), *map(printable, row[1:])] for row in members]
         rows = [[cell.replace("−", "-") for cell in row] for row in rows]
-        widths = {column: max(cell_len(row[k]) for row in rows) for k, column in enumerate(self.columns)}
-        for column in sorted((column for column in widths if column.spare), key=lambda column: column.spare):
+        widths = {k: max(cell_len(row[k]) for row in rows) for k in range(len(self.columns))}  # columns may be equal
+        for k in sorted((k for k in widths if self.columns[k].spare), key=lambda k: self.columns[k].spare):
             if sum(widths.values()) + 2 * (len(widths) - 1) > width:
-                del widths[column]
+                del widths[k]
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-        for column in widths:
+        for column in (self.columns[k] for k in widths):
             justify = "right" if column.is_number else "left"
             grid.add_column(justify=justify, no_wrap=not column.is_folded, overflow="fold")
-        shown = [k for k, column in enumerate(self.columns) if column in widths]
         for row in rows:
-            foldable = (row[k] if " " in row[k] else FOLDING_POINTS.sub(rf"{FOLD}\g<0>", row[k]) for k in shown)
+            foldable = (row[k] if " " in row[k] else FOLDING_POINTS.sub(rf"{FOLD}\g<0>", row[k]) for k in widths)
             grid.add_row(*map(Text, foldable))
         gaps = 2 * (len(widths) - 1)
-        least = [min(size, LEAST_WIDTH) if column.is_folded else size for column, size in widths.items()]
+        least = [min(size, LEAST_WIDTH) if self.columns[k].is_folded else size for k, size in widths.items()]
         fitting = width if sum(least) + gaps <= width else sum(widths.values()) + gaps
         rendered = Console(file=io.StringIO(), width=fitting).render_lines(grid, pad=False)
         texts = ("".join(segment.text for segment in line).replace(FOLD, "").rstrip() for line in rendered)
