@@ -16,10 +16,15 @@ FOLDER = Path(__file__).parents[1] / "support" / "toy"
 @pytest.fixture
 def toy(monkeypatch):
     """The folder as if it lay among the experiments: found by its name, imported when asked for."""
+
+    def forget():
+        experiments._members.pop("toy", None)
+        sys.modules.pop("support.toy", None)
+
+    forget()  # a test of the same process may have imported it
     monkeypatch.setitem(experiments.homes, "toy", "support.toy")  # pyright: ignore[reportArgumentType]
     yield
-    experiments._members.pop("toy", None)
-    sys.modules.pop("support.toy", None)
+    forget()
 
 
 def test_a_folder_and_a_config_are_an_experiment(toy, tmp_path):
