@@ -20,7 +20,7 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
-from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, PlaneItems, draw_semantic_map, tell
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Picture, Plane, draw_semantic_map, tell
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
@@ -46,7 +46,6 @@ class SemanticMapConfig(base.RunConfig):
         repeats: Number of seeds of t-SNE; the numbers are means over them, and the first map is drawn.
         limit: Use only the first N items.
         batch_size: Batch size of the encoder.
-        all_images: Draw every image, even one on another.
     """
 
     model: base.Model | None = None
@@ -58,7 +57,6 @@ class SemanticMapConfig(base.RunConfig):
     repeats: int = Field(default=5, ge=1)
     limit: int | None = Field(default=500, ge=2)
     batch_size: int = Field(default=64, ge=1)
-    all_images: bool = False
 
     @model_validator(mode="after")
     def _sources(self) -> Self:
@@ -109,7 +107,7 @@ class SemanticMap(base.Experiment):
 
     def cells(self) -> Iterator[base.Cell]:
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "all_images"})
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description"})
         shared = settings | self.workspace.revisions(config.model, config.pairs)
         kinds = {"image": partial(self._map_rows, "image"), "text": partial(self._map_rows, "text")}
         for place, compute in {**kinds, "both": self._agreement_rows}.items():
@@ -184,25 +182,35 @@ class SemanticMap(base.Experiment):
     def drawings(self) -> Mapping[str, Any]:
         together = None
         with suppress(InputError):  # nothing pairs
-            if len(self.sets.rows) == 2:
-                found = self.superposition
-                together = OneFrame(found.moved, found.kept, self.sets.pairs, found.disparity)
-        return draw_semantic_map(
-            {modality: self._items(modality) for modality in self.sets.rows},
-            together,
-            all_images=self.config.all_images,
-        )
+            together = self.superposition if len(self.sets.rows) == 2 else None
+        pictures = self._pictures(together)
+        planes = {
+            modality: Plane(self.plane(modality)[0], self._perplexity(modality), pictures.get(modality))
+            for modality in self.sets.rows
+        }
+        return draw_semantic_map(planes, together)
 
     def origin(self) -> str:
         return f"{'; '.join(self._words())}; seed {self.config.seed}."
 
-    def _items(self, modality: str) -> PlaneItems:
-        each = self.sets.embeddings[modality]
+    def _pictures(self, together: Superposition | None) -> dict[str, Picture]:
+        """The images of the image rows, and those of the first pair of each text; none of stored embeddings."""
         dataset = None if isinstance(self.config.pairs, StoredConfig) else load_dataset(self.config.pairs)
+        side: Any = None if dataset is None else dataset.image
+        if side is None or "image" not in self.sets.embeddings:
+            return {}
         # unreadable images have no row, so that a row has its own index in the data
-        side: Any = dataset.image if modality == "image" and dataset is not None else None
-        picture = None if side is None else lambda row: side.load(int(each.metadata["index"][row]))
-        return PlaneItems(self.plane(modality)[0], self._perplexity(modality), picture, each.metadata.get("text"))
+        index = self.sets.embeddings["image"].metadata["index"]
+        image_of: dict[int, int] = {}
+        for image, text in zip(*together.pairs, strict=True) if together is not None else ():
+            image_of.setdefault(int(text), int(image))
+
+        def of_text(row: int) -> Any:
+            if row not in image_of:
+                raise OSError(f"the text of row {row} has no image")
+            return side.load(int(index[image_of[row]]))
+
+        return {"image": lambda row: side.load(int(index[row])), "text": of_text}
 
     def label(self) -> str:
         return ", ".join(self._words())

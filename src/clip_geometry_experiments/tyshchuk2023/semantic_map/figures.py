@@ -1,176 +1,180 @@
-"""The map of the images, and the maps of images and texts in one frame, with their captions."""
+"""The map of the images, both maps in one frame, and sentences about their agreement."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
-from clip_geometry.display.numbers import plus_minus
-from clip_geometry.display.style import NEUTRAL, WIDTH
-from clip_geometry.display.words import Words
+from clip_geometry.display.numbers import number, plus_minus
+from clip_geometry.display.style import COLOR, MARKER, NEUTRAL, WIDTH, styled
+from clip_geometry.modalities import plural
+from clip_geometry.results import Row
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
 from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
-from clip_geometry_experiments.tyshchuk2023.semantic_map.marks import (
-    Picture,
-    Window,
-    caption_map,
-    picture_grid,
-    picture_map,
-    point_map,
-    window_of,
-)
+from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import Points, Superposition
 
-Points = NDArray[np.floating]
-WORDS = Words(Path(__file__).with_name("words.j2"))
+ACROSS = 15  # images side by side
+PIXELS = 100  # of an image with its frame: twice the resolution of a printed column
+BORDER = 7
+EDGE = "#D0D7DE"
+
+Picture = Callable[[int], Image.Image]  # row → RGB image; raises OSError where there is none
 
 
-@dataclass(frozen=True)
-class PlaneItems:
-    """The rows of one modality on their plane, and what can be drawn at their points.
+class Plane(NamedTuple):
+    """The rows of one modality on their plane, (n, 2).
 
-    Args:
-        points: (n, 2).
-        perplexity: Of the t-SNE that found them.
-        picture: Row → RGB image, of a text that of its pair, raising OSError where there is none; or None.
-        texts: (n,) or None.
+    perplexity: of the t-SNE that found them. picture: the image of a row, of a text that of its pair; or None.
     """
 
     points: Points
     perplexity: float
     picture: Picture | None = None
-    texts: Sequence[str] | NDArray | None = None
 
 
-@dataclass(frozen=True)
-class OneFrame:
-    """Both planes in one frame: image (n, 2) rotated onto text (m, 2) through pairs (i, j), and their disparity."""
-
-    image: Points
-    text: Points
-    pairs: tuple[NDArray, NDArray]
-    disparity: float
-
-
-def draw_semantic_map(
-    items: Mapping[str, PlaneItems],
-    together: OneFrame | None,
-    *,
-    all_images: bool = False,
-) -> dict[str, Drawing]:
-    """Draw the map of the images, and both maps in one frame, or that of the texts alone.
-
-    The images fill a grid. In the common frame they are drawn at their own points, then at those of their texts.
+def draw_semantic_map(planes: Mapping[str, Plane], together: Superposition | None) -> dict[str, Drawing]:
+    """Draw the map of the images (figure 1), and both maps in one frame (figures A1 and A2).
 
     Args:
-        items: Modality → its rows.
-        together: The images rotated onto the texts, None where nothing pairs.
-        all_images: Draw every image, even one on another.
+        planes: Modality → its rows.
+        together: The images rotated onto the texts; None where nothing pairs.
     """
-    planned = {"semantic_images": ("image", "Images on their t-SNE map", "alone")}
-    if together is None:
-        planned["semantic_texts"] = ("text", "Captions on their t-SNE map", "alone")
-    else:
-        planned["semantic_images_aligned"] = ("image", "The images, rotated onto the texts", "image")
-        planned["semantic_texts_aligned"] = ("text", "The texts in the same frame", "text")
     drawn: dict[str, Drawing] = {}
-    for name, (modality, title, macro) in planned.items():
-        if modality not in items:
-            continue
-        each, window, shades, own = items[modality], None, None, ()
-        points, picture = each.points, items["image"].picture if "image" in items else None
-        if together is not None and macro != "alone":
-            points, shades = getattr(together, modality), shades_of(together)[modality]
-            window = window_of(np.concatenate([together.image, together.text]), centre=np.zeros(2))
-            own = (together.disparity, len(together.pairs[0]))
-            if macro == "text" and picture is not None:
-                each = replace(each, picture=_of_texts(picture, together.pairs))
-        figure, marks = _map(each, modality, points, window, shades, all_images)
-        caption = WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, *own)
-        drawn[name] = Drawing(title, figure, caption, wide=figure.get_figwidth() > WIDTH)
+    for modality, plane in planes.items():
+        if modality == "image" or together is None:
+            figure, marks = draw_map(plane.points, modality, plane.picture)
+            caption = (
+                f"t-SNE of the {len(plane.points)} {modality} rows (perplexity {plane.perplexity:g}, Euclidean). "
+                f"{marks} t-SNE preserves neighborhoods; directions, sizes of clusters and the distances between them "
+                "mean little."
+            )
+            title = "Images on their t-SNE map" if modality == "image" else "Texts on their t-SNE map"
+            drawn[f"semantic_{plural(modality)}"] = Drawing(title, figure, caption)
+    if together is None:
+        return drawn
+    window, shades = np.concatenate([together.moved, together.kept]), shades_of(together)
+    figure, marks = draw_map(together.moved, "image", planes["image"].picture, window, shades["image"])
+    caption = (
+        f"Disparity of the two maps {number(together.disparity)}: 0 where they coincide, near 1 where they have "
+        f"nothing in common. The map of the {len(together.moved)} images (perplexity "
+        f"{planes['image'].perplexity:g}), centered, scaled and rotated onto the map of the texts by Procrustes "
+        f"through {len(together.pairs[0])} pairs; colors run from left to right. {marks}"
+    )
+    drawn["semantic_images_aligned"] = Drawing("The images, rotated onto the texts", figure, caption)
+    figure, marks = draw_map(together.kept, "text", planes["text"].picture, window, shades["text"])
+    caption = (
+        f"The map of the {len(together.kept)} texts (perplexity {planes['text'].perplexity:g}) in the frame of the "
+        "images above, each text in the color of its image there: where both maps agree, colors run from left to right "
+        f"here too. {marks}"
+    )
+    drawn["semantic_texts_aligned"] = Drawing("The texts in the same frame", figure, caption)
     return drawn
 
 
-def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whether both maps agree more than with shuffled pairs, how faithful they are, and what neighbors they share."""
-    found = {(row["measure"].removeprefix("semantic_map."), row["at"]["modality"]): row for row in rows}
-    found = {key: row for key, row in found.items() if row["value"] is not None}
-    said = []
-    if ("disparity", "both") in found:
-        own, shuffled = found["disparity", "both"], found.get(("disparity_shuffled", "both"))
-        apart = None if shuffled is None else differ(own, shuffled)
-        chance = None if shuffled is None or apart is None else not apart or own["value"] > shuffled["value"]
-        said.append(WORDS("agreement", _told(own), None if shuffled is None else _told(shuffled), chance))
-    faithful = {place: _told(row) for (name, place), row in found.items() if name == "trustworthiness"}
-    if faithful:
-        said.append(WORDS("faithful", faithful))
-    on_maps = next(
-        (row for row in rows if row["measure"] == "semantic_map.mutual_knn" and row["value"] is not None), None
-    )
-    before = next((row for row in rows if row["measure"] == "mutual_knn" and row["value"] is not None), None)
-    if on_maps is not None:
-        null = None if before is None else before.get("null_value")
-        said.append(WORDS("shared", _told(on_maps), None if before is None else _told(before), null))
-    return said
+@styled
+def draw_map(
+    points: Points,
+    modality: str,
+    picture: Picture | None,
+    window: Points | None = None,
+    shades: Sequence[str] | None = None,
+) -> tuple[Figure, str]:
+    """Rows as dots, and as many of their images as do not cover one another, each at its point.
+
+    Args:
+        points: (n, 2).
+        modality: Of the rows.
+        picture: The image of a row, or None.
+        window: Points that the map shows, (m, 2); its own by default.
+        shades: The color of each row.
+
+    Returns:
+        The figure, and a sentence that says how many rows are drawn as images.
+    """
+    low, high = (end(points if window is None else window, axis=0) for end in (np.min, np.max))
+    side = float(high[0] - low[0]) / (ACROSS - 1) or 1.0
+    reach = np.maximum(high - low, (high - low).max() / 2) / 2 + side / 2
+    center = (low + high) / 2
+    figure = Figure(figsize=(WIDTH, WIDTH * reach[1] / reach[0]))
+    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+    axes.set(xlim=center[0] + reach[0] * np.array([-1, 1]), ylim=center[1] + reach[1] * np.array([-1, 1]))
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set(visible=True, color=EDGE)
+    many = len(points) > MAX_VECTOR_POINTS
+    style: Any = {"c": COLOR[modality] if shades is None else list(shades), "marker": MARKER[modality]}
+    axes.scatter(*points.T, s=6, linewidths=0, alpha=0.7, rasterized=many, gid="points", **style)
+    chosen: list[int] = []
+    for row in range(len(points) if picture is not None else 0):
+        apart = np.abs(points[chosen] - points[row]).max(axis=1)
+        if (apart < side).any() or (framed := _framed(picture, row, shades)) is None:
+            continue
+        chosen.append(row)
+        (left, bottom), (right, top) = points[row] - side / 2, points[row] + side / 2
+        image = AxesImage(axes, extent=(left, right, bottom, top), origin="upper", zorder=3, gid=f"picture:{row}")
+        image.set_data(framed)
+        axes.add_image(image)
+    if not chosen:
+        return figure, "Drawn as points, since no images are available."
+    as_images = "are drawn at their points" if modality == "image" else "are drawn as their images"
+    return figure, f"{len(chosen)} of {len(points)} {plural(modality)} {as_images}, the others as dots."
 
 
-def _told(row: Mapping[str, Any]) -> str:
-    return plus_minus(row["value"], row.get("standard_error"))
+def _framed(picture: Any, row: int, shades: Sequence[str] | None) -> NDArray | None:
+    """The central square of an image in a frame of its color; None if it cannot be read."""
+    inner = PIXELS - 2 * BORDER
+    try:
+        square = ImageOps.fit(picture(row).convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
+    except OSError:
+        return None
+    return np.asarray(ImageOps.expand(square, BORDER, EDGE if shades is None else shades[row]))
 
 
-def _of_texts(picture: Picture, pairs: tuple[NDArray, NDArray]) -> Picture:
-    """The image of a text's first pair at the row of the text."""
-    image_of = dict(zip(reversed(pairs[1].tolist()), reversed(pairs[0].tolist()), strict=True))
-
-    def own(row: int) -> Image.Image:
-        if row not in image_of:
-            raise OSError(f"the text of row {row} has no image")
-        return picture(image_of[row])
-
-    return own
-
-
-def shades_of(together: OneFrame) -> dict[str, list[str]]:
+def shades_of(together: Superposition) -> dict[str, list[str]]:
     """A color for each row: of an image by its rank from left to right, of a text the mean of its images'."""
-    left_to_right = together.image[:, 0].argsort(kind="stable").argsort(kind="stable")
+    left_to_right = together.moved[:, 0].argsort(kind="stable").argsort(kind="stable")
     share = left_to_right / max(len(left_to_right) - 1, 1)
     i, j = together.pairs
-    size = len(together.text)
-    counts = np.bincount(j, minlength=size)
-    means = np.bincount(j, share[i], minlength=size) / np.maximum(counts, 1)
+    counts = np.bincount(j, minlength=len(together.kept))
+    means = np.bincount(j, share[i], minlength=len(together.kept)) / np.maximum(counts, 1)
     colors = colormaps["viridis"]
     texts = [to_hex(colors(mean)) if count else NEUTRAL for mean, count in zip(means, counts, strict=True)]
     return {"image": [to_hex(colors(each)) for each in share], "text": texts}
 
 
-def _map(
-    items: PlaneItems,
-    modality: str,
-    points: Points,
-    window: Window | None,
-    shades: Sequence[str] | None,
-    all_images: bool,
-) -> tuple[Figure, str]:
-    """The map with images or captions, else points; and the sentence that says how many of them."""
-    n = len(points)
-    if items.picture is not None:
-        if window is None and not all_images:
-            figure, count = picture_grid(points, items.picture)
-            kind = "grid"
-        else:
-            style: Any = {"modality": modality, "window": window, "shades": shades, "everything": all_images}
-            figure, count = picture_map(points, items.picture, **style)
-            kind = "images" if modality == "image" else "texts"
-        if figure is not None and count:
-            return figure, WORDS("marks", kind, count, n)
-    if modality == "text" and items.texts is not None:
-        figure, count = caption_map(points, items.texts, window=window, shades=shades)
-        return figure, WORDS("marks", "captions", count, n)
-    figure = point_map(points, modality, window=window, shades=shades)
-    return figure, WORDS("marks", "points", missing="images" if modality == "image" else "captions")
+def tell(rows: Sequence[Row]) -> list[str]:
+    """Whether both maps agree more than with shuffled pairs, how faithful they are, and what neighbors they share."""
+    rows = [row for row in rows if row["value"] is not None]
+    found = {(row["measure"].removeprefix("semantic_map."), row["at"]["modality"]): row for row in rows}
+    said = []
+    own, shuffled = (found.get((name, "both")) for name in ("disparity", "disparity_shuffled"))
+    if own is not None and shuffled is not None:
+        agree = differ(own, shuffled) and own["value"] < shuffled["value"]
+        how_far = "beyond chance" if agree else "no more than with shuffled pairs"
+        said.append(
+            f"The map of the images and the map of the texts agree {how_far}: their disparity is {_told(own)}, with "
+            f"shuffled pairs {_told(shuffled)} (0 is the same map, 1 nothing in common)."
+        )
+    faithful = [f"{_told(row)} of the neighborhoods of the {plural(place)}"
+                for (name, place), row in found.items() if name == "trustworthiness"]  # fmt: skip
+    if faithful:
+        said.append(f"The maps keep {' and '.join(faithful)} (trustworthiness, 1 is all).")
+    on_maps = next((row for row in rows if row["measure"] == "semantic_map.mutual_knn"), None)
+    before = next((row for row in rows if row["measure"] == "mutual_knn"), None)
+    if on_maps is not None and before is not None:
+        said.append(
+            f"An image and its text share {_told(on_maps)} of their neighbors on the maps, {_told(before)} in the "
+            f"embeddings (null value {number(before['null_value'])})."
+        )
+    return said
+
+
+def _told(row: Row) -> str:
+    return plus_minus(row["value"], row.get("standard_error"))

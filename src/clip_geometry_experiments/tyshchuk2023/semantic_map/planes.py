@@ -87,13 +87,16 @@ def shared_neighbors(x: Points, y: Points, *, k: int = 10) -> float:
 
 @dataclass(frozen=True)
 class Superposition:
-    """Two planes in one frame: `moved` (n, 2) rotated onto `kept` (m, 2). disparity: in [0, 1], 0 if they coincide.
+    """Two planes in one frame: `moved` (n, 2) rotated onto `kept` (m, 2) through pairs (i, j).
+
+    disparity: in [0, 1], 0 if they coincide.
 
     Of pairs (x, y) in this frame disparity = 1 − (mean ⟨x, y⟩)², the residual of the squares after the best scaling.
     """
 
     moved: Points
     kept: Points
+    pairs: Pairs
     disparity: float
 
 
@@ -107,7 +110,7 @@ def superpose(source: Points, target: Points, pairs: Pairs) -> Superposition:
     i, j = pairs
     x, y = _standard(source, i), _standard(target, j)
     moved = x @ Procrustes().fit(x[i], y[j]).W_
-    return Superposition(moved, y, max(0.0, 1 - float((moved[i] * y[j]).sum(1).mean()) ** 2))
+    return Superposition(moved, y, (i, j), max(0.0, 1 - float((moved[i] * y[j]).sum(1).mean()) ** 2))
 
 
 def _standard(points: Points, rows: NDArray[np.integer]) -> Points:
