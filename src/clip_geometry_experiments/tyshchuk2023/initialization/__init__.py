@@ -22,7 +22,6 @@ from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, Ru
 from clip_geometry_experiments.tyshchuk2023.initialization import fresh_tower
 from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization, tell
 
-MILLION = 1e6
 DATA = {"image": "images", "text": "captions"}  # modality → its key in the config
 
 
@@ -31,7 +30,6 @@ class InitializationConfig(RunConfig):
 
     Args:
         models: Fresh models.
-        architectures_up_to: Besides these, all architectures of open_clip with up to this many million parameters.
         images: Data set of the image towers.
         captions: Data set of the text towers.
         seeds: Seeds of the models; `seed` is that of the null values.
@@ -42,8 +40,7 @@ class InitializationConfig(RunConfig):
         layers: Follow the rows through the tower, and compare with theory.
     """
 
-    models: tuple[Model, ...] = ()
-    architectures_up_to: float | None = Field(default=None, gt=0)
+    models: tuple[Model, ...] = Field(min_length=1)
     images: Data
     captions: Data
     seeds: Seeds = (0, 1, 2, 3, 4)
@@ -55,8 +52,6 @@ class InitializationConfig(RunConfig):
 
     @model_validator(mode="after")
     def _fresh_models(self) -> Self:
-        if not self.models and self.architectures_up_to is None:
-            raise InputError("there are no models; name some under 'models', or set 'architectures_up_to'")
         for model in self.models:
             if not (model.is_fresh and "zero_bias" in type(model).model_fields):
                 raise InputError(
@@ -74,19 +69,10 @@ class InitializationConfig(RunConfig):
 class Initialization(Experiment):
     Config = InitializationConfig
 
-    @cached_property
-    def models(self) -> dict[str, tuple[EncoderConfig, fresh_tower.FreshArchitecture | None]]:
-        """Name → the model and its fresh_tower.architecture: the named models, then those up to a size."""
-        bound = self.config.architectures_up_to
-        found = {model.model: (model, fresh_tower.architecture(model)) for model in self.config.models}
-        for model, known in [] if bound is None else fresh_tower.architectures_up_to(bound * MILLION):
-            found.setdefault(model.model, (model, known))
-        return found
-
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        for model, known in self.models.values():
-            modes = [{"batch_norm": mode} for mode in config.batch_norm] if known and known.batch_norm else [{}]
+        for model in config.models:
+            modes = [{"batch_norm": mode} for mode in config.batch_norm] if fresh_tower.has_batch_norm(model) else [{}]
             for seed in config.seeds:
                 for bias in config.biases:
                     built = {"seed": seed, "zero_bias": bias == "zero"}
@@ -165,7 +151,7 @@ class Initialization(Experiment):
         rows = self.finished_rows()
         modes = any("batch_norm" in row["model_options"] for row in rows)
         towers = {modality: [row for row in rows if row["at"]["modality"] == modality] for modality in DATA}
-        facts: dict[str, Any] = {"models": list(self.models)}
+        facts: dict[str, Any] = {"models": [model.model for model in config.models]}
         for modality, found in towers.items():
             data = [f"{row['n']} of {with_options(row['dataset'], row['data_options'])}" for row in found[:1]]
             facts[f"{modality}s"] = " ".join(data)  # none of a model without such a tower
@@ -190,10 +176,10 @@ class Initialization(Experiment):
         return tell([row for each in planned for row in each.finished_rows()])
 
     def label(self) -> str:
-        return ", ".join(self.models)
+        return ", ".join(self.fresh_models())
 
     def fresh_models(self) -> list[str]:
-        return list(self.models)
+        return [model.model for model in self.config.models]
 
 
 experiments.add("initialization", Initialization)

@@ -1,7 +1,7 @@
 """Figures and captions of fresh models, from their result rows as tables by tower."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
@@ -23,8 +23,6 @@ from clip_geometry_experiments.report.gallery import Drawing
 Row = Mapping[str, Any]
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
 
-MILLION = 1e6
-SWEEP = 6  # models from which on they are drawn against their size rather than one by one
 # the figures of Tyshchuk et al. 2023; the text towers of RN101 and ViT-B-32 have one architecture
 PAPER = {"RN101": "images: figure 5 of the paper", "ViT-B-32": "images and texts: figures 6 and 7 of the paper"}
 BIASES = {False: "as initialized", True: "zero biases"}
@@ -194,71 +192,16 @@ def cosine_dots(lines: Sequence[tuple[str, str, Mapping[str, Spread]]]) -> Figur
     return figure
 
 
-@dataclass(frozen=True)
-class SweptModel:
-    """One architecture of a sweep. points: modality → (parameters of the tower, average cosine)."""
-
-    name: str
-    points: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-
-@styled
-def size_scatter(models: Sequence[SweptModel]) -> Figure:
-    """Average cosine of the embeddings against the size of the tower, on a log axis; a point for each tower."""
-    figure, axes = new_axes(2.7)
-    for modality in ("image", "text"):
-        points = [model.points[modality] for model in models if modality in model.points]
-        if points:
-            size, cosine = np.array(points).T
-            axes.scatter(size / MILLION, cosine, label=modality, gid=f"sizes:{modality}", **_hollow(modality))
-    axes.set(xscale="log", xlabel="million parameters of the tower", ylabel="average cosine", ylim=(-0.05, 1.05))
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
-
-
-@styled
-def model_dots(models: Sequence[SweptModel]) -> Figure:
-    """The same by name: a line for each architecture, in the order given."""
-    figure, axes = new_axes(0.8 + 0.15 * len(models))
-    for modality in ("image", "text"):
-        places = [(model.points[modality][1], k) for k, model in enumerate(models) if modality in model.points]
-        if places:
-            axes.scatter(*np.array(places).T, label=modality, gid=f"models:{modality}", **_hollow(modality))
-    name_lines(axes, [model.name for model in models], fontsize=7)
-    axes.set(xlim=(-0.03, 1.05), xlabel="average cosine")
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
-
-
-def _hollow(modality: str) -> dict[str, Any]:
-    """Points may lie on one another."""
-    return {
-        "s": 18, "marker": MARKER[modality], "linewidths": 0.8, "facecolors": "none", "edgecolors": COLOR[modality],
-    }  # fmt: skip
-
-
 def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray | None]) -> dict[str, Drawing]:
     """Draw what the rows of the experiment `initialization` allow.
 
     Args:
-        rows: Its result rows. Of many models only their sizes and cosines are drawn.
+        rows: Its result rows.
         embeddings: The embeddings behind a row, None where they are gone.
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
     finals = table[table.cosine & table.layer.isna()]
-    if table.model.nunique() >= SWEEP:
-        sizes = _sizes(finals)
-        known = finals[~finals.zero]
-        ranges = [(name, found.min(), found.max()) for name, found in known.groupby("modality", sort=False).value]
-        facts = {"count": known.model.nunique(), "ranges": ranges, "origin": _origin(known, models=False)}
-        by_size, by_name = (WORDS("sizes", by_name=by_name, **facts) for by_name in (False, True))
-        drawn["cosine_by_size"] = Drawing("Average cosine and size", size_scatter(sizes), by_size)
-        drawn["cosine_by_model"] = Drawing("Average cosine of every architecture", model_dots(sizes), by_name)
-        return drawn
     lines = [
         (f"{short_name(model)}\n{_title(modality, mode)}", modality,
          {BIASES[zero]: Spread(list(values)) for zero, values in found.groupby("zero", sort=False).value})
@@ -321,7 +264,7 @@ def table_of(rows: Iterable[Row]) -> Frame:
             "operation": row["at"].get("operation", ""),
             "cosine": row["measure"] == "average_cosine",
             "data": f"{row['n']} {row['at']['modality']}s of {with_options(row['dataset'], row['data_options'])}",
-            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "parameters", "batch_size")},
+            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "batch_size")},
             "row": row,
         }
         for row in rows
@@ -338,11 +281,9 @@ def _title(modality: str, mode: str) -> str:
     return modality + {"": "", "batch": ", batch statistics"}.get(mode, ", eval mode")
 
 
-def _origin(table: Frame, *, models: bool = True) -> str:
+def _origin(table: Frame) -> str:
     """Models, data, n and seeds, for the end of a caption."""
-    return WORDS(
-        "origin", list(table.model.unique()) if models else [], table.data.unique(), sorted(table.seed.unique())
-    )
+    return WORDS("origin", list(table.model.unique()), table.data.unique(), sorted(table.seed.unique()))
 
 
 def panels_of(table: Frame) -> list[TowerPanel]:
@@ -403,18 +344,3 @@ def _biases_caption(planes: Planes, origin: str) -> str:
         aside &= all(bool((rows @ plane[:, 0] > 0).all()) for _, rows, plane, _ in found)
         towers.append((title, [(heading, share[0]) for heading, _, _, share in found]))
     return WORDS("biases", aside, towers, origin)
-
-
-def _sizes(finals: Frame) -> list[SweptModel]:
-    """With the biases as initialized, in eval mode, the mean over seeds."""
-    kept = finals[~finals.zero & (finals["mode"] != "batch")]
-    return [
-        SweptModel(
-            short_name(name),
-            {
-                modality: (found.parameters.iloc[0], Spread(list(found.value)).mean)
-                for modality, found in towers.groupby("modality", sort=False)
-            },
-        )
-        for name, towers in kept.groupby("model", sort=False)
-    ]

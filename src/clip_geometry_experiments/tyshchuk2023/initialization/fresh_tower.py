@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import open_clip
 import torch
 from torch import Tensor, nn
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import indices_within
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders import models, resolve_encoder
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.encoders.hf.text import HFTextConfig
 from clip_geometry.encoders.open_clip import FreshConfig
@@ -29,7 +29,6 @@ from clip_geometry_experiments.tyshchuk2023.initialization.trace import (
     Norm,
     Operation,
     Trace,
-    tower_parameters,
     trace,
 )
 
@@ -43,49 +42,24 @@ MEASURED = {("normalize",): (*CONE, *PARTITION), (): PARTITION}
 UNCHANGED = "all biases are zero as initialised, zero_bias changes nothing"
 
 
-class FreshArchitecture(NamedTuple):
-    parameters: int
-    batch_norm: bool  # in the image tower
-
-
 def modalities(config: EncoderConfig) -> tuple[str, ...]:
     """The towers of a model; of the families with fresh models, hf-text: has no image tower."""
     return ("text",) if isinstance(config, HFTextConfig) else ("image", "text")
 
 
-def architecture(config: EncoderConfig) -> FreshArchitecture | None:
-    """From a model built without weights, in a tenth of a second. None for models other than open_clip's."""
+def has_batch_norm(config: EncoderConfig) -> bool:
+    """Whether a tower of an open_clip model has batch norm, from the model built without weights in 0.1 s."""
     if not isinstance(config, FreshConfig):
-        return None
-    import open_clip
-
+        return False
     source = config.source()
     if "hf_model_name" in source.architecture["text_cfg"]:
-        return None  # its text tower is on the hub
+        return False  # its text tower is on the hub, and the image towers of these models have none
     with quiet_logging(), torch.device("meta"):
         model = open_clip.create_model(
             source.name, load_weights=False, pretrained_text=False, device="meta",
             force_preprocess_cfg=dict(source.preprocessing),
         )  # fmt: skip
-    norms = (isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-    return FreshArchitecture(sum(parameter.numel() for parameter in model.parameters()), any(norms))
-
-
-def architectures_up_to(parameters: float) -> list[tuple[EncoderConfig, FreshArchitecture]]:
-    """Every architecture of open_clip with at most this many parameters, fresh, the smallest first.
-
-    Architectures whose text tower or tokenizer has to be downloaded are left out.
-    """
-    found = []
-    for name in models().architectures:
-        config = resolve_encoder(f"open_clip:{name}/fresh")
-        assert isinstance(config, FreshConfig)
-        if config.source().architecture["text_cfg"].keys() & {"hf_model_name", "hf_tokenizer_name"}:
-            continue
-        known = architecture(config)
-        if known is not None and known.parameters <= parameters:
-            found.append((config, known))
-    return sorted(found, key=lambda each: (each[1].parameters, each[0].model))
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 @dataclass(frozen=True)
@@ -134,8 +108,7 @@ class FreshTower:
         }
         embeddings = Embeddings(vectors.numpy(), modality, provenance=provenance)
         rows = [*self._measured(embeddings), *(self._followed(found, embeddings) if found else [])]
-        parameters = tower_parameters(self.encoder.model, modality)  # pyright: ignore[reportAttributeAccessIssue]
-        shared = {"parameters": parameters, "seconds": seconds, "batch_size": self._batch_size}
+        shared = {"seconds": seconds, "batch_size": self._batch_size}
         return embeddings, [{**row, **shared} for row in rows]
 
     @property

@@ -18,7 +18,7 @@ from clip_geometry.encoders.hf.text import TextEncoder, cls_pooling
 from clip_geometry.encoders.open_clip import OpenClipEncoder
 from clip_geometry.registry import InputError
 
-__all__ = ["AffineMeans", "Norm", "Operation", "Trace", "tower_parameters", "trace"]
+__all__ = ["AffineMeans", "Norm", "Operation", "Trace", "trace"]
 
 KNOWN = "open_clip's vision and text transformers and ModifiedResNet, transformers' BERT"
 
@@ -144,16 +144,6 @@ def trace(encoder: Encoder, modality: str, batches: Iterable[Any]) -> Trace:
 
 def _keep(rows: list[Tensor], take: Callable[[Tensor], Tensor], hidden: Tensor) -> None:
     rows.append(take(hidden).detach().to("cpu", torch.float32, copy=True))  # a copy: what follows may work in place
-
-
-def tower_parameters(model: nn.Module, modality: str) -> int:
-    """Number of parameters of one tower, without the scale and bias of the logits and without a caption decoder."""
-    count = 0
-    for name, parameter in model.named_parameters():
-        of_images = name.startswith(("visual", "vision"))
-        if of_images == (modality == "image") and not name.startswith(("logit", "text_decoder")):
-            count += parameter.numel()
-    return count
 
 
 # --- towers

@@ -13,15 +13,12 @@ from clip_geometry_experiments.tyshchuk2023.initialization.figures import (
     STEP,
     LayerCurve,
     Spread,
-    SweptModel,
     TowerPanel,
     bias_planes,
     cosine_dots,
     draw_initialization,
     layer_curves,
-    model_dots,
     panels_of,
-    size_scatter,
     table_of,
     tell,
 )
@@ -34,7 +31,7 @@ OPERATIONS = ["attention normalisation", "attention", "attention residual", "mlp
 def row(model="a/fresh", modality="text", seed=0, zero=False, mode=None, value=0.5, layer=None, operation=None, **more):
     at = {"modality": modality} | ({} if layer is None else {"layer": layer, "operation": operation})
     options = {"seed": seed, "zero_bias": zero} | ({} if mode is None else {"batch_norm": mode})
-    about = {"dataset": "a set", "data_options": {"size": 9}, "n": 9, "batch_size": 9, "parameters": 2_000_000}
+    about = {"dataset": "a set", "data_options": {"size": 9}, "n": 9, "batch_size": 9}
     origin = {"measure": "average_cosine", "model": model, "model_options": options, "cell": f"{model}{options}{at}"}
     return {**about, **origin, "value": value, "at": at, "predicted": None, "predicted_from_start": None, **more}
 
@@ -176,16 +173,6 @@ def test_dots_have_their_mean_and_deviation():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["as initialized", "zero biases"]
 
 
-def test_sizes_are_in_millions_and_models_by_name():
-    models = [SweptModel("a", {"image": (2e6, 0.5), "text": (3e6, 0.6)}), SweptModel("b", {"text": (4e6, 0.7)})]
-    (points,) = artists(size_scatter(models), "sizes:text")
-    assert np.asarray(points.get_offsets()).tolist() == [[3, 0.6], [4, 0.7]]
-    figure = model_dots(models)
-    (points,) = artists(figure, "models:text")
-    assert np.asarray(points.get_offsets()).tolist() == [[0.6, 0], [0.7, 1]]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a", "b"]
-
-
 # --- the entries
 
 
@@ -246,21 +233,6 @@ def test_batch_statistics_tell_their_batch(tmp_path):
     rows = [row(modality="image", mode=mode, value=value) for mode, value in (("eval", 0.99), ("batch", 0.6))]
     caption = draw(rows, tmp_path)["cosine_of_fresh_models"].caption
     assert "one batch of 9 images. In eval mode a fresh batch norm is the identity." in caption
-
-
-def test_many_models_are_drawn_by_size_and_by_name(tmp_path):
-    rows = [
-        row(f"open_clip:m{k}/fresh", modality, value=0.3 + k / 10, zero=zero)
-        for k in range(6) for modality in ("image", "text") for zero in (False, True)
-    ]  # fmt: skip
-    found = draw(rows, tmp_path)
-    assert list(found) == ["cosine_by_size", "cosine_by_model"]
-    caption = found["cosine_by_size"].caption
-    assert (
-        "of 6 untrained open_clip architectures" in caption
-        and "images from 0.30 to 0.80, texts from 0.30 to 0.80" in caption
-    )
-    assert found["cosine_by_model"].caption == f"By name, in the order of the run. {caption}"
 
 
 def test_the_summary_has_the_cones_with_and_without_biases_and_theory():
