@@ -1,4 +1,4 @@
-"""Maps as library calls: t-SNE of images and texts, one rotated onto the other, drawn with thumbnails and captions.
+"""Maps as library calls: t-SNE of images and texts, one rotated onto the other, drawn with their images.
 
 python scripts/tyshchuk2023/semantic_map.py [--model NAME] [--pairs scenes] [--limit 500]
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import clip_geometry as cg
 from clip_geometry_experiments.report.gallery import save_drawings
-from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import OneFrame, PlaneItems, draw_semantic_map
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Plane, draw_semantic_map
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
 
@@ -27,13 +27,14 @@ def main() -> None:
 
     # a plane per modality, with the perplexities of the paper
     planes = {name: tsne_plane(rows[name], perplexity=p)[0] for name, p in (("image", 5), ("text", 50))}
-    found = superpose(planes["image"], planes["text"], matches := cg.pair(image, text))
+    found = superpose(planes["image"], planes["text"], cg.pair(image, text))
     print(*(f"trustworthiness of the {name} map {trustworthiness(rows[name], planes[name]):.3f}" for name in rows))
     print(f"disparity of both maps {found.disparity:.3f}")
-    images = PlaneItems(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
-    captions = PlaneItems(planes["text"], 50, texts=text.metadata["text"])
-    together = OneFrame(found.moved, found.kept, matches, found.disparity)
-    save_drawings(draw_semantic_map({"image": images, "text": captions}, together), given.out, origin=given.model)
+    both = {
+        "image": Plane(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row]))),
+        "text": Plane(planes["text"], 50),
+    }
+    save_drawings(draw_semantic_map(both, found), given.out, origin=given.model)
 
 
 if __name__ == "__main__":
