@@ -21,7 +21,7 @@ from clip_geometry.display.style import (
     styled,
 )
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.findings import differ
+from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 # Tol 2021, muted: distinguishable with every common color vision deficiency, and the colors of no modality

@@ -20,7 +20,6 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.stored import check_sources
-from clip_geometry_experiments.report.findings import before_and_after
 from clip_geometry_experiments.report.gallery import Drawing, draw_couples, draw_figures
 
 StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
@@ -124,18 +123,6 @@ class GeometryExperiment(Experiment):
             gaussian=next(iter(sets.null.rows.values())),
             names=names,
         )
-
-    @classmethod
-    def sentences(cls, planned: "Sequence[GeometryExperiment]") -> list[str]:
-        """Of a model before and after its training; otherwise none."""
-        models = [each.config.model for each in planned]
-        if len(models) != 2 or None in models or models[0].model != models[1].model:
-            return []
-        fresh, trained = models
-        if not fresh.is_fresh or trained.is_fresh:
-            return []
-        before, after = (each.finished_rows() for each in planned)
-        return before_and_after(before, after, ("before training", "after training"))
 
     def label(self) -> str:
         shared = self.sets.context()

@@ -17,7 +17,7 @@ from clip_geometry.display.origin import Row, Run, heading, places, runs
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
 from clip_geometry.measuring.table import SIZE_FIELDS, couples, matrices, numbers_table
-from clip_geometry_experiments.report.findings import across, findings
+from clip_geometry.measuring.verdict import verdict
 from clip_geometry_experiments.report.gallery import FigureEntry, TextTable
 
 TRACK = 120  # width of the small chart, in its own units
@@ -192,19 +192,17 @@ def parts(rows: Iterable[Row]) -> list[Run]:
     return found
 
 
-def _told(section: Section) -> tuple[list[str], list[tuple[Run, list[str]]], int]:
-    """The summary of a section, what its rows say beyond it by run, and how many runs are left out."""
+def _told(section: Section) -> tuple[list[str], list[str], int]:
+    """The first sentences of a section and the others: its own, or the verdict on the core measures, which of several
+    runs is a paragraph for each; and how many runs have no room."""
     if section.sentences:
         said = [each for sentences in section.sentences for each in _SENTENCE_END.split(sentences)]
-        rest = said[MAX_SENTENCES:]
-        return said[:MAX_SENTENCES], [(Run("", ""), rest)] if rest else [], 0
-    found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
-    if len(found) < 2:
-        said = found[0][1] if found else []
-        rest = said[MAX_SENTENCES:]
-        return said[:MAX_SENTENCES], [(Run("", ""), rest)] if rest else [], 0
-    brief = across([(part.heading or part.label, part.rows) for part, _ in found])[:MAX_SENTENCES]
-    return brief, found[:MAX_RUNS_IN_BRIEF], len(found[MAX_RUNS_IN_BRIEF:])
+        return said[:MAX_SENTENCES], said[MAX_SENTENCES:], 0
+    verdicts = [(part, said) for part in parts(section.rows) if (said := verdict(part.rows))]
+    if len(verdicts) == 1:
+        return _SENTENCE_END.split(verdicts[0][1]), [], 0
+    said = [f"{part.heading or part.label}: {text}" for part, text in verdicts[:MAX_RUNS_IN_BRIEF]]
+    return said, [], len(verdicts[MAX_RUNS_IN_BRIEF:])
 
 
 def write_report(path: str | Path, **content: Any) -> Path:

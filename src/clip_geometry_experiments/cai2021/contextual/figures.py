@@ -19,8 +19,8 @@ from clip_geometry.registry import InputError
 from clip_geometry_experiments.cai2021.contextual.planes import Layers, frequency_figure, kinds_figure, read_planes
 from clip_geometry_experiments.cai2021.contextual.rows import STANDARD_K
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE
+from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.figures import new_axes
-from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 COSINES = {

@@ -15,8 +15,8 @@ from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.base import distinct_labels
 from clip_geometry_experiments.kit.figures import LINES, deviation
+from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.figures import new_axes
-from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
 

@@ -15,7 +15,7 @@ from clip_geometry.display.origin import Row
 from clip_geometry.display.style import INK, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
-from clip_geometry_experiments.report.findings import differ
+from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 STYLES = [  # of the estimates

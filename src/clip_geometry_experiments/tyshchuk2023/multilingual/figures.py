@@ -17,8 +17,8 @@ from clip_geometry.display.words import Words
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.figures import MARKERS
 from clip_geometry_experiments.kit.languages import spoken
+from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, new_axes
-from clip_geometry_experiments.report.findings import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
