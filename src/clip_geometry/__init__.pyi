@@ -96,7 +96,7 @@ from clip_geometry.geometry import standard_error as standard_error
 from clip_geometry.geometry import two_nn as two_nn
 from clip_geometry.geometry import uniformity as uniformity
 from clip_geometry.geometry import variant as variant
-from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
+from clip_geometry.geometry.silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.search.index_map import IndexMap as IndexMap
 from clip_geometry.search.index_map import map_index as map_index
 from clip_geometry.training.losses import CosReg as CosReg

@@ -5,37 +5,54 @@ rows; numpy arrays, lists and tables give floats, and arrays where there is a nu
 """
 
 from clip_geometry.catalog import GROUPS, INVARIANCES
-from clip_geometry.geometry.agreement.imbalance import information_imbalance
-from clip_geometry.geometry.agreement.neighbors import cknna, cycle_knn
-from clip_geometry.geometry.agreement.similarity import linear_cka, mutual_knn
-from clip_geometry.geometry.clusters.collapse import NeuralCollapse, neural_collapse
-from clip_geometry.geometry.clusters.silhouette import silhouette, silhouette_samples
-from clip_geometry.geometry.clusters.type_cosine import inter_type_cosine, intra_type_cosine
-from clip_geometry.geometry.cone import Cone, cone, cone_mean_cosine
-from clip_geometry.geometry.conformity import conformity, conformity_std
-from clip_geometry.geometry.cosine import average_cosine, matching_cosine, min_pairwise_cosine, random_cosine
-from clip_geometry.geometry.dimension.nearest import local_intrinsic_dimension, two_nn
-from clip_geometry.geometry.distributions.energy import energy_distance
-from clip_geometry.geometry.distributions.isotropy_tests import (
+from clip_geometry.geometry.agreement import cknna, cycle_knn, information_imbalance, linear_cka, mutual_knn
+from clip_geometry.geometry.collapse import NeuralCollapse, neural_collapse
+from clip_geometry.geometry.cosine import (
+    Cone,
+    average_cosine,
+    cone,
+    cone_mean_cosine,
+    conformity,
+    conformity_std,
+    inter_type_cosine,
+    intra_type_cosine,
+    matching_cosine,
+    min_pairwise_cosine,
+    random_cosine,
+)
+from clip_geometry.geometry.dimension import local_intrinsic_dimension, two_nn
+from clip_geometry.geometry.gap import (
+    energy_distance,
+    gap_shift_share,
+    modality_gap,
+    relative_modality_gap,
+    sliced_wasserstein,
+)
+from clip_geometry.geometry.hubness import Hubs, cross_hubs, hubness, hubs
+from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
+from clip_geometry.geometry.isotropy import (
     IsotropyTest,
+    PartitionIsotropy,
     bingham_test,
+    partition_isotropy,
+    partition_over,
     rayleigh_test,
     sphericity_test,
 )
-from clip_geometry.geometry.distributions.sliced_wasserstein import gap_shift_share, sliced_wasserstein
-from clip_geometry.geometry.distributions.spectral import spectral_discrepancy
-from clip_geometry.geometry.gap import modality_gap, modality_silhouette, relative_modality_gap
-from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
+from clip_geometry.geometry.lisi import clisi, ilisi, lisi
 from clip_geometry.geometry.measure import Measure, add_measure, by_group, measures, variant
-from clip_geometry.geometry.neighborhoods.hubness import hubness
-from clip_geometry.geometry.neighborhoods.hubs import Hubs, cross_hubs, hubs
-from clip_geometry.geometry.neighborhoods.lisi import clisi, ilisi, lisi
-from clip_geometry.geometry.null import null_value
-from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
-from clip_geometry.geometry.spectrum import alpha_req, nesum
-from clip_geometry.geometry.spread import coordinate_spread, coordinate_std, effective_rank, singular_values
+from clip_geometry.geometry.silhouette import modality_silhouette, silhouette, silhouette_samples
+from clip_geometry.geometry.spectrum import (
+    alpha_req,
+    coordinate_spread,
+    coordinate_std,
+    effective_rank,
+    nesum,
+    singular_values,
+    spectral_discrepancy,
+)
 from clip_geometry.geometry.statistics.moments import Moments
-from clip_geometry.geometry.uncertainty import PermutationTest, permutation_test, standard_error
+from clip_geometry.geometry.uncertainty import PermutationTest, null_value, permutation_test, standard_error
 from clip_geometry.geometry.uniformity import alignment, cross_uniformity, uniformity
 from clip_geometry.registry import import_all
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from geometry.clusters.test_silhouette import CLOUDS, classes_of
 from sklearn.metrics import silhouette_samples as sklearn_samples
 
 from clip_geometry.geometry import silhouette, silhouette_samples
 from clip_geometry.geometry.distances.by_class import WORTH_IT, fused_is_possible
 from clip_geometry.registry import InputError
-from geometry.clusters.test_silhouette import CLOUDS, classes_of
 from support.oracles import silhouette as oracle
 
 triton = pytest.importorskip("triton", reason="the kernel is a Triton one")

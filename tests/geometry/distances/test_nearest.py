@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from clip_geometry.geometry.distances import nearest as neighbors
-from clip_geometry.geometry.distances.distinct import distinct_rows
 from clip_geometry.geometry.distances.nearest import (
     MANY,
     as_rows_with_neighbors,
@@ -13,6 +12,7 @@ from clip_geometry.geometry.distances.nearest import (
     nearest,
     nearest_both_ways,
 )
+from clip_geometry.geometry.distances.pairwise import distinct_rows
 from clip_geometry.registry import InputError
 from support.covering import covering_array
 
@@ -220,8 +220,8 @@ def test_copies_up_to_a_tolerance():
 
 def test_different_rows_with_one_projection_are_kept(monkeypatch):
     """Rows whose keys agree are compared with all others of the run, not only with the next."""
-    from clip_geometry.geometry.distances import distinct
+    from clip_geometry.geometry.distances import pairwise
 
-    monkeypatch.setattr(distinct, "_projections", lambda x, _: (torch.zeros(len(x)), torch.zeros(len(x))))
+    monkeypatch.setattr(pairwise, "_projections", lambda x, _: (torch.zeros(len(x)), torch.zeros(len(x))))
     x = gaussian(20, 3).repeat(3, 1)
     assert int(distinct_rows(x).sum()) == 20

@@ -14,10 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.distances.pairwise import count_cancelled, distances, single_is_exact
+from clip_geometry.geometry.distances.pairwise import count_cancelled, distances, near_one, single_is_exact
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import one_of
-from clip_geometry.rows.single import near_one
 
 if TYPE_CHECKING:
     Products: TypeAlias = Literal["fp16x3", "tf32x3", "ieee", "tf32", "fp16", "bf16"]

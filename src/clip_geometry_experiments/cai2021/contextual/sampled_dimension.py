@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from clip_geometry.geometry.dimension.nearest import (
+from clip_geometry.geometry.dimension import (
     ESTIMATORS,
     METRICS,
     Estimator,

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.distances.distinct import SAME_DIRECTION, distinct_rows
+from clip_geometry.geometry.distances.pairwise import SAME_DIRECTION, distinct_rows
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Estimator: TypeAlias = Literal["mackay", "levina-bickel", "cai2021"]
 else:  # an unknown one is our sentence, not a type checker's
     Metric = Estimator = Any
-
 METRICS = ("euclidean", "cosine")
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 
