@@ -33,6 +33,13 @@ def test_a_cross_polytope_is_perfectly_isotropic():
     assert float(i2) == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_unit_rows_are_bounded_by_e_to_the_minus_2(seed):
+    x = cone(50, 4, np.random.default_rng(seed), offset=20.0)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    assert math.exp(-2) <= float(partition_isotropy(x).i1) < 1
+
+
 def test_published_convention_only_sees_the_mean():
     """`rows` is a basis unrelated to the data: I2 is ‖mean‖/√d to first order, whatever the spectrum (README A.1)."""
     rng = np.random.default_rng(0)

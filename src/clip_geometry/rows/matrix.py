@@ -148,7 +148,7 @@ def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
     return x.known["mean"]
 
 
-def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Float[Matrix, "n d"]:
+def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Any:
     """The rows less `center`, in float64: products of rows far from the origin would cancel."""
     if isinstance(x, StreamedRows):
         return x.map(lambda block, _: block.double() - center, len(center))

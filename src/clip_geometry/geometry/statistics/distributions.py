@@ -1,7 +1,7 @@
 """Two sets as distributions: mean distances over all pairs of rows, and transport along random directions."""
 
+import functools
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.distances.pairwise import distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.sums import Means
 from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row, total
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
@@ -45,8 +46,19 @@ class DistanceMeans(Statistic):
         """From the distances of all rows; with each set about its own mean, which every block moves, one by one."""
         if image.streamed or text.streamed:
             return None
-        shared = _SharedMeans(image, text)
-        return (_MeansWithoutBlock(shared, block) for block in range(image.blocks))
+
+        @functools.cache
+        def uncentered() -> list[Apart]:
+            middle = (mean_row(image.rows) + mean_row(text.rows)) / 2
+            x, y = ((about(each.rows, middle), each) for each in (image, text))
+            return [Apart(*means) for means in zip(_means(x, y), _means(x, x), _means(y, y), strict=True)]
+
+        def means(block: int, *, center: bool) -> Apart:
+            if not center:
+                return uncentered()[block]
+            return cls(image.without(block), text.without(block)).means(center=True)
+
+        return (cls.known(means=functools.partial(means, block)) for block in range(image.blocks))
 
 
 def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
@@ -61,36 +73,12 @@ def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
     return total(sums()) / len(x) ** 2
 
 
-class _SharedMeans:
-    def __init__(self, image: Dealt, text: Dealt):
-        self.image, self.text = image, text
-
-    @cached_property
-    def means(self) -> list[Apart]:
-        """Without each block."""
-        middle = (mean_row(self.image.rows) + mean_row(self.text.rows)) / 2
-        x, y = ((each.rows.double() - middle, each) for each in (self.image, self.text))
-        return [Apart(*means) for means in zip(_means(x, y), _means(x, x), _means(y, y), strict=True)]
-
-
 def _means(a: tuple[Tensor, Dealt], b: tuple[Tensor, Dealt]) -> Float[Tensor, " blocks"]:
-    weights = [
-        (dealt.block_of != torch.arange(dealt.blocks, device=rows.device)[:, None]).double() for rows, dealt in (a, b)
-    ]
-    parts = zip(a[0].split(BLOCK), weights[0].split(BLOCK, dim=1), strict=True)
-    sums = total((kept.T * (distances(part, b[0]) @ weights[1].T)).sum(0) for part, kept in parts)
-    return sums / (a[1].counts * b[1].counts)
-
-
-class _MeansWithoutBlock(DistanceMeans):
-    def __init__(self, shared: _SharedMeans, block: int):
-        self._shared, self._block = shared, block
-
-    def means(self, *, center: bool) -> Apart:
-        if not center:
-            return self._shared.means[self._block]
-        image, text = (each.without(self._block) for each in (self._shared.image, self._shared.text))
-        return DistanceMeans(image, text).means(center=True)
+    """Of the rows without each block, from the distances of all rows."""
+    (x, of_x), (y, of_y) = a, b
+    parts = zip(x.split(BLOCK), of_x.kept_groups.T[of_x.groups].split(BLOCK), strict=True)
+    sums = total((kept * (distances(part, y) @ of_y.kept_groups.T[of_y.groups])).sum(0) for part, kept in parts)
+    return sums / (of_x.counts * of_y.counts)
 
 
 class Transport(NamedTuple):
@@ -101,6 +89,11 @@ class Transport(NamedTuple):
     rest: Float[Tensor, ""]
     square: Float[Tensor, ""]
 
+    @classmethod
+    def of(cls, means: Means, rest: Float[Tensor, ""]) -> "Transport":
+        image, text = means.squares
+        return cls((means.image - means.text).square().mean(), rest, (image + text) / (2 * len(means.image)))
+
 
 class Projections(Statistic):
     """Squared Wasserstein distances of two sets, projected on orthonormal random directions."""
@@ -110,66 +103,42 @@ class Projections(Statistic):
 
     def transport(self, directions: int, seed: int) -> Transport:
         """Over so many directions, which the seed draws."""
-        image, text = self._rows
-        means = mean_row(image), mean_row(text)
-        x, y = image.double() - means[0], text.double() - means[1]
-        ordered = (
-            ((x @ part).sort(dim=0).values, (y @ part).sort(dim=0).values)
-            for part in _parts(x, len(x) + len(y), directions, seed)
-        )
-        rest = total(_squared_wasserstein(*both).sum() for both in ordered) / directions
-        squares = [rows.square().mean() + mean.square().mean() for rows, mean in ((x, means[0]), (y, means[1]))]
-        return Transport((means[0] - means[1]).square().mean(), rest, torch.stack(squares).mean())
+        means = Means(*self._rows)
+        x, y = about(self._rows[0], means.image), about(self._rows[1], means.text)
+        parts = _parts(x, len(x) + len(y), directions, seed)
+        ordered = (((x @ part).sort(dim=0).values, (y @ part).sort(dim=0).values) for part in parts)
+        return Transport.of(means, total(_squared_wasserstein(*both).sum() for both in ordered) / directions)
 
     @classmethod
     def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Projections"] | None:
         """Rows are projected and sorted once."""
         if image.streamed or text.streamed:
             return None
-        shared = _SharedProjections(image, text)
-        return (_ProjectionsWithoutBlock(shared, block) for block in range(image.blocks))
+        means = list(Means.without_each(image, text))
 
-
-class _SharedProjections:
-    def __init__(self, image: Dealt, text: Dealt):
-        self.sets = image, text
-        self._found: dict[tuple[int, int], list[Transport]] = {}
-
-    def transports(self, directions: int, seed: int) -> list[Transport]:
-        """Without each block."""
-        if (directions, seed) not in self._found:
-            image, text = self.sets
-            means = [each.sums.mean + each.means(each.sums) for each in self.sets]
+        @functools.cache
+        def transports(directions: int, seed: int) -> list[Transport]:
             rests = image.counts.new_zeros(image.blocks)
             for part in _parts(image.rows, len(image) + len(text), directions, seed):
-                both = (_sorted_without_each(each, of, part) for each, of in zip(self.sets, means, strict=True))
-                rests += torch.stack([_squared_wasserstein(x, y).sum() for x, y in zip(*both, strict=True)])
-            squares = [
-                ((each.spreads(each.sums) / each.counts + of.square().sum(1)) / of.shape[1])
-                for each, of in zip(self.sets, means, strict=True)
-            ]
-            shifts = (means[0] - means[1]).square().mean(1)
-            of_each = zip(shifts, rests / directions, (squares[0] + squares[1]) / 2, strict=True)
-            self._found[directions, seed] = [Transport(*each) for each in of_each]
-        return self._found[directions, seed]
+                x = _sorted_without_each(image, [each.image for each in means], part)
+                y = _sorted_without_each(text, [each.text for each in means], part)
+                rests += torch.stack([_squared_wasserstein(*both).sum() for both in zip(x, y, strict=True)])
+            return [Transport.of(*each) for each in zip(means, rests / directions, strict=True)]
 
+        def transport(block: int, directions: int, seed: int) -> Transport:
+            return transports(directions, seed)[block]
 
-class _ProjectionsWithoutBlock(Projections):
-    def __init__(self, shared: _SharedProjections, block: int):
-        self._shared, self._block = shared, block
-
-    def transport(self, directions: int, seed: int) -> Transport:
-        return self._shared.transports(directions, seed)[self._block]
+        return (cls.known(transport=functools.partial(transport, block)) for block in range(image.blocks))
 
 
 def _sorted_without_each(
-    rows: Dealt, means: Float[Tensor, "b d"], axes: Float[Tensor, "d l"]
+    rows: Dealt, means: list[Tensor], axes: Float[Tensor, "d l"]
 ) -> Iterator[Float[Tensor, "m l"]]:
     """The projections without each block about their mean, ascending."""
     base = mean_row(rows.rows)
-    values, order = ((rows.rows.double() - base) @ axes).T.sort(dim=1)
-    for block, mean in enumerate((means - base) @ axes):
-        yield (values[rows.kept(block)[order]].view(len(values), -1) - mean[:, None]).T
+    values, order = (about(rows.rows, base) @ axes).T.sort(dim=1)
+    for block, mean in enumerate(means):
+        yield (values[rows.kept(block)[order]].view(len(values), -1) - ((mean - base) @ axes)[:, None]).T
 
 
 def _parts(x: Tensor, rows: int, directions: int, seed: int) -> tuple[Float[Tensor, "d l"], ...]:
@@ -177,7 +146,7 @@ def _parts(x: Tensor, rows: int, directions: int, seed: int) -> tuple[Float[Tens
     return random_directions(x.shape[1], directions, seed).to(x.device).split(max(1, PROJECTED // rows), dim=1)
 
 
-@lru_cache(maxsize=4)  # the jackknife asks for them again and again
+@functools.lru_cache(maxsize=4)  # the jackknife asks for them again and again
 def random_directions(d: int, count: int, seed: int) -> Float[Tensor, "d l"]:
     """Unit vectors, uniform on the sphere, d at a time orthonormal."""
     generator = torch.Generator().manual_seed(seed)

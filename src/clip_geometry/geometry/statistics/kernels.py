@@ -1,5 +1,6 @@
 """Sums of kernels over the pairs of rows: exp(−t‖x_i − x_j‖²), and inner products."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -26,7 +27,7 @@ from clip_geometry.rows.matrix import (
 from clip_geometry.rows.streamed import StreamedRows
 
 BLOCK = 1024  # rows
-Sums = Float[Tensor, "4"] | list[float]  # of some pairs, see `_sums`
+Sums = Float[Tensor, "4"] | list[float]  # over some pairs, see `_sums`
 
 
 class KernelSums(Statistic):
@@ -39,12 +40,10 @@ class KernelSums(Statistic):
     def log_mean(self, t: float, *, block_size: int = BLOCK) -> Float[Tensor, ""]:
         """Logarithm of the mean."""
         left, right, sums = self._left, self._right, []
+        once = left is right
         for first, block in zip(range(0, len(left), block_size), left.split(block_size), strict=True):
-            for start in range(first if left is right else 0, len(right), block_size):
-                squares = squared_distances(block, right[start : start + block_size])
-                squares = _different(squares, once=left is right) if start == first else squares.flatten()
-                if squares.numel():  # one row has no pairs
-                    sums.append(_sums(t * squares))
+            for start in range(first if once else 0, len(right), block_size):
+                sums += _sums(t, block, right[start : start + block_size], same=start == first, once=once)
         return _log_mean(sums)
 
     @classmethod
@@ -52,8 +51,24 @@ class KernelSums(Statistic):
         """From the sums over the pairs of every two blocks. Both sets lose the same rows."""
         if any(each.streamed for each in sets):
             return None
-        shared = _SumsBetweenBlocks(sets)
-        return (_KernelSumsWithoutBlock(shared, block) for block in range(sets[0].blocks))
+        middle = torch.stack([mean_row(each.rows) for each in sets]).mean(0)
+        block_of, once = sets[0].block_of, len(sets) == 1
+        present = block_of.unique().tolist()
+        groups = [[about(each.rows, middle)[block_of == k] for k in present] for each in sets]
+
+        @functools.cache
+        def sums_of_two(t: float) -> list[tuple[int, int, Sums]]:
+            found = []
+            for i, a in enumerate(present):
+                for j, b in list(enumerate(present))[i if once else 0 :]:
+                    of_two = _sums(t, groups[0][i], groups[-1][j], same=i == j, once=once)
+                    found += [(a, b, each) for each in of_two]
+            return found
+
+        def log_mean(block: int, t: float, **_: Any) -> Float[Tensor, ""]:
+            return _log_mean([sums for *two, sums in sums_of_two(t) if block not in two])
+
+        return (cls.known(log_mean=functools.partial(log_mean, block)) for block in range(sets[0].blocks))
 
 
 class CrossKernelSums(KernelSums):
@@ -67,65 +82,30 @@ class CrossKernelSums(KernelSums):
         self._left, self._right = about(x, middle), about(y, middle)
 
 
-def _different(squares: Float[Tensor, "b c"], *, once: bool) -> Float[Tensor, " p"]:
-    """The entries off the diagonal; once: above it."""
-    n = len(squares)
-    if once:
-        return squares[*torch.triu_indices(n, n, offset=1, device=squares.device)]
-    return squares[~torch.eye(n, dtype=torch.bool, device=squares.device)]
+def _sums(t: float, x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], *, same: bool, once: bool) -> list[Sums]:
+    """Sums over the exponents e_p = t‖x_i − y_j‖² of two blocks, or nothing where these have no pairs.
 
-
-class _SumsBetweenBlocks:
-    def __init__(self, sets: Sequence[Dealt]):
-        self.sets = sets
-        self._sums: dict[float, dict[tuple[int, int], Sums]] = {}  # by t
-
-    @cached_property
-    def _groups(self) -> list[dict[int, Tensor]]:
-        """The rows of each block, about a point near all."""
-        rows = [each.rows for each in self.sets]
-        middle = sum(map(mean_row, rows)) / len(rows)
-        block_of = self.sets[0].block_of
-        return [{k: (each.double() - middle)[block_of == k] for k in block_of.unique().tolist()} for each in rows]
-
-    def sums(self, t: float) -> dict[tuple[int, int], Sums]:
-        if t not in self._sums:
-            found, once = {}, len(self.sets) == 1
-            for i, left in self._groups[0].items():
-                for j, right in self._groups[-1].items():
-                    if once and i > j:
-                        continue
-                    squares = squared_distances(left, right)
-                    squares = _different(squares, once=once) if i == j else squares.flatten()
-                    if squares.numel():
-                        found[i, j] = _sums(t * squares)
-            self._sums[t] = found
-        return self._sums[t]
-
-
-class _KernelSumsWithoutBlock(KernelSums):
-    def __init__(self, shared: _SumsBetweenBlocks, block: int):
-        self._shared, self._block = shared, block
-
-    def log_mean(self, t: float, **_: Any) -> Float[Tensor, ""]:
-        return _log_mean([each for pair, each in self._shared.sums(t).items() if self._block not in pair])
-
-
-def _sums(exponents: Float[Tensor, " p"]) -> Float[Tensor, "4"] | list[float]:
-    """Sums over the exponents e_p = t‖x_i − x_j‖² of one block: their minimum `low`, Σ exp(low − e_p), Σ (1 − exp(low −
-    e_p)), which keeps its digits where it is small, and the number of pairs."""
+    Their minimum `low`, Σ exp(low − e_p), Σ (1 − exp(low − e_p)), which keeps its digits where it is small, and the
+    number of pairs. same: row i does not pair with row i; once: nor with those before it.
+    """
+    exponents = t * squared_distances(x, y)
+    if same:
+        every = torch.ones_like(exponents, dtype=torch.bool)
+        exponents = exponents[every.triu(1) if once else ~torch.eye(len(every), dtype=torch.bool, device=x.device)]
+    if not exponents.numel():
+        return []
     low = exponents.detach().amin()
-    pairs = low.new_tensor(float(len(exponents)))
+    pairs = low.new_tensor(float(exponents.numel()))
     logs = low - exponents
     exps = logs.exp().sum()
     if exponents.requires_grad or exponents.is_cuda:
-        return torch.stack([low, exps, -logs.expm1().sum(), pairs])
+        return [torch.stack([low, exps, -logs.expm1().sum(), pairs])]
     falls = -logs.expm1().sum() if exps > pairs / 2 else pairs - exps  # whose digits are all there
     # small tensors that stay alive keep glibc from reusing the megabytes that are freed around them
-    return [float(each) for each in (low, exps, falls, pairs)]
+    return [[float(each) for each in (low, exps, falls, pairs)]]
 
 
-def _log_mean(parts: Sequence[Float[Tensor, "4"] | list[float]]) -> Float[Tensor, ""]:
+def _log_mean(parts: Sequence[Sums]) -> Float[Tensor, ""]:
     """log of the mean of exp(−e_p) over all pairs: −low + log(mean of exp(low − e_p)).
 
     Where that mean is near 1, its logarithm would keep absolute digits only, so that it is taken from the falls: the

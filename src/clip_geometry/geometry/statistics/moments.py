@@ -18,14 +18,14 @@ from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, as_rows, blocks, 
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
 
-PART = 128  # rows whose products are summed in float32: of columns of two values 256 add up errors beyond 1e-6
-WIDE = 256  # columns from which on float32 is faster, and two halves are
-RANGE = 20  # binary orders from 1 within which sums of fourth powers stay far from the ends of float32
 if TYPE_CHECKING:
     RowsOrMoments: TypeAlias = "Rows | Moments"
 else:
     RowsOrMoments = Any
-SINGLE_BLOCK = 512  # rows that are centered about one point
+
+PART = 128  # rows whose products are summed in float32: of columns of two values 256 add up errors beyond 1e-6
+WIDE = 256  # columns from which on float32 is faster, and two halves are
+RANGE = 20  # binary orders from 1 within which sums of fourth powers stay far from the ends of float32
 STREAMED_BLOCK = 8192  # rows read at a time: merging them costs little beside their products
 THREADED = 4096  # rows of these about one mean: on every machine the same, and so are the roundings of their products
 MOST_BYTES = 2**28  # of the moments of all blocks
@@ -41,7 +41,7 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
     mean = functools.reduce(operator.add, (part.double().sum(0) for part in block.split(PART))) / len(block)
     centre, scale = mean.to(block.dtype), _scale(block)
     centre = centre if block.dtype == torch.float64 else centre.float()
-    products, cubes, fourths = _Products(block.shape[1]), torch.zeros_like(mean), mean.new_zeros(())
+    products, cubes, fourths = _Products(block), torch.zeros_like(mean), mean.new_zeros(())
     for part in block.split(PART):
         c = (part - centre).float().mul_(scale)
         squares = c.square().sum(1)
@@ -67,11 +67,12 @@ class _Products:
     """Σ cᵀc over parts. By oneDNN, whose kernels are chosen for the processor, in two halves of the columns:
     what lies below the diagonal is not computed but for what a square half holds of it."""
 
-    def __init__(self, d: int):
+    def __init__(self, block: Float[Tensor, "b d"]):
+        d = block.shape[1]
         self.half = d // 2
-        self.fast = torch.backends.mkldnn.is_available()
-        self.upper = torch.zeros((self.half, d), dtype=torch.float64)
-        self.lower = torch.zeros((d - self.half, d - self.half), dtype=torch.float64)
+        self.fast = torch.backends.mkldnn.is_available() and not block.is_cuda
+        self.upper = block.new_zeros((self.half, d), dtype=torch.float64)
+        self.lower = block.new_zeros((d - self.half, d - self.half), dtype=torch.float64)
 
     def add(self, c: Float[Tensor, "b d"]) -> None:
         if len(c) < PART:  # always of one shape: oneDNN keeps a kernel and its memory for each
@@ -86,16 +87,6 @@ class _Products:
 
     def sum(self) -> Float[Tensor, "d d"]:
         return torch.cat([self.upper, torch.cat([self.upper[:, self.half :].T, self.lower], dim=1)])
-
-
-def gram(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    """xᵀx with the products of two halves of the columns taken once: three quarters of the work, and less below."""
-    d = x.shape[1]
-    if d < WIDE:
-        return x.T @ x
-    left, right = x[:, : d // 2], x[:, d // 2 :]
-    mixed = left.T @ right
-    return torch.cat([torch.cat([gram(left), mixed], dim=1), torch.cat([mixed.T, gram(right)], dim=1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,16 +301,18 @@ def _merged(a: dict[int, Moments], b: dict[int, Moments]) -> dict[int, Moments]:
 
 def _of_which_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
     single = x.stored != torch.float64 and x.shape[1] >= WIDE and single_is_exact(x.device)
+    return _by_float32_products if single else _by_float64_products
 
-    def of_block(block: Float[Tensor, "b d"]) -> Moments:
-        if single:
-            parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
-            return functools.reduce(Moments._absorb, parts)
-        centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
-        rest = centered.mean(0)
-        return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
 
-    return of_block
+def _by_float32_products(block: Float[Tensor, "b d"]) -> Moments:
+    parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
+    return functools.reduce(Moments._absorb, parts)
+
+
+def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
+    centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
+    rest = centered.mean(0)
+    return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
 
 
 def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments:
@@ -349,22 +342,4 @@ def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
     require_spread(x)
     if x.dtype != torch.float32 or x.shape[1] < WIDE or x.requires_grad or not single_is_exact(x.device):
         return _of(x).M2
-    # each block is centered near its own mean, so that the products are as small as the spread, and the blocks are
-    # summed in float64, where what the centre missed is put right
-    least, most = x.aminmax()
-    # keeps the float32 squares of small or large rows in range
-    scale = near_one(float(torch.maximum(-least, most)))
-    total = x.new_zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
-    rests, means, counts = [], [], []
-    for block in x.split(SINGLE_BLOCK):
-        block = block * scale
-        centre = block.mean(0)
-        block -= centre
-        for part in block.split(PART):
-            total += gram(part)
-        rests.append(block.mean(0, dtype=torch.float64))  # what the centre missed
-        means.append(centre.double() + rests[-1])
-        counts.append(len(block))
-    rest, mean, count = torch.stack(rests), torch.stack(means), total.new_tensor(counts)[:, None]
-    mean = mean - (count * mean).sum(0) / len(x)
-    return (total + (count * mean).T @ mean - (count * rest).T @ rest) / scale**2
+    return _by_float32_products(x).M2
