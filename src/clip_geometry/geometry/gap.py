@@ -1,6 +1,6 @@
 """How far the modalities lie apart: by their means, by their pairs, as distributions."""
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor
@@ -10,13 +10,10 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.distributions import DistanceMeans, Projections
 from clip_geometry.geometry.statistics.sums import Means, UnitPairs
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import DRAWS, Flag, Integer, flag, one_of, seed_number, whole_number
+from clip_geometry.rows.arguments import DRAWS, Flag, Integer, Literal, flag, one_of, seed_number, whole_number
 from clip_geometry.rows.matrix import Rows
 
-if TYPE_CHECKING:
-    GapMetric: TypeAlias = Literal["euclidean", "cosine"]
-else:  # an unknown one is our sentence, not a type checker's
-    GapMetric = Any
+GapMetric: TypeAlias = Literal["euclidean", "cosine"]
 CENTERED = 1e-7  # length of a mean relative to the rows that only centering leaves, in float32 as in float64
 ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
 DIRECTIONS = 512

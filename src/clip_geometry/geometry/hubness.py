@@ -1,6 +1,6 @@
 """Hubness: are some rows the neighbors of very many others, and some of none?"""
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -11,13 +11,10 @@ from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, one_of, whole_number
+from clip_geometry.rows.arguments import Integer, Literal, one_of, whole_number
 from clip_geometry.rows.matrix import Rows, as_two_sets, require_spread, unit_rows
 
-if TYPE_CHECKING:
-    Queries: TypeAlias = Literal["image", "text"]
-else:  # an unknown one is our sentence, not a type checker's
-    Queries = Any
+Queries: TypeAlias = Literal["image", "text"]
 
 
 @in_kind

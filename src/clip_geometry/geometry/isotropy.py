@@ -1,7 +1,7 @@
 """Are the rows isotropic? By the partition function, and by tests with a p-value."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -12,13 +12,10 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.moments import as_moments
 from clip_geometry.geometry.statistics.spectrum import Partition, log_partition, right_singular_vectors
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import one_of
+from clip_geometry.rows.arguments import Literal, one_of
 from clip_geometry.rows.matrix import Rows, as_matrix, as_rows, mean_row, unit_rows
 
-if TYPE_CHECKING:
-    Convention: TypeAlias = Literal["invariant", "canonical", "rows"]
-else:  # an unknown one is our sentence, not a type checker's
-    Convention = Any
+Convention: TypeAlias = Literal["invariant", "canonical", "rows"]
 
 
 class PartitionIsotropy(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -19,13 +19,10 @@ from clip_geometry.geometry.statistics.class_distances import (
     as_classes,
 )
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, one_of, seed_number, whole_number
+from clip_geometry.rows.arguments import Integer, Literal, one_of, seed_number, whole_number
 from clip_geometry.rows.matrix import SUMMED, Labels, Matrix, Rows, as_matrix
 
-if TYPE_CHECKING:
-    Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine", "precomputed"]
-else:  # an unknown one is our sentence, not a type checker's
-    Metric = Any
+Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine", "precomputed"]
 ROWS = 4096
 BLOCK = 1024  # rows: 8 MB of float64 distances
 KEPT = 2**24  # sums at a time: 128 MB

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments
+from clip_geometry.geometry.statistics.moments import Moments, as_moments
 from clip_geometry.geometry.statistics.spectrum import Spectrum
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Flag, Integer, flag, whole_number
@@ -17,7 +17,7 @@ ROUNDING = 1e-12  # of the largest singular value: smaller ones are made of last
 
 
 @arrays_in_kind
-def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
+def coordinate_std(x: Rows | Moments) -> Float[Tensor, " d"]:
     """Standard deviation of each coordinate over the rows (population, ddof 0).
 
     Args:
@@ -44,7 +44,7 @@ def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
 
 
 @in_kind
-def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
+def coordinate_spread(x: Rows | Moments) -> Float[Tensor, ""]:
     """Relative spread of the coordinates' standard deviations.
 
     std_j(s)/mean_j(s), s = `coordinate_std`. In [0, √(d − 1)]: 0 where all coordinates vary equally; large values point
@@ -101,7 +101,7 @@ def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
 
 
 @in_kind
-def effective_rank(x: RowsOrMoments | Spectrum, *, center: Flag = True) -> Float[Tensor, ""]:
+def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Float[Tensor, ""]:
     """Effective rank: exp of the entropy of the normalized singular values (Roy & Vetterli 2007).
 
     exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centered rows. Without centering it is RankMe (Garrido et
@@ -180,7 +180,7 @@ def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None)
 
 
 @in_kind
-def nesum(x: RowsOrMoments | Spectrum) -> Float[Tensor, ""]:
+def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
     """NESum: the eigenvalues of the covariance in units of the largest, summed (He & Ozay 2022).
 
     Σ_j λ_j/λ_1, also known as the stable rank of the centered rows. In [1, min(n − 1, d)]; higher is more isotropic.

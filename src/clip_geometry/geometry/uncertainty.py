@@ -1,7 +1,7 @@
 """How sure a number is: its standard error, its null value, and permutation tests of labels and pairings."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Int
@@ -15,6 +15,7 @@ from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import (
     DRAWS,
     Integer,
+    Literal,
     Number,
     one_of,
     positive_number,
@@ -25,10 +26,7 @@ from clip_geometry.rows.arguments import (
 from clip_geometry.rows.matrix import Labels, as_codes, as_matrix, as_two_sets, as_values, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
 
-if TYPE_CHECKING:
-    Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
-else:  # an unknown one is our sentence, not a type checker's
-    Alternative = Any
+Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
 BLOCKS = 20  # the error's own relative error is about 1/√(2 · 19) = 16 %
 
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
 if TYPE_CHECKING:
+    from typing import Literal as Literal
+
     import numpy as np
 
     Integer: TypeAlias = int
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 else:  # NumPy's and torch's are some too, and any other value is our sentence, not a type checker's
     Integer = Number = Flag = Any
     Numbers = object
+
+    class Literal:
+        def __class_getitem__(cls, words: Any) -> Any:
+            return Any
+
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +17,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, require_spread
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
-
-if TYPE_CHECKING:
-    RowsOrMoments: TypeAlias = "Rows | Moments"
-else:
-    RowsOrMoments = Any
 
 PART = 128  # rows whose products are summed in float32: of columns of two values 256 add up errors beyond 1e-6
 WIDE = 256  # columns from which on float32 is faster, and two halves are
@@ -120,7 +115,7 @@ class Moments(Statistic):
     Q: Float[Tensor, ""]
 
     @classmethod
-    def of(cls, x: RowsOrMoments) -> "Moments":
+    def of(cls, x: "Rows | Moments") -> "Moments":
         """The moments of the rows of x, (n, d), n ≥ 1, in two passes; of StreamedRows in one, each block about its own
         mean, by float32 products where d ≥ 256 and the rows are stored as float16 or float32 (to 1e-6 of each norm).
         Raises InputError for unusable input, and where fourth powers of the rows about their mean exceed float64."""
@@ -315,7 +310,7 @@ def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
     return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
 
 
-def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments:
+def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moments:
     """The moments of rows, or moments as they are: of at least `least` rows that are not all equal."""
     if isinstance(x, Moments) and (x.n < least or x.d < least_d):
         raise InputError(f"the moments are of {x.n} × {x.d} numbers; expected at least {least} rows, {least_d} columns")
@@ -330,7 +325,7 @@ def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments
     return moments
 
 
-def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
+def scatter(x: Rows | Moments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
     """M2 alone. Of wide float32 rows without a gradient by float32 products, to 1e-7 of its norm (1e-6 where a
     column has few values, whose rounding errors add up).
 

@@ -103,10 +103,14 @@ class _SpectrumWithoutBlock(Spectrum):
 
 
 class Decomposed:
-    """Decompositions of the rows without each block, from the products of all rows less those of the block."""
+    """Decompositions of the rows without each block, from the products of all rows less those of the block.
+
+    wide: whether there are fewer rows than columns without any block.
+    """
 
     def __init__(self, dealt: Dealt):
-        self.dealt = dealt
+        self.dealt, self.wide = dealt, len(dealt) <= dealt.rows.shape[1]
+        self._whole: dict[bool, tuple[Tensor, Tensor]] = {}  # by center: the rows and their products
         self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
 
     def vectors(self, block: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "r r"]]:
@@ -123,39 +127,21 @@ class Decomposed:
             self._squares[block, center] = _without_rounding(squares, len(self.dealt))
         return self._squares[block, center]
 
-    @property
-    def wide(self) -> bool:
-        """Whether there are fewer rows than columns without any block."""
-        return len(self.dealt) <= self.dealt.rows.shape[1]
-
-    @cached_property
-    def _plain(self) -> tuple[Tensor, Tensor]:
-        return self._with_product(self.dealt.rows.double())
-
-    @cached_property
-    def _centered(self) -> tuple[Tensor, Tensor]:
-        rows = self.dealt.rows.double()
-        return self._with_product(rows - rows.mean(0))
-
-    def _with_product(self, rows: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
-        return rows, rows @ rows.T if self.wide else rows.T @ rows
-
     def _product(self, block: int, *, center: bool) -> Float[Tensor, "r r"]:
         """The smaller of X Xᵀ and Xᵀ X without the block, X about its own mean if asked for."""
-        rows, whole = self._centered if center else self._plain
+        if center not in self._whole:
+            rows = self.dealt.rows.double()
+            rows = rows - rows.mean(0) if center else rows
+            self._whole[center] = rows, rows @ rows.T if self.wide else rows.T @ rows
+        rows, whole = self._whole[center]
         kept = self.dealt.kept(block)
         if self.wide:
             part = whole[kept][:, kept]
-            if not center:
-                return part
             means = part.mean(0)
-            return part - means - means[:, None] + means.mean()
+            return part - means - means[:, None] + means.mean() if center else part
         gone = rows[~kept]
-        part = whole - gone.T @ gone
-        if not center:
-            return part
-        total = -gone.sum(0)  # all rows together have mean 0
-        return part - torch.outer(total, total) / int(kept.sum())
+        part, total = whole - gone.T @ gone, gone.sum(0)  # all rows about their mean sum to 0
+        return part - torch.outer(total, total) / int(kept.sum()) if center else part
 
 
 def _without_rounding(squares: Float[Tensor, " r"], n: int) -> Float[Tensor, " r"]:
