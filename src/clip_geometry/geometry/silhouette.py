@@ -17,6 +17,7 @@ from clip_geometry.geometry.statistics.class_distances import (
     MeanDistances,
     ModalityDistances,
     as_classes,
+    distances_of_sums,
 )
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, Literal, one_of, seed_number, whole_number
@@ -188,10 +189,7 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
     chosen = chosen[codes[chosen].argsort(stable=True)]
     values = []
     for rows, sums in _sums_by_class(x, chosen.to(x.device), codes.to(x.device), k):
-        mine, sums = codes[rows.cpu()][None], sums.cpu()
-        own = sums.gather(0, mine)[0] / (sizes[mine[0]] - 1).clamp(min=1)
-        means = (sums / sizes[:, None]).scatter(0, mine, torch.inf)
-        values.append(of_distances(MeanDistances(own, means.amin(0), sizes[mine[0]] == 1)))
+        values.append(of_distances(distances_of_sums(sums.T.cpu(), codes[rows.cpu()], sizes)))
     value, variance = _stratified(torch.cat(values), stratum[chosen], torch.bincount(stratum))
     return SampledSilhouette(value, variance.sqrt(), len(chosen))
 

@@ -5,7 +5,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -155,13 +155,7 @@ def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Any:
     return x.double() - center
 
 
-@overload
-def unit_rows(x: Tensor, *, name: str = "x") -> Tensor: ...
-@overload
-def unit_rows(x: StreamedRows, *, name: str = "x") -> StreamedRows: ...
-
-
-def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "n d"]:
+def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Any:
     """Rows of length 1 in float64; a zero row is an error. StreamedRows go by their own name."""
     if isinstance(x, StreamedRows):
         if "unit" not in x.known:

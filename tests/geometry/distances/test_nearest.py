@@ -7,7 +7,6 @@ import torch
 from clip_geometry.geometry.distances import nearest as neighbors
 from clip_geometry.geometry.distances.nearest import (
     MANY,
-    as_rows_with_neighbors,
     keeping_lists,
     nearest,
     nearest_both_ways,
@@ -189,13 +188,6 @@ def test_the_result_carries_no_gradient():
 def test_impossible_k(k):
     with pytest.raises(InputError, match=f"k = {k} nearest of 8 rows were asked for; expected k between 1 and 8"):
         nearest(gaussian(9, 3), k)
-
-
-def test_too_few_rows():
-    with pytest.raises(InputError, match="z has 5 rows; expected at least 6 for k = 5 neighbors, or a smaller k"):
-        as_rows_with_neighbors(gaussian(5, 3), 5, name="z")
-    with pytest.raises(InputError, match="z has 1 column; expected at least 2"):
-        as_rows_with_neighbors(gaussian(5, 1), 3, name="z", least_d=2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)

@@ -7,7 +7,8 @@ products of tight classes do not cancel, and a class is complete after few block
 import math
 import os
 from importlib.util import find_spec
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, product
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -110,7 +111,7 @@ def _in_blocks(data: _SortedRows, block_size: int, ahead: bool) -> tuple[Float[T
     """
     own = data.rows.new_zeros(len(data.rows), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)
-    for (left, right), tiles in groupby(_tiles(data, block_size, ahead), key=lambda tile: tile.runs):
+    for (left, right), tiles in groupby(_tiles(data, block_size, ahead), key=attrgetter("runs")):
         of_large: dict[tuple[int, int], tuple[slice, Tensor]] = {}
         for tile in tiles:
             rows = data.rows[tile.left]
@@ -151,20 +152,18 @@ def _tiles(data: _SortedRows, block_size: int, ahead: bool) -> list[_Tile]:
         if data.bounds[c + 1] - data.bounds[starts[-1]] > block_size:
             starts.append(c)
     runs = [range(start, stop) for start, stop in pairwise([*starts, len(data.bounds) - 1])]
-    spans = [slice(data.bounds[run.start], data.bounds[run.stop]) for run in runs]
-    blocks = [
-        [slice(k, min(k + block_size, span.stop)) for k in range(span.start, span.stop, block_size)] for span in spans
-    ]
-    rows = [data.rows[span].detach() for span in spans]
-    centres = [each[:: math.ceil(len(each) / SAMPLE)].median(dim=0).values for each in rows]
-    tiles = [
-        _Tile(left, right, (runs[i], runs[j]), (centres[i] + centres[j]) / 2)
-        for i in range(len(runs))
-        for j in range(i + 1)
-        for left in blocks[i]
-        for right in blocks[j]
-        if i != j or right.start >= left.start
-    ]
+    blocks, centres = [], []
+    for run in runs:
+        start, stop = data.bounds[run.start], data.bounds[run.stop]
+        rows = data.rows[start:stop].detach()
+        centres.append(rows[:: math.ceil(len(rows) / SAMPLE)].median(dim=0).values)
+        blocks.append([slice(k, min(k + block_size, stop)) for k in range(start, stop, block_size)])
+    tiles = []
+    for i, left_run in enumerate(runs):
+        for j, right_run in enumerate(runs[: i + 1]):
+            for left, right in product(blocks[i], blocks[j]):
+                if i != j or left.start <= right.start:
+                    tiles.append(_Tile(left, right, (left_run, right_run), (centres[i] + centres[j]) / 2))
     if ahead:
         counts = [count_cancelled(data.rows[tile.left], data.rows[tile.right], tile.centre) for tile in tiles]
         known = torch.stack(counts).tolist()  # one wait for the device instead of one in every step

@@ -129,17 +129,14 @@ def _of_given_distances(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"
             "(n, n), none negative and the diagonal zero"
         )
     sums = distances.new_zeros((len(codes), k), dtype=torch.float64).index_add(1, codes, distances.double())
-    return _from_sums(sums, codes)
+    return distances_of_sums(sums, codes, torch.bincount(codes))
 
 
-def _from_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"]) -> MeanDistances:
-    """From the sum of the distances of each row to the rows of each class, all of which have rows."""
-    mine = codes[:, None]
-    sizes = torch.bincount(codes, minlength=sums.shape[1]).double()
-    others = sizes[codes] - 1
+def distances_of_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"], sizes: Int[Tensor, " k"]) -> MeanDistances:
+    """From the sums of the distances of each row to the rows of each class, all of which have rows."""
+    mine, others = codes[:, None], (sizes[codes] - 1).double()
     own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
-    nearest = (sums / sizes).scatter(1, mine, torch.inf).amin(1)
-    return MeanDistances(own, nearest, others == 0)
+    return MeanDistances(own, (sums / sizes).scatter(1, mine, torch.inf).amin(1), others == 0)
 
 
 class _SharedDistances:
@@ -206,8 +203,8 @@ class _SharedDistances:
             center, indicators = gone.mean(0), F.one_hot(codes[~kept], self.k).double()
             parts = (distances(part, gone, centre=center).double() for part in rows[kept].split(MEASURED))
             sums = sums - torch.cat([part @ indicators for part in parts])
-        present, own = codes[kept].unique(return_inverse=True)
-        return _from_sums(sums[:, present], own)
+        present, own, sizes = codes[kept].unique(return_inverse=True, return_counts=True)
+        return distances_of_sums(sums[:, present], own, sizes)
 
     # --- squared Euclidean and cosine: from the means of the classes, as in `mean_squared_distances`
 

@@ -146,30 +146,26 @@ class Moments(Statistic):
         fourth powers about the common mean exceed float64."""
         return _finite(self.merged(other)) if isinstance(other, Moments) else NotImplemented
 
-    def merged(self, other: "Moments") -> "Moments":
-        """The sum, with NaN or infinity where the rows or their fourth powers are not finite: for who needs only M2."""
+    def merged(self, other: "Moments", *, in_place: bool = False) -> "Moments":
+        """The sum, with NaN or infinity where the rows or their fourth powers are not finite: for who needs only M2.
+
+        in_place: in this M2, because new matrices for each of many blocks would break up the heap.
+        """
         if self.d != other.d:
             raise InputError(f"moments of dimension {self.d} and {other.d} cannot be merged; expected one space")
         n = self.n + other.n
         mean = self.mean + (other.mean - self.mean) * (other.n / n)
-        (m2, t, q), (other_m2, other_t, other_q) = self._about(mean), other._about(mean)
-        return Moments(n, mean, m2 + other_m2, t + other_t, q + other_q)
-
-    def _absorb(self, other: "Moments") -> "Moments":
-        """The same sum, in the place of this M2: new matrices for each of many blocks would break up the heap."""
-        n = self.n + other.n
-        mean = self.mean + (other.mean - self.mean) * (other.n / n)
         (t, q), (other_t, other_q) = self._higher_about(mean), other._higher_about(mean)
         here, there = self.mean - mean, other.mean - mean
-        m2 = self.M2.addr_(here, here, alpha=self.n).add_(other.M2).addr_(there, there, alpha=other.n)
-        return _finite(Moments(n, mean, m2, t + other_t, q + other_q))
+        m2 = self.M2 if in_place else self.M2.clone()
+        m2 = m2.addr_(here, here, alpha=self.n).add_(other.M2).addr_(there, there, alpha=other.n)
+        return Moments(n, mean, m2, t + other_t, q + other_q)
 
-    def _about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor, Tensor]:
-        """M2, T and Q about another mean: c becomes c + δ, δ = old − new mean, and Σc = 0."""
-        shift = self.mean - mean
-        return self.M2 + self.n * torch.outer(shift, shift), *self._higher_about(mean)
+    def _absorb(self, other: "Moments") -> "Moments":
+        return _finite(self.merged(other, in_place=True))
 
     def _higher_about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor]:
+        """T and Q about another mean: c becomes c + δ, δ = old − new mean, and Σc = 0."""
         shift = self.mean - mean
         square, trace, along = shift @ shift, self.M2.trace(), self.M2 @ shift
         t = self.T + 2 * along + shift * (trace + self.n * square)
@@ -185,7 +181,8 @@ class Moments(Statistic):
         sums = _Total.apply(torch.cat([self.n * self.mean, self.mean.new_tensor([self.n])]), group)
         n = round(float(sums[-1].detach()))
         mean = sums[:-1] / n
-        m2, t, q = self._about(mean)
+        shift = self.mean - mean
+        m2, (t, q) = self.M2.addr(shift, shift, alpha=self.n), self._higher_about(mean)
         merged = _Total.apply(torch.cat([m2.flatten(), t, q[None]]), group)
         return Moments(n, mean, merged[: self.d**2].view(self.d, self.d), merged[self.d**2 : -1], merged[-1])
 
