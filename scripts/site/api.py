@@ -15,7 +15,7 @@ TOPICS = {
         "results",
         "registry",
     ),
-    "Measures as functions": ("geometry", "geometry.clusters.sampled_silhouette"),
+    "Measures as functions": ("geometry",),
     "Evaluators": ("evaluators", "search.relevance", "search.two_sided"),
     "Diagnose, repair and explore": (
         "explorer",

@@ -86,6 +86,7 @@ from clip_geometry.geometry import permutation_test as permutation_test
 from clip_geometry.geometry import random_cosine as random_cosine
 from clip_geometry.geometry import rayleigh_test as rayleigh_test
 from clip_geometry.geometry import relative_modality_gap as relative_modality_gap
+from clip_geometry.geometry import sampled_silhouette as sampled_silhouette
 from clip_geometry.geometry import silhouette as silhouette
 from clip_geometry.geometry import silhouette_samples as silhouette_samples
 from clip_geometry.geometry import singular_values as singular_values
@@ -96,7 +97,6 @@ from clip_geometry.geometry import standard_error as standard_error
 from clip_geometry.geometry import two_nn as two_nn
 from clip_geometry.geometry import uniformity as uniformity
 from clip_geometry.geometry import variant as variant
-from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.search.index_map import IndexMap as IndexMap
 from clip_geometry.search.index_map import map_index as map_index
 from clip_geometry.training.losses import CosReg as CosReg

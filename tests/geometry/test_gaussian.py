@@ -45,9 +45,9 @@ THEORY = {
 }
 # family → the test that has it, or why there is no theory
 ELSEWHERE = {
-    "rayleigh": "test_isotropy_tests.py",
-    "bingham": "test_isotropy_tests.py",
-    "sphericity": "test_isotropy_tests.py",
+    "rayleigh": "test_isotropy.py",
+    "bingham": "test_isotropy.py",
+    "sphericity": "test_isotropy.py",
     "gap_shift_share": "a ratio of two values that tend to 0",
     "modality_gap": "of directions: two means of noise have any",
     "hubness": "grows with d",

@@ -2,9 +2,17 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import Moments, alpha_req, nesum, null_value, standard_error
+from clip_geometry.geometry import (
+    Moments,
+    alpha_req,
+    coordinate_spread,
+    coordinate_std,
+    nesum,
+    singular_values,
+    spectral_discrepancy,
+)
 from clip_geometry.registry import InputError
-from support.clouds import rotation
+from support.clouds import cone, rotation
 
 SEEDS = range(3)
 
@@ -53,24 +61,6 @@ def test_nesum_of_known_variances(seed):
     assert float(nesum(Moments.of(torch.from_numpy(x)))) == pytest.approx(11.5 / 4, rel=1e-12)
 
 
-def test_noise_of_many_rows_comes_near_d():
-    assert null_value("nesum", 400_000, 3) == pytest.approx(3, rel=0.01)
-
-
-@pytest.mark.parametrize("name", ["alpha_req", "nesum"])
-@pytest.mark.parametrize("n", [30, 60])
-def test_jackknife_from_shared_work_is_that_of_each_subset(name, n):
-    x = np.random.default_rng(0).normal(size=(n, 40)) / np.arange(1, 41)
-    function = {"alpha_req": alpha_req, "nesum": nesum}[name]
-    assert standard_error(name, x, blocks=6) == pytest.approx(standard_error(function, x, blocks=6), rel=1e-6)
-
-
-@pytest.mark.parametrize("function", [alpha_req, nesum])
-def test_gradients(function):
-    x = torch.from_numpy(with_variances(np.array([4.0, 3, 2, 1]), 9, np.random.default_rng(0)))
-    assert torch.autograd.gradcheck(function, (x.requires_grad_(),))
-
-
 def test_too_few_eigenvalues():
     line = np.outer(np.arange(6.0), [1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="1 eigenvalues are not zero; alpha_req needs two from rank 1 on"):
@@ -80,3 +70,39 @@ def test_too_few_eigenvalues():
     for function in (alpha_req, nesum):
         with pytest.raises(InputError, match="all 5 rows of x are equal"):
             function(np.ones((5, 3)))
+
+
+def test_coordinate_std_is_numpys():
+    x = cone(40, 6, np.random.default_rng(0)) + 1000
+    assert np.allclose(coordinate_std(x), x.std(0), rtol=1e-12)
+
+
+def test_one_rogue_dimension_has_the_largest_spread_there_is():
+    x = np.zeros((10, 5))
+    x[:, 2] = np.arange(10)
+    assert float(coordinate_spread(x)) == pytest.approx(np.sqrt(5 - 1))
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("shape", [(30, 6), (5, 12)])
+def test_singular_values_are_scipys(center, shape):
+    from scipy.linalg import svdvals
+
+    x = cone(*shape, np.random.default_rng(0))
+    assert np.allclose(singular_values(x, center=center), svdvals(x - center * x.mean(0)), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_set_turned_shifted_and_scaled_has_its_spectrum(seed):
+    rng = np.random.default_rng(seed)
+    x = cone(40, 6, rng)
+    assert spectral_discrepancy(x, 3 * x @ rotation(6, rng) + rng.normal(size=6)) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_k_directions_of_equal_variance_against_d(k):
+    """½(k(1/k − 1/8) + (8 − k)/8) = 1 − k/8."""
+    square = np.concatenate([np.eye(8), -np.eye(8)])
+    few = np.concatenate([np.eye(k, 8), -np.eye(k, 8)])
+    assert spectral_discrepancy(square, few) == pytest.approx(1 - k / 8, abs=1e-12)
+    assert spectral_discrepancy(square, few[:, :k]) == pytest.approx(1 - k / 8, abs=1e-12)  # of another dimension

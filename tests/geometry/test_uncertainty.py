@@ -3,7 +3,15 @@ import pytest
 import torch
 
 from clip_geometry.evaluators.shares import Z
-from clip_geometry.geometry import isoscore, measures, permutation_test, silhouette, standard_error
+from clip_geometry.geometry import (
+    isoscore,
+    measures,
+    modality_gap,
+    null_value,
+    permutation_test,
+    silhouette,
+    standard_error,
+)
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
 from support.clouds import MEASURES, arguments, cone
@@ -46,11 +54,6 @@ def masks(n, blocks):
     return [dealt != block for block in range(blocks)]
 
 
-def test_two_sets_of_different_sizes():
-    x, y = (cone(n, 4, np.random.default_rng(n)) for n in (50, 30))
-    assert 0 < float(standard_error("modality_gap", x, y)) < 1
-
-
 @pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.smooth])
 def test_every_smooth_measure_has_an_error(name):
     """It is finite, small against the range of the value over clouds, and depends on the seed only by chance."""
@@ -65,14 +68,6 @@ def test_every_smooth_measure_has_an_error(name):
 def test_extremes_have_none(name):
     with pytest.raises(InputError, match="gives no standard error of it"):
         standard_error(name, *arguments(measures[name], "plain"))
-
-
-def test_errors_of_the_jackknife():
-    x = cone(10, 3, np.random.default_rng(0))
-    with pytest.raises(InputError, match="blocks = 20; expected a whole number from 2 to 10, one for each row"):
-        standard_error("isoscore", x)
-    with pytest.raises(InputError, match="blocks = 1; expected a whole number from 2 to 10"):
-        standard_error("isoscore", x, blocks=1)
 
 
 # --- permutation tests
@@ -115,33 +110,6 @@ def test_what_belongs_together_is_found(name):
     assert float(permutation_test(name, x, other, draws=199, alternative="less").p_value) == 1
 
 
-def test_seed_decides():
-    x, labels = cone(20, 3, np.random.default_rng(0)), [0, 1] * 10
-    a, b, c = (permutation_test("silhouette", x, labels, draws=20, seed=seed) for seed in (1, 1, 2))
-    assert float(a.null_mean) == float(b.null_mean) != float(c.null_mean)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"measure": "isoscore"}, "isoscore takes one set of rows; there are no labels"),
-        ({"alternative": "larger"}, "alternative 'larger' is unknown"),
-        ({"draws": 0}, "draws = 0; expected a whole number"),
-    ],
-)
-def test_errors_of_the_permutation_test(options, message):
-    options = {"measure": "silhouette", "x": np.eye(4), "labels_or_y": [0, 0, 1, 1], **options}
-    with pytest.raises(InputError, match=message):
-        permutation_test(**options)
-
-
-def test_p_values_are_exact_shares():
-    """In float32 a p-value of 1/20 would lie above .05."""
-    x, y = np.eye(20), np.eye(20)
-    test = permutation_test("matching_cosine", x, y, draws=19, alternative="greater")
-    assert float(test.p_value) == 1 / 20
-
-
 def test_two_sets_of_any_layout_and_precision_are_pooled_in_the_wider_one():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, 4)) + 1000, rng.normal(size=(20, 4)) + 1000
@@ -152,28 +120,6 @@ def test_two_sets_of_any_layout_and_precision_are_pooled_in_the_wider_one():
     mixed = permutation_test("modality_gap", half, y, draws=20)
     exact = permutation_test("modality_gap", half.double(), y, draws=20)
     assert float(mixed.null_mean) == pytest.approx(float(exact.null_mean), rel=1e-12)
-
-
-def test_where_nothing_can_differ_every_draw_ties():
-    """All rows equal: the gap is 0 in every split, p = 1 on both sides and not 2, and the null has no spread."""
-    found = permutation_test("modality_gap", np.ones((6, 3)), np.ones((5, 3)), draws=20)
-    assert float(found.p_value) == 1
-    assert float(found.null_std) == 0
-
-
-def test_null_spread_is_that_of_the_draws():
-    x, labels = np.random.default_rng(0).normal(size=(12, 3)), np.arange(12) % 3
-    few = permutation_test("silhouette", x, labels, draws=2, seed=1)
-    one = permutation_test("silhouette", x, labels, draws=1, seed=1)
-    other = 2 * float(few.null_mean) - float(one.null_mean)
-    assert float(few.null_std) == pytest.approx(np.std([float(one.null_mean), other]), rel=1e-9)
-
-
-def test_wrong_number_of_sets_is_one_sentence():
-    with pytest.raises(InputError, match="modality_gap takes image and text; 1 sets were given"):
-        standard_error("modality_gap", np.eye(30))
-    with pytest.raises(InputError, match="silhouette takes x and labels"):
-        standard_error("silhouette", np.eye(30))
 
 
 R_AT_1 = "retrieval.image_to_text.r_at_1"
@@ -221,3 +167,79 @@ def test_a_set_without_values_is_named():
     """A function of the caller's would raise an error of its own for it."""
     with pytest.raises(InputError, match=r"set 2 is a torch\.sparse_coo tensor"):
         standard_error(lambda x, y: 0.0, torch.eye(4), torch.eye(4).to_sparse())
+
+
+def gaussian(n, d, seed):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_draws_are_averaged():
+    single = [float(null_value("isoscore", 50, 8, seed=seed)) for seed in (5, 6, 7)]
+    assert len(set(single)) == 3
+    assert float(null_value("isoscore", 50, 8, seed=5, draws=3)) == pytest.approx(np.mean(single))
+
+
+def test_two_sets_have_their_own_sizes():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (40, 25))
+    assert float(null_value("modality_gap", 40, 6, n_text=25, scale=1.0)) == float(modality_gap(x, y))
+
+
+def test_labels_of_the_data_are_used():
+    labels = [0, 0, 0, 1, 1, 2] * 5
+    assert float(null_value("silhouette", 30, 4, labels=labels)) == float(silhouette(gaussian(30, 4, 0), labels))
+
+
+def test_scale_and_preparation():
+    doubled = float(null_value("modality_gap", 30, 4, scale=2.0))
+    assert doubled == pytest.approx(2 * float(null_value("modality_gap", 30, 4, scale=1.0)))
+    prepared = null_value("average_cosine", 30, 4, prepare=lambda rows: rows + 100)
+    assert float(prepared) > 0.99
+
+
+def test_unit_rows_where_the_measure_needs_them():
+    """Otherwise the null of CLIP's modality gap would be that of rows of length √d."""
+    assert float(null_value("modality_gap", 500, 512)) == pytest.approx(np.sqrt(2 / 500), rel=0.1)
+    x, y = (part / part.norm(dim=1, keepdim=True) for part in gaussian(80, 6, 0).split(40))
+    assert float(null_value("modality_gap", 40, 6)) == pytest.approx(float(modality_gap(x, y)), rel=1e-12)
+
+
+def test_the_null_value_of_a_number_of_an_evaluator():
+    """By name or Measure: retrieval of nothing is K/n, of unit rows; three classes are guessed a third of the time."""
+    found = null_value("retrieval.image_to_text.r_at_5", 50, 8, draws=20)
+    assert float(found) == pytest.approx(5 / 50, abs=0.03)  # 1000 queries: ± 3 · .0095
+    zero_shot = measures["zero_shot.top_1"]
+    assert float(null_value(zero_shot, 900, 8, n_text=3)) == pytest.approx(1 / 3, abs=0.05)
+    assert float(null_value(zero_shot, 900, 8, labels=[0, 1, 2] * 300)) == pytest.approx(1 / 3, abs=0.05)
+    with pytest.raises(
+        InputError, match=r"linear_probe\.top_1 needs train and test sets; its null value is that of shuf"
+    ):
+        null_value(measures["linear_probe.top_1"], 50, 8)
+
+
+SMALL = cone(10, 3, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: standard_error("isoscore", SMALL), "blocks = 20; expected a whole number from 2 to 10, one for each"),
+        (lambda: standard_error("isoscore", SMALL, blocks=1), "blocks = 1; expected a whole number from 2 to 10"),
+        (lambda: standard_error("modality_gap", SMALL), "modality_gap takes image and text; 1 sets were given"),
+        (lambda: standard_error("silhouette", SMALL), "silhouette takes x and labels"),
+        (
+            lambda: permutation_test("isoscore", SMALL, [0, 1] * 5),
+            "isoscore takes one set of rows; there are no labels",
+        ),
+        (
+            lambda: permutation_test("silhouette", SMALL, [0, 1] * 5, alternative="larger"),
+            "alternative 'larger' is unknown",
+        ),
+        (lambda: permutation_test("silhouette", SMALL, [0, 1] * 5, draws=0), "draws = 0; expected a whole number"),
+        (lambda: null_value("modality_gap", 5, 3, n_text=-1), "n_text = -1; expected a whole number from 1"),
+        (lambda: null_value("modality_gap", 0, 3), "n = 0; expected a whole number from 1"),
+    ],
+)
+def test_errors(call, sentence):
+    with pytest.raises(InputError, match=sentence):
+        call()

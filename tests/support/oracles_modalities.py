@@ -6,7 +6,7 @@ import numpy as np
 import ot
 from scipy.optimize import brentq
 
-from clip_geometry.geometry.statistics.projections import random_directions
+from clip_geometry.geometry.statistics.distributions import random_directions
 from support.oracles_neighbors import neighbors, unit
 
 

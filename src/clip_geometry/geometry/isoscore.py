@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments, scatter
+from clip_geometry.geometry.statistics.moments import Moments, as_moments, scatter
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Flag, Number, flag, real_number
 from clip_geometry.rows.matrix import Rows, as_rows
@@ -19,7 +19,7 @@ ROUNDING = 1e-8  # of n²: what is left of the terms of ‖C‖²'s unbiased est
 
 
 @in_kind
-def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
+def participation_ratio(x: Rows | Moments) -> Float[Tensor, ""]:
     """Effective number of dimensions that the variance uses.
 
     PR = tr(C)²/‖C‖_F² = (Σλ)²/Σλ², C the covariance, λ its eigenvalues, which are not computed. In [1, min(d, n − 1)];
@@ -44,7 +44,7 @@ def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
 
 
 @in_kind
-def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
+def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     """IsoScore: the participation ratio, rescaled to [0, 1] (Rudman et al. 2022).
 
     (PR − 1)/(d − 1), PR = tr(C)²/‖C‖_F². Equal to the published algorithm (PCA, normalized diagonal, isotropy defect)
@@ -98,7 +98,7 @@ def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
 
 
 @in_kind
-def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: Number) -> Float[Tensor, ""]:
+def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float[Tensor, ""]:
     """IsoScore*: IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0 (Rudman & Eickhoff 2024).
 
     In [0, 1]. Differentiable in x and C_0.

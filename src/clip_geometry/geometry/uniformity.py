@@ -5,7 +5,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.statistics.kernel_sums import CrossKernelSums, KernelSums
+from clip_geometry.geometry.statistics.kernels import CrossKernelSums, KernelSums
 from clip_geometry.geometry.statistics.sums import PairDistance
 from clip_geometry.rows.arguments import Integer, Number, block_number, positive_number
 from clip_geometry.rows.matrix import Rows

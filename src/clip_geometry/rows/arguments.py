@@ -18,6 +18,8 @@ from torch import Tensor
 from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
 if TYPE_CHECKING:
+    from typing import Literal as Literal
+
     import numpy as np
 
     Integer: TypeAlias = int
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 else:  # NumPy's and torch's are some too, and any other value is our sentence, not a type checker's
     Integer = Number = Flag = Any
     Numbers = object
+
+    class Literal:
+        def __class_getitem__(cls, words: Any) -> Any:
+            return Any
+
 
 T = TypeVar("T")
 
@@ -51,7 +58,7 @@ def as_tensor(x: Any, name: str) -> Tensor:
     to one (pandas tables, memory maps, …); lists of lists of floats, or of tensors (d,). Raises InputError for
     anything else, integers and booleans too: they are more often labels, tokens or quantized rows than embeddings.
     """
-    if isinstance(x, list | tuple):
+    if isinstance(x, list | tuple) and x and all(isinstance(row, Tensor) for row in x):
         x = _stacked(x, name)
     if not isinstance(x, Tensor):
         x = _as_array(x, name)
@@ -68,18 +75,11 @@ def as_tensor(x: Any, name: str) -> Tensor:
     return x.resolve_neg()
 
 
-def _stacked(x: Sequence[Any], name: str) -> Any:
-    """A list of tensors as one tensor; other lists as they are."""
-    import numpy as np
-
-    if any(isinstance(part, np.ma.MaskedArray) for part in x):
-        raise InputError(f"{name} is a masked array; drop the masked rows and give the rest as a plain array")
-    if not x or not all(isinstance(row, Tensor) for row in x):
-        return x
-    for k, row in enumerate(x):
+def _stacked(rows: Sequence[Tensor], name: str) -> Tensor:
+    for k, row in enumerate(rows):
         require_plain(row, f"row {k} of {name}")
     try:
-        return torch.stack(list(x))
+        return torch.stack(list(rows))
     except (RuntimeError, TypeError):
         raise InputError(
             f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
@@ -107,9 +107,10 @@ def _require_matrix(x: Any, name: str) -> None:
 def _as_array(x: Any, name: str) -> "np.ndarray":
     import numpy as np
 
-    if isinstance(x, np.ma.MaskedArray):
+    several = isinstance(x, list | tuple)
+    if isinstance(x, np.ma.MaskedArray) or (several and any(isinstance(part, np.ma.MaskedArray) for part in x)):
         raise InputError(f"{name} is a masked array; drop the masked rows and give the rest as a plain array")
-    if isinstance(x, type) or not (isinstance(x, list | tuple) or hasattr(x, "__array__")):
+    if isinstance(x, type) or not (several or hasattr(x, "__array__")):
         raise InputError(f"{name} is a {type(x).__name__}; expected a numpy array or a torch tensor (n, d)")
     try:
         array = np.asarray(x)

@@ -5,7 +5,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -148,20 +148,14 @@ def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
     return x.known["mean"]
 
 
-def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Float[Matrix, "n d"]:
+def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Any:
     """The rows less `center`, in float64: products of rows far from the origin would cancel."""
     if isinstance(x, StreamedRows):
         return x.map(lambda block, _: block.double() - center, len(center))
     return x.double() - center
 
 
-@overload
-def unit_rows(x: Tensor, *, name: str = "x") -> Tensor: ...
-@overload
-def unit_rows(x: StreamedRows, *, name: str = "x") -> StreamedRows: ...
-
-
-def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "n d"]:
+def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Any:
     """Rows of length 1 in float64; a zero row is an error. StreamedRows go by their own name."""
     if isinstance(x, StreamedRows):
         if "unit" not in x.known:

@@ -215,10 +215,7 @@ def gaussian_rows(shape: tuple[int, int], seed: int, scale: float = 1.0) -> Stre
         return _gaussian_block(k, (min(NOISE, n - k * NOISE), d), seed).to(dtype) * scale
 
     def read(rows: Any) -> Tensor:
-        if isinstance(rows, slice):
-            first, last = rows.start // NOISE, -(-rows.stop // NOISE)
-            made = torch.cat([block(k) for k in range(first, max(last, first + 1))])
-            return made[rows.start - first * NOISE : rows.stop - first * NOISE]
+        rows = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         out = torch.empty((len(rows), d), dtype=dtype)
         for k in (rows // NOISE).unique().tolist():
             here = rows // NOISE == k

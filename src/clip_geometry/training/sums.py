@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry import Measure, Moments, alignment, measures
-from clip_geometry.geometry.spread import effective_rank
+from clip_geometry.geometry.spectrum import effective_rank
 from clip_geometry.geometry.statistics import Means, PairDistance, Statistic, UnitPairs, UnitSums
 from clip_geometry.registry import InputError, listed
 from clip_geometry.rows.arguments import SMALLEST, as_tensor

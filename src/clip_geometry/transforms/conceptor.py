@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.geometry.statistics.triangle import triangle
+from clip_geometry.geometry.statistics.spectrum import triangle
 from clip_geometry.rows.arguments import positive_number
 from clip_geometry.transforms.base import Rows, Transform, in_torch, register
 

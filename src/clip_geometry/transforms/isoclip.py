@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from clip_geometry.geometry.statistics.triangle import triangle
+from clip_geometry.geometry.statistics.spectrum import triangle
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import whole_number
 from clip_geometry.transforms.base import NewFeatures, Rows, in_torch, register

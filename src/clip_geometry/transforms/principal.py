@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clip_geometry.geometry.statistics.triangle import triangle
+from clip_geometry.geometry.statistics.spectrum import triangle
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import flag, whole_number
 from clip_geometry.transforms.base import NewFeatures, Rows, Transform, as_blocks, in_torch, mean_of, register

@@ -8,7 +8,7 @@ import torch
 
 from clip_geometry.config import validate
 from clip_geometry.geometry import average_cosine
-from clip_geometry.geometry.partition import partition_over
+from clip_geometry.geometry.isotropy import partition_over
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.geometry import Geometry
 from clip_geometry_experiments.kit.stored import RandomSplit, StoredConfig, read_stored, stored_revision

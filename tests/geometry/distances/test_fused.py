@@ -19,7 +19,7 @@ from sklearn.metrics import silhouette_samples as sklearn_samples
 from clip_geometry.geometry import silhouette, silhouette_samples
 from clip_geometry.geometry.distances.by_class import WORTH_IT, fused_is_possible
 from clip_geometry.registry import InputError
-from geometry.clusters.test_silhouette import CLOUDS, classes_of
+from geometry.test_silhouette import CLOUDS, classes_of
 from support.oracles import silhouette as oracle
 
 triton = pytest.importorskip("triton", reason="the kernel is a Triton one")
@@ -167,37 +167,12 @@ def test_rows_are_rounded_once_and_lengths_are_those_of_what_is_multiplied(produ
     assert error.any() == (BITS[products] < 24)
 
 
-def test_the_median_row_of_each_centre_has_the_typical_length():
-    _, found = given("fp16x3", factor=1e-6)
-    lengths = (multiplied(found, "fp16x3")[:50, :20].square().mean(1)).sqrt()
-    for part in lengths.split(25):
-        assert 2.0 ** (fused_distances.TYPICAL - 1) <= float(part.median()) < 2.0**fused_distances.TYPICAL
-    exponents = found.scale.log2()
-    assert torch.equal(exponents, exponents.round())  # which changes no digit
-
-
 def test_a_row_that_does_not_fit_has_no_length_and_the_others_keep_theirs():
     rows, found = given("fp16", outlier=200.0)
     fits = (rows * found.scale[:50, None]).abs().amax(1) < fused_distances.LARGEST
     assert (~fits).nonzero().flatten().tolist() == [7]
     assert found.norms.isnan().nonzero().flatten().tolist() == [7]
     assert found.high.isfinite().all() and not found.high[7].any()
-
-
-def test_a_centre_is_near_most_rows_of_its_class():
-    """Every ninth row, of 81 rows at most four of nine far away; of one or two rows it is the last."""
-    rows = torch.randn(84, 3, generator=torch.Generator().manual_seed(0))
-    rows[:36] += 1e6
-    found = fused_distances.class_centres(rows, [0, 81, 82, 84])
-    assert (found[0].abs() < 10).all()
-    assert torch.equal(found[1], rows[81])
-    assert torch.equal(found[2], rows[83])
-
-
-def test_the_middle_is_near_most_classes():
-    centres = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0)) + 50
-    centres[:1000] += 1e6
-    assert ((fused_distances.middle(centres) - 50).abs() < 10).all()
 
 
 # --- the kernel in the interpreter against the definition

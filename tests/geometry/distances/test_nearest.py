@@ -5,14 +5,13 @@ import pytest
 import torch
 
 from clip_geometry.geometry.distances import nearest as neighbors
-from clip_geometry.geometry.distances.distinct import distinct_rows
 from clip_geometry.geometry.distances.nearest import (
     MANY,
-    as_rows_with_neighbors,
     keeping_lists,
     nearest,
     nearest_both_ways,
 )
+from clip_geometry.geometry.distances.pairwise import distinct_rows
 from clip_geometry.registry import InputError
 from support.covering import covering_array
 
@@ -191,13 +190,6 @@ def test_impossible_k(k):
         nearest(gaussian(9, 3), k)
 
 
-def test_too_few_rows():
-    with pytest.raises(InputError, match="z has 5 rows; expected at least 6 for k = 5 neighbors, or a smaller k"):
-        as_rows_with_neighbors(gaussian(5, 3), 5, name="z")
-    with pytest.raises(InputError, match="z has 1 column; expected at least 2"):
-        as_rows_with_neighbors(gaussian(5, 1), 3, name="z", least_d=2)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_copies_are_found_wherever_they_stand(dtype, seed):
@@ -220,8 +212,8 @@ def test_copies_up_to_a_tolerance():
 
 def test_different_rows_with_one_projection_are_kept(monkeypatch):
     """Rows whose keys agree are compared with all others of the run, not only with the next."""
-    from clip_geometry.geometry.distances import distinct
+    from clip_geometry.geometry.distances import pairwise
 
-    monkeypatch.setattr(distinct, "_projections", lambda x, _: (torch.zeros(len(x)), torch.zeros(len(x))))
+    monkeypatch.setattr(pairwise, "_projections", lambda x, _: (torch.zeros(len(x)), torch.zeros(len(x))))
     x = gaussian(20, 3).repeat(3, 1)
     assert int(distinct_rows(x).sum()) == 20

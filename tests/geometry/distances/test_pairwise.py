@@ -143,11 +143,3 @@ def test_single_precision_is_not_trusted_where_it_was_lowered(precision):
 def test_single_precision_is_not_trusted_in_autocast():
     with torch.autocast("cpu"):
         assert not single_is_exact(torch.device("cpu"))
-
-
-def test_single_precision_is_not_trusted_where_torch_cannot_tell(monkeypatch):
-    def raises():
-        raise RuntimeError("mix of the legacy and new APIs")
-
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", raises)
-    assert not single_is_exact(torch.device("cpu"))

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, whole_number
-from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, in_one_piece, mean_row
+from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece, mean_row
 from clip_geometry.rows.streamed import StreamedRows
 
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
@@ -34,17 +33,6 @@ KEPT, KEPT_BYTES = 8, 2**24  # lists, and bytes of one: 100 neighbors of 10,000 
 OPEN = 64  # from one undecided comparison in 64 on, float64 products are faster than differences of these
 SAME = 1e-11  # relative difference of two squared distances that are equal
 GROUP = 8  # columns whose minimum is taken before the least are looked for
-
-
-def as_rows_with_neighbors(
-    x: Rows, k: Integer, *, name: str = "x", least_d: int = 1, least_k: int = 1
-) -> tuple[Float[Matrix, "n d"], int]:
-    """as_matrix with at least k + 1 rows, and k, from least_k on."""
-    x = as_matrix(x, name=name, least_d=least_d)
-    k = whole_number(k, "k", least=least_k, of=", of neighbors")
-    if len(x) <= k:
-        raise InputError(f"{name} has {len(x)} rows; expected at least {k + 1} for k = {k} neighbors, or a smaller k")
-    return x, k
 
 
 @torch.no_grad()
@@ -63,9 +51,7 @@ def nearest(
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    if isinstance(x, StreamedRows) or y is not None or not _LISTS.keep(x, k):
-        return _nearest(x, k, y)
-    return _LISTS.nearest(x, k)
+    return _nearest(x, k, y) if isinstance(x, StreamedRows) or y is not None else _LISTS.nearest(x, k)
 
 
 def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
@@ -82,26 +68,20 @@ class _KeptLists:
 
     def __init__(self):
         self.users = 0
-        self._found: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
-
-    def keep(self, x: Float[Tensor, "n d"], k: int) -> bool:
-        return self.users > 0 and not x.is_cuda and len(x) >= MANY and 16 * len(x) * k <= KEPT_BYTES
+        self.found: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
 
     def nearest(self, x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
+        if not self.users or x.is_cuda or len(x) < MANY or 16 * len(x) * k > KEPT_BYTES:
+            return _nearest(x, k, None)
         content: Any = x.detach().contiguous().view(torch.uint8).numpy()
         key = hashlib.sha256(content).digest(), x.dtype, x.shape
-        found = self._found.pop(key, None)
+        found = self.found.pop(key, None)
         if found is None or found[0].shape[1] < k:
             found = _nearest(x, k, None)
-        self._found[key] = found
-        for oldest in list(self._found)[:-KEPT]:
-            self._found.pop(oldest, None)
+        self.found[key] = found
+        for oldest in list(self.found)[:-KEPT]:
+            self.found.pop(oldest, None)
         return found[0][:, :k].clone(), found[1][:, :k].clone()
-
-    def leave(self) -> None:
-        self.users -= 1
-        if not self.users:
-            self._found.clear()
 
 
 _LISTS = _KeptLists()
@@ -114,7 +94,9 @@ def keeping_lists() -> Iterator[None]:
     try:
         yield
     finally:
-        _LISTS.leave()
+        _LISTS.users -= 1
+        if not _LISTS.users:
+            _LISTS.found.clear()
 
 
 @torch.no_grad()

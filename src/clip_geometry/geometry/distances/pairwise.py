@@ -1,14 +1,15 @@
 """Squared Euclidean distances between two sets of rows: from products, and where those cancel from differences."""
 
+import math
 import os
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.rows.matrix import Matrix
+from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece
 
 # Below this share of ‖x‖² + ‖y‖² a squared distance taken from a product has lost too many of its digits: in float64
 # four of sixteen; in float32, whose sums lose most where rows are nearly equal, one of seven.
@@ -17,6 +18,7 @@ CANCELLED = {torch.float64: 1e-4, torch.float32: 0.1}
 # differences of a whole block; for float32 first products in float64.
 DENSE = {torch.float64: 0.25, torch.float32: 0.01}
 SLAB = 256  # rows at a time, whose distances to a block of rows are few enough for the cache
+SAME_DIRECTION = 1e-13  # unit rows of equal direction differ by their last digits
 
 
 def distances(
@@ -123,6 +125,11 @@ def single_is_exact(device: torch.device) -> bool:
         return False
 
 
+def near_one(largest: float) -> float:
+    """The power of two, which changes no digit, that brings a number near 1, as far as float32 reaches."""
+    return 2.0 ** -min(max(math.frexp(largest)[1], -126), 126)
+
+
 def _products(
     x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None, single: bool = False
 ) -> tuple[Float[Tensor, "a b"], Float[Tensor, "a 1"], Float[Tensor, " b"]]:
@@ -188,3 +195,37 @@ def _filled(x: Float[Tensor, "a d"]) -> Float[Tensor, "b d"]:
 
 def _differences(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
     return torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+@torch.no_grad()
+def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Tensor, " n"]:
+    """Marks one of each group of rows whose Euclidean distance is at most `tolerance`, and all other rows.
+
+    Rows that are near have near projections on any line, so that in the order of the projections only runs need be
+    compared. tolerance: 0, or so small that groups do not touch.
+    """
+    keys, slack = _projections(x, tolerance)
+    kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    order = keys.argsort(stable=True)
+    step = 1
+    while step < len(order):
+        i, j = order[:-step], order[step:]
+        close = keys[j] - keys[i] <= slack[i]
+        if not close.any():  # nor are rows farther apart in the order
+            break
+        i, j = i[close], j[close]
+        copies = j[squared_distances_of_pairs(x, x, i, j) <= tolerance**2]
+        kept[copies] = False
+        order = order[kept[order]]
+        step = 1 if len(copies) > 0 else step + 1
+    return kept
+
+
+def _projections(x: Float[Matrix, "n d"], tolerance: float) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Products with one fixed vector, and how far apart those of equal rows can be, rounding included."""
+    d = x.shape[1]
+    line = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(x.device)
+    keys = in_one_piece((block @ line for block in blocks(x)), len(x))
+    lengths = in_one_piece((block.norm(dim=1) for block in blocks(x)), len(x))
+    rounding = 2 * (d + 4) * torch.finfo(torch.float64).eps * lengths
+    return keys, (tolerance + rounding) * line.norm()

@@ -2,14 +2,14 @@
 
 from clip_geometry.geometry.statistics.class_distances import ClassDistances as ClassDistances
 from clip_geometry.geometry.statistics.class_distances import ModalityDistances as ModalityDistances
-from clip_geometry.geometry.statistics.distance_means import DistanceMeans as DistanceMeans
-from clip_geometry.geometry.statistics.kernel_sums import CrossKernelSums as CrossKernelSums
-from clip_geometry.geometry.statistics.kernel_sums import KernelSums as KernelSums
-from clip_geometry.geometry.statistics.linear_kernels import LinearKernels as LinearKernels
+from clip_geometry.geometry.statistics.distributions import DistanceMeans as DistanceMeans
+from clip_geometry.geometry.statistics.distributions import Projections as Projections
+from clip_geometry.geometry.statistics.kernels import CrossKernelSums as CrossKernelSums
+from clip_geometry.geometry.statistics.kernels import KernelSums as KernelSums
+from clip_geometry.geometry.statistics.kernels import LinearKernels as LinearKernels
 from clip_geometry.geometry.statistics.moments import Moments as Moments
 from clip_geometry.geometry.statistics.neighbors import Neighbors as Neighbors
-from clip_geometry.geometry.statistics.partition import Partition as Partition
-from clip_geometry.geometry.statistics.projections import Projections as Projections
+from clip_geometry.geometry.statistics.spectrum import Partition as Partition
 from clip_geometry.geometry.statistics.spectrum import Spectrum as Spectrum
 from clip_geometry.geometry.statistics.statistic import Dealt as Dealt
 from clip_geometry.geometry.statistics.statistic import Statistic as Statistic

@@ -1,7 +1,7 @@
 """How far each row lies from its own class and from the nearest other one, for the three metrics of the silhouette."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.distances.by_class import Products, mean_distances
-from clip_geometry.geometry.distances.pairwise import distances, single_is_exact
-from clip_geometry.geometry.distances.squared_by_class import mean_squared_distances
+from clip_geometry.geometry.distances.pairwise import distances, near_one, single_is_exact, squared_distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import (
@@ -23,15 +22,16 @@ from clip_geometry.rows.matrix import (
     as_matrix,
     as_rows,
     as_two_sets,
+    in_one_piece,
     mean_row,
+    unit_blocks,
     unit_rows,
 )
-from clip_geometry.rows.single import near_one
 from clip_geometry.rows.streamed import StreamedRows, cat
 
+SIZE = 512  # rows a block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
 MEASURED = 1024  # rows: 8 MB of float64 distances
 AT_ONCE = 2**20  # squared distances to means: 8 MB
-
 Of = Callable[["MeanDistances"], Tensor]  # a value for each row
 
 
@@ -78,7 +78,10 @@ class ClassDistances(Statistic):
     def without_each(cls, rows: Dealt, labels: Any, /) -> Iterator["ClassDistances"]:
         codes, k = as_classes(labels, rows.rows)
         shared = _SharedDistances(rows, codes, k)
-        return (_DistancesWithoutBlock.known(shared=shared, block=block) for block in range(rows.blocks))
+        return (
+            ClassDistances.known(each=partial(shared.each, block), mean=partial(shared.mean, block))
+            for block in range(rows.blocks)
+        )
 
 
 class ModalityDistances(ClassDistances):
@@ -126,62 +129,41 @@ def _of_given_distances(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"
             "(n, n), none negative and the diagonal zero"
         )
     sums = distances.new_zeros((len(codes), k), dtype=torch.float64).index_add(1, codes, distances.double())
-    return _from_sums(sums, codes)
+    return distances_of_sums(sums, codes, torch.bincount(codes))
 
 
-def _from_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"]) -> MeanDistances:
-    """From the sum of the distances of each row to the rows of each class, all of which have rows."""
-    mine = codes[:, None]
-    sizes = torch.bincount(codes, minlength=sums.shape[1]).double()
-    others = sizes[codes] - 1
+def distances_of_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"], sizes: Int[Tensor, " k"]) -> MeanDistances:
+    """From the sums of the distances of each row to the rows of each class, all of which have rows."""
+    mine, others = codes[:, None], (sizes[codes] - 1).double()
     own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
-    nearest = (sums / sizes).scatter(1, mine, torch.inf).amin(1)
-    return MeanDistances(own, nearest, others == 0)
-
-
-class _DistancesWithoutBlock(ClassDistances):
-    """Of the rows without a block, from the work that all blocks share."""
-
-    shared: "_SharedDistances"
-    block: int
-
-    def each(self, metric: str, *, products: Products | None = None) -> MeanDistances:
-        kept = self.shared.rows.kept(self.block)
-        rest = ClassDistances(self.shared.rows.without(self.block), self.shared.codes[kept])
-        return rest.each(metric, products=products)
-
-    def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
-        self.shared.require_classes(self.block)
-        if metric == "euclidean":
-            return of(self.shared.euclidean(self.block)).mean()
-        return self.shared.means_without_each(of, unit=metric == "cosine")[self.block]
+    return MeanDistances(own, (sums / sizes).scatter(1, mine, torch.inf).amin(1), others == 0)
 
 
 class _SharedDistances:
-    """What mean distances without each block have in common."""
+    """The mean distances without each block, from work that all blocks share."""
 
     def __init__(self, rows: Dealt, codes: Int[Tensor, " n"], k: int):
         self.rows, self.codes, self.k = rows, codes, k
+        # the block and the class of each row as one number; rows that are never left out are a block more
+        self.cells = rows.groups * k + codes
+        cells = torch.bincount(self.cells, minlength=(rows.blocks + 1) * k).double()
+        self.sizes = rows.kept_groups.to(cells.device) @ cells.view(-1, k)  # of each class, without each block
         self._means: dict[tuple[Of, bool], Tensor] = {}
 
-    @cached_property
-    def cells(self) -> Int[Tensor, " n"]:
-        """The block and the class of each row as one number; rows that are never left out are a block more."""
-        return self.rows.groups * self.k + self.codes
+    def each(self, block: int, metric: str, *, products: Products | None = None) -> MeanDistances:
+        rest = ClassDistances(self.rows.without(block), self.codes[self.rows.kept(block)])
+        return rest.each(metric, products=products)
 
-    @cached_property
-    def sizes(self) -> Float[Tensor, "b k"]:
-        """Rows of each class that are left without each block."""
-        cells = torch.bincount(self.cells, minlength=(self.rows.blocks + 1) * self.k).double()
-        return self.rows.kept_groups.to(cells.device) @ cells.view(-1, self.k)
-
-    def require_classes(self, block: int) -> None:
+    def mean(self, block: int, of: Of, metric: str, **_: Any) -> Float[Tensor, ""]:
         sizes = self.sizes[block]
         if not 2 <= int((sizes > 0).sum()) < int(sizes.sum()):
             raise InputError(
                 f"{int(sizes.sum())} rows without a block have {int((sizes > 0).sum())} labels; a silhouette needs "
                 "classes"
             )
+        if metric == "euclidean":
+            return of(self.euclidean(block)).mean()
+        return self.means_without_each(of, unit=metric == "cosine")[block]
 
     # --- Euclidean: each pair of rows is measured once for all blocks, and once more for the block of each row
 
@@ -221,8 +203,8 @@ class _SharedDistances:
             center, indicators = gone.mean(0), F.one_hot(codes[~kept], self.k).double()
             parts = (distances(part, gone, centre=center).double() for part in rows[kept].split(MEASURED))
             sums = sums - torch.cat([part @ indicators for part in parts])
-        present, own = codes[kept].unique(return_inverse=True)
-        return _from_sums(sums[:, present], own)
+        present, own, sizes = codes[kept].unique(return_inverse=True, return_counts=True)
+        return distances_of_sums(sums[:, present], own, sizes)
 
     # --- squared Euclidean and cosine: from the means of the classes, as in `mean_squared_distances`
 
@@ -262,3 +244,55 @@ class _SharedDistances:
                 found += values.masked_fill(gone, 0).sum(0)
             self._means[of, unit] = found / self.rows.counts
         return self._means[of, unit]
+
+
+def mean_squared_distances(
+    x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int, *, unit: bool = False
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Mean squared distance of each row to the others of its class (0 for the only row) and to the nearest other class.
+
+    Over a class of n rows with mean μ and variance V = mean ‖x_j − μ‖² the mean of ‖x − x_j‖² is ‖x − μ‖² + V, and
+    n/(n − 1) times that over the others of its own. unit: of the rows' directions, where it is twice the mean of
+    1 − cos; a zero row is an InputError. codes: 0..k − 1, each at least once, k ≥ 2. Float64; beside x the memory is
+    that of the means and of a few blocks.
+    """
+    lengths = codes.new_ones((len(x), 1))
+    if unit:
+        lengths = in_one_piece((_lengths(part) for part in x.split(SIZE)), len(x))
+        if (lengths == 0).any():
+            for _ in unit_blocks(x):  # says which row
+                pass
+
+    def blocks() -> Iterator[tuple[Tensor, Tensor]]:
+        for part, length, classes in zip(x.split(SIZE), lengths.split(SIZE), codes.split(SIZE), strict=True):
+            yield part.double() / length, classes
+
+    counts = torch.bincount(codes, minlength=k).double()
+    # about a row of each class, so that equal rows are exactly their mean: 0/0 stays 0/0
+    first = torch.full_like(counts, len(codes), dtype=torch.long)
+    first = first.scatter_reduce(0, codes, torch.arange(len(codes), device=codes.device), "amin")
+    bases = x[first].double() / lengths[first]
+    sums = torch.zeros_like(bases)
+    for block, classes in blocks():
+        sums = sums.index_add(0, classes, block - bases[classes])
+    means = bases + sums / counts[:, None]
+    own = in_one_piece(((block - means[classes]).square().sum(1) for block, classes in blocks()), len(x))
+    variances = own.new_zeros(k).index_add(0, codes, own) / counts
+    origin = means.detach().mean(0)
+    # unit rows have the range that float32 products want
+    single = unit and x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
+    nearest = (
+        (squared_distances(block, means, centre=origin, single=single) + variances)
+        .scatter(1, classes[:, None], torch.inf)
+        .amin(1)
+        for block, classes in blocks()
+    )
+    counts = counts[codes]
+    return (own + variances[codes]) * counts / (counts - 1).clamp(min=1), in_one_piece(nearest, len(x))
+
+
+def _lengths(x: Float[Tensor, "b d"]) -> Float[Tensor, "b 1"]:
+    if x.dtype != torch.float64:
+        return torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64)
+    largest = x.detach().abs().amax(1, keepdim=True)  # its square may leave the range
+    return largest * (x / torch.where(largest > 0, largest, 1)).norm(dim=1, keepdim=True)

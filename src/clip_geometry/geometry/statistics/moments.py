@@ -4,30 +4,84 @@ import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.distances.pairwise import single_is_exact
+from clip_geometry.geometry.distances.pairwise import near_one, single_is_exact
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, require_spread
-from clip_geometry.rows.single import PART, WIDE, block_sums, gram, near_one
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
 
-if TYPE_CHECKING:
-    RowsOrMoments: TypeAlias = "Rows | Moments"
-else:
-    RowsOrMoments = Any
-
-SINGLE_BLOCK = 512  # rows that are centered about one point
+PART = 128  # rows whose products are summed in float32: of columns of two values 256 add up errors beyond 1e-6
+WIDE = 256  # columns from which on float32 is faster, and two halves are
+RANGE = 20  # binary orders from 1 within which sums of fourth powers stay far from the ends of float32
 STREAMED_BLOCK = 8192  # rows read at a time: merging them costs little beside their products
 THREADED = 4096  # rows of these about one mean: on every machine the same, and so are the roundings of their products
 MOST_BYTES = 2**28  # of the moments of all blocks
 GROUPED_BLOCK = 32768  # the same, where each block falls apart into groups
+
+
+def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mean, Σ c cᵀ, Σ‖c‖² c and Σ‖c‖⁴ of the rows w of a block, c = w − mean, in float64.
+
+    The products are taken about the mean rounded to the precision of the rows, so that differences of few digits keep
+    few: far from the origin their sums are exact. What the rounding took is put right in float64.
+    """
+    mean = functools.reduce(operator.add, (part.double().sum(0) for part in block.split(PART))) / len(block)
+    centre, scale = mean.to(block.dtype), _scale(block)
+    centre = centre if block.dtype == torch.float64 else centre.float()
+    products, cubes, fourths = _Products(block), torch.zeros_like(mean), mean.new_zeros(())
+    for part in block.split(PART):
+        c = (part - centre).float().mul_(scale)
+        squares = c.square().sum(1)
+        products.add(c)
+        cubes += squares @ c
+        fourths += squares.double().square().sum()
+    m2, t, q = products.sum() / scale**2, cubes / scale**3, fourths / scale**4
+    n, r = len(block), mean - centre.double()  # Σ c = n r, r from the centre to the mean
+    square, trace, along = r @ r, m2.trace(), m2 @ r
+    moved_t = t - r * trace - 2 * along + 2 * n * square * r
+    moved_q = q - 4 * (r @ t) + 2 * square * trace + 4 * (r @ along) - 3 * n * square**2
+    return mean, m2 - n * torch.outer(r, r), moved_t, moved_q
+
+
+def _scale(block: Float[Tensor, "b d"]) -> float:
+    """The power of two, which changes no digit, that brings rows near 1 whose squares may leave float32."""
+    least, most = (float(bound) for bound in block.aminmax())
+    scale = near_one(max(-least, most))
+    return 1.0 if 2.0**-RANGE <= scale <= 2.0**RANGE else scale
+
+
+class _Products:
+    """Σ cᵀc over parts. By oneDNN, whose kernels are chosen for the processor, in two halves of the columns:
+    what lies below the diagonal is not computed but for what a square half holds of it."""
+
+    def __init__(self, block: Float[Tensor, "b d"]):
+        d = block.shape[1]
+        self.half = d // 2
+        self.fast = torch.backends.mkldnn.is_available() and not block.is_cuda
+        self.upper = block.new_zeros((self.half, d), dtype=torch.float64)
+        self.lower = block.new_zeros((d - self.half, d - self.half), dtype=torch.float64)
+
+    def add(self, c: Float[Tensor, "b d"]) -> None:
+        if len(c) < PART:  # always of one shape: oneDNN keeps a kernel and its memory for each
+            c = F.pad(c, (0, 0, 0, PART - len(c)))
+        columns = c.T.contiguous()
+        left, right = columns[: self.half], columns[self.half :]
+        self.upper += self._product(left, columns)
+        self.lower += self._product(right, right)
+
+    def _product(self, a: Float[Tensor, "e b"], b: Float[Tensor, "f b"]) -> Float[Tensor, "e f"]:
+        return F.linear(a.to_mkldnn(), b.to_mkldnn()).to_dense() if self.fast else a @ b.T
+
+    def sum(self) -> Float[Tensor, "d d"]:
+        return torch.cat([self.upper, torch.cat([self.upper[:, self.half :].T, self.lower], dim=1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +115,7 @@ class Moments(Statistic):
     Q: Float[Tensor, ""]
 
     @classmethod
-    def of(cls, x: RowsOrMoments) -> "Moments":
+    def of(cls, x: "Rows | Moments") -> "Moments":
         """The moments of the rows of x, (n, d), n ≥ 1, in two passes; of StreamedRows in one, each block about its own
         mean, by float32 products where d ≥ 256 and the rows are stored as float16 or float32 (to 1e-6 of each norm).
         Raises InputError for unusable input, and where fourth powers of the rows about their mean exceed float64."""
@@ -92,30 +146,26 @@ class Moments(Statistic):
         fourth powers about the common mean exceed float64."""
         return _finite(self.merged(other)) if isinstance(other, Moments) else NotImplemented
 
-    def merged(self, other: "Moments") -> "Moments":
-        """The sum, with NaN or infinity where the rows or their fourth powers are not finite: for who needs only M2."""
+    def merged(self, other: "Moments", *, in_place: bool = False) -> "Moments":
+        """The sum, with NaN or infinity where the rows or their fourth powers are not finite: for who needs only M2.
+
+        in_place: in this M2, because new matrices for each of many blocks would break up the heap.
+        """
         if self.d != other.d:
             raise InputError(f"moments of dimension {self.d} and {other.d} cannot be merged; expected one space")
         n = self.n + other.n
         mean = self.mean + (other.mean - self.mean) * (other.n / n)
-        (m2, t, q), (other_m2, other_t, other_q) = self._about(mean), other._about(mean)
-        return Moments(n, mean, m2 + other_m2, t + other_t, q + other_q)
-
-    def _absorb(self, other: "Moments") -> "Moments":
-        """The same sum, in the place of this M2: new matrices for each of many blocks would break up the heap."""
-        n = self.n + other.n
-        mean = self.mean + (other.mean - self.mean) * (other.n / n)
         (t, q), (other_t, other_q) = self._higher_about(mean), other._higher_about(mean)
         here, there = self.mean - mean, other.mean - mean
-        m2 = self.M2.addr_(here, here, alpha=self.n).add_(other.M2).addr_(there, there, alpha=other.n)
-        return _finite(Moments(n, mean, m2, t + other_t, q + other_q))
+        m2 = self.M2 if in_place else self.M2.clone()
+        m2 = m2.addr_(here, here, alpha=self.n).add_(other.M2).addr_(there, there, alpha=other.n)
+        return Moments(n, mean, m2, t + other_t, q + other_q)
 
-    def _about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor, Tensor]:
-        """M2, T and Q about another mean: c becomes c + δ, δ = old − new mean, and Σc = 0."""
-        shift = self.mean - mean
-        return self.M2 + self.n * torch.outer(shift, shift), *self._higher_about(mean)
+    def _absorb(self, other: "Moments") -> "Moments":
+        return _finite(self.merged(other, in_place=True))
 
     def _higher_about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor]:
+        """T and Q about another mean: c becomes c + δ, δ = old − new mean, and Σc = 0."""
         shift = self.mean - mean
         square, trace, along = shift @ shift, self.M2.trace(), self.M2 @ shift
         t = self.T + 2 * along + shift * (trace + self.n * square)
@@ -131,7 +181,8 @@ class Moments(Statistic):
         sums = _Total.apply(torch.cat([self.n * self.mean, self.mean.new_tensor([self.n])]), group)
         n = round(float(sums[-1].detach()))
         mean = sums[:-1] / n
-        m2, t, q = self._about(mean)
+        shift = self.mean - mean
+        m2, (t, q) = self.M2.addr(shift, shift, alpha=self.n), self._higher_about(mean)
         merged = _Total.apply(torch.cat([m2.flatten(), t, q[None]]), group)
         return Moments(n, mean, merged[: self.d**2].view(self.d, self.d), merged[self.d**2 : -1], merged[-1])
 
@@ -242,19 +293,21 @@ def _merged(a: dict[int, Moments], b: dict[int, Moments]) -> dict[int, Moments]:
 
 def _of_which_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
     single = x.stored != torch.float64 and x.shape[1] >= WIDE and single_is_exact(x.device)
-
-    def of_block(block: Float[Tensor, "b d"]) -> Moments:
-        if single:
-            parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
-            return functools.reduce(Moments._absorb, parts)
-        centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
-        rest = centered.mean(0)
-        return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
-
-    return of_block
+    return _by_float32_products if single else _by_float64_products
 
 
-def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments:
+def _by_float32_products(block: Float[Tensor, "b d"]) -> Moments:
+    parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
+    return functools.reduce(Moments._absorb, parts)
+
+
+def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
+    centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
+    rest = centered.mean(0)
+    return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
+
+
+def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moments:
     """The moments of rows, or moments as they are: of at least `least` rows that are not all equal."""
     if isinstance(x, Moments) and (x.n < least or x.d < least_d):
         raise InputError(f"the moments are of {x.n} × {x.d} numbers; expected at least {least} rows, {least_d} columns")
@@ -269,7 +322,7 @@ def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments
     return moments
 
 
-def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
+def scatter(x: Rows | Moments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
     """M2 alone. Of wide float32 rows without a gradient by float32 products, to 1e-7 of its norm (1e-6 where a
     column has few values, whose rounding errors add up).
 
@@ -281,22 +334,4 @@ def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
     require_spread(x)
     if x.dtype != torch.float32 or x.shape[1] < WIDE or x.requires_grad or not single_is_exact(x.device):
         return _of(x).M2
-    # each block is centered near its own mean, so that the products are as small as the spread, and the blocks are
-    # summed in float64, where what the centre missed is put right
-    least, most = x.aminmax()
-    # keeps the float32 squares of small or large rows in range
-    scale = near_one(float(torch.maximum(-least, most)))
-    total = x.new_zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
-    rests, means, counts = [], [], []
-    for block in x.split(SINGLE_BLOCK):
-        block = block * scale
-        centre = block.mean(0)
-        block -= centre
-        for part in block.split(PART):
-            total += gram(part)
-        rests.append(block.mean(0, dtype=torch.float64))  # what the centre missed
-        means.append(centre.double() + rests[-1])
-        counts.append(len(block))
-    rest, mean, count = torch.stack(rests), torch.stack(means), total.new_tensor(counts)[:, None]
-    mean = mean - (count * mean).sum(0) / len(x)
-    return (total + (count * mean).T @ mean - (count * rest).T @ rest) / scale**2
+    return _by_float32_products(x).M2

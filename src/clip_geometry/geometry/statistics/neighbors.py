@@ -11,6 +11,7 @@ from clip_geometry.geometry.statistics.statistic import Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, whole_number
 from clip_geometry.rows.matrix import Rows, as_aligned, as_matrix, as_unit_rows, require_spread
+from clip_geometry.rows.streamed import StreamedRows
 
 SHORT = 10  # length of the shortest list, of which most measures take the beginning
 
@@ -29,7 +30,7 @@ class Neighbors(Statistic):
     def __init__(self, x: Rows, *, name: str = "x"):
         self.rows: Any = as_matrix(x, name=name)
         self.name = name
-        self.n = len(self.rows)
+        self.n, self.streamed = len(self.rows), isinstance(self.rows, StreamedRows)
         self._list: Found | None = None  # the longest that was asked for
         self._differ = False
 

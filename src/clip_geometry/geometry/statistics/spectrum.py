@@ -1,5 +1,7 @@
-"""The spectrum of the rows: singular values, and eigenvalues of the scatter."""
+"""The spectrum of the rows: singular values, singular vectors, and the partition function along these."""
 
+import functools
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -10,9 +12,34 @@ from torch import Tensor
 
 from clip_geometry.geometry.statistics.moments import Moments, as_moments
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
-from clip_geometry.geometry.statistics.triangle import triangle
-from clip_geometry.rows.matrix import Rows, as_matrix, mean_row, require_spread
+from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row, require_spread, total
 from clip_geometry.rows.streamed import StreamedRows
+
+IN_RANGE = 500.0  # exponents whose exponentials and sums of these are far from the ends of float64
+
+
+def triangle(x: Float[Matrix, "n d"], *, center: bool = False) -> Float[Tensor, "k d"]:
+    """R, upper triangular, k = min(n, d), with RᵀR = xᵀx, block by block in float64; center: of the rows less their
+    mean. StreamedRows are read for the first of both only: the mean is one row more."""
+    if isinstance(x, StreamedRows):
+        if "triangle" not in x.known:
+            x.known["triangle"] = _reduced(x, mean_row(x))
+        if center:
+            return x.known["triangle"]
+        mean = math.sqrt(len(x)) * mean_row(x)[None]
+        return _of(torch.cat([x.known["triangle"], mean]))[: len(x)]
+    return _reduced(x, mean_row(x) if center else 0.0)
+
+
+def _reduced(x: Float[Matrix, "n d"], mean: Float[Tensor, " d"] | float) -> Float[Tensor, "k d"]:
+    r = torch.zeros((0, x.shape[1]), dtype=torch.float64, device=x.device)
+    for block in blocks(x):
+        r = _of(torch.cat([r, block - mean]))
+    return r
+
+
+def _of(rows: Float[Tensor, "n d"]) -> Float[Tensor, "k d"]:
+    return torch.linalg.qr(rows, mode="reduced" if rows.requires_grad else "r").R  # a gradient needs Q
 
 
 class Spectrum(Statistic):
@@ -76,10 +103,14 @@ class _SpectrumWithoutBlock(Spectrum):
 
 
 class Decomposed:
-    """Decompositions of the rows without each block, from the products of all rows less those of the block."""
+    """Decompositions of the rows without each block, from the products of all rows less those of the block.
+
+    wide: whether there are fewer rows than columns without any block.
+    """
 
     def __init__(self, dealt: Dealt):
-        self.dealt = dealt
+        self.dealt, self.wide = dealt, len(dealt) <= dealt.rows.shape[1]
+        self._whole: dict[bool, tuple[Tensor, Tensor]] = {}  # by center: the rows and their products
         self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
 
     def vectors(self, block: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "r r"]]:
@@ -96,40 +127,91 @@ class Decomposed:
             self._squares[block, center] = _without_rounding(squares, len(self.dealt))
         return self._squares[block, center]
 
-    @property
-    def wide(self) -> bool:
-        """Whether there are fewer rows than columns without any block."""
-        return len(self.dealt) <= self.dealt.rows.shape[1]
-
-    @cached_property
-    def _plain(self) -> tuple[Tensor, Tensor]:
-        return self._with_product(self.dealt.rows.double())
-
-    @cached_property
-    def _centered(self) -> tuple[Tensor, Tensor]:
-        rows = self.dealt.rows.double()
-        return self._with_product(rows - rows.mean(0))
-
-    def _with_product(self, rows: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
-        return rows, rows @ rows.T if self.wide else rows.T @ rows
-
     def _product(self, block: int, *, center: bool) -> Float[Tensor, "r r"]:
         """The smaller of X Xᵀ and Xᵀ X without the block, X about its own mean if asked for."""
-        rows, whole = self._centered if center else self._plain
+        if center not in self._whole:
+            rows = self.dealt.rows.double()
+            rows = rows - rows.mean(0) if center else rows
+            self._whole[center] = rows, rows @ rows.T if self.wide else rows.T @ rows
+        rows, whole = self._whole[center]
         kept = self.dealt.kept(block)
         if self.wide:
             part = whole[kept][:, kept]
-            if not center:
-                return part
             means = part.mean(0)
-            return part - means - means[:, None] + means.mean()
+            return part - means - means[:, None] + means.mean() if center else part
         gone = rows[~kept]
-        part = whole - gone.T @ gone
-        if not center:
-            return part
-        total = -gone.sum(0)  # all rows together have mean 0
-        return part - torch.outer(total, total) / int(kept.sum())
+        part, total = whole - gone.T @ gone, gone.sum(0)  # all rows about their mean sum to 0
+        return part - torch.outer(total, total) / int(kept.sum()) if center else part
 
 
 def _without_rounding(squares: Float[Tensor, " r"], n: int) -> Float[Tensor, " r"]:
     return torch.where(squares > n * torch.finfo(squares.dtype).eps * squares[-1], squares, 0)
+
+
+class Partition(Statistic):
+    """log Z(v) = log Σ_i exp⟨v, w_i⟩ along the eigenvectors v of xᵀx, which have no sign.
+
+    Attributes:
+        forward: log Z(v), (d,).
+        backward: log Z(−v), (d,).
+        along: ⟨v, mean⟩, (d,).
+    """
+
+    def __init__(self, x: Rows):
+        x = as_matrix(x)
+        vectors = _eigenvectors(x)
+        self.forward, self.backward = _log_partitions(x, vectors)
+        self.along = mean_row(x) @ vectors
+
+    @classmethod
+    def without_each(cls, rows: Dealt) -> Iterator["Partition"] | None:
+        return None if rows.streamed else (_without(rows, block) for block in range(rows.blocks))
+
+
+def _without(rows: Dealt, block: int) -> Partition:
+    decomposed = rows.shared(Decomposed)
+    squares, vectors = decomposed.vectors(block)
+    if not decomposed.wide:
+        forward, backward = _log_partitions(rows.without(block), vectors)
+        mean = rows.sums.mean + rows.means(rows.sums)[block]
+        return Partition.known(forward=forward, backward=backward, along=mean @ vectors)
+    products = vectors * squares.sqrt()
+    # directions without any row
+    none = products.new_full((rows.rows.shape[1] - len(squares),), float(len(products))).log()
+    return Partition.known(
+        forward=torch.cat([products.logsumexp(0), none]),
+        backward=torch.cat([(-products).logsumexp(0), none]),
+        along=torch.cat([products.sum(0), torch.zeros_like(none)]),
+    )
+
+
+def _eigenvectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
+    """Ascending. Half the digits of the small ones are lost, where Z hardly depends on the direction."""
+    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
+        return right_singular_vectors(x)
+    return torch.linalg.eigh(total(block.T @ block for block in blocks(x))).eigenvectors
+
+
+def right_singular_vectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
+    """The eigenvectors of xᵀx to all digits, ascending, at several times the cost."""
+    return torch.linalg.svd(triangle(x)).Vh.T.flip(1)
+
+
+def log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> Float[Tensor, " k"]:
+    """log Z along the directions."""
+    return functools.reduce(torch.logaddexp, ((block @ directions).logsumexp(0) for block in blocks(x)))
+
+
+def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
+    """The same along the directions and along their negatives, from one pass."""
+    forward, backward = functools.reduce(torch.logaddexp, (_both_signs(block @ directions) for block in blocks(x)))
+    return forward, backward
+
+
+def _both_signs(products: Float[Tensor, "b k"]) -> Float[Tensor, "2 k"]:
+    """log Σ exp of the products and of their negatives."""
+    low, high = products.detach().aminmax()
+    if torch.maximum(-low, high) > IN_RANGE:
+        return torch.stack([products.logsumexp(0), (-products).logsumexp(0)])
+    exps = products.exp()
+    return torch.stack([exps.sum(0), exps.reciprocal().sum(0)]).log()

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clip_geometry.geometry.clusters.type_cosine import inter_type_cosine, intra_type_cosine
-from clip_geometry.geometry.cosine import average_cosine
+from clip_geometry.geometry.cosine import average_cosine, inter_type_cosine, intra_type_cosine
 from clip_geometry.geometry.kinds import Value, Values, in_kind
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Flag, flag, one_of

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore, silhouette
-from clip_geometry.geometry.clusters.type_cosine import skipped_types
-from clip_geometry.geometry.dimension.nearest import Estimator, Metric
+from clip_geometry.geometry.cosine import skipped_types
+from clip_geometry.geometry.dimension import Estimator, Metric
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.cai2021.contextual.adjusted_cosine import adjusted_type_cosines

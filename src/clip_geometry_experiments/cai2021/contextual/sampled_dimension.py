@@ -8,18 +8,19 @@ from typing import NamedTuple
 
 import torch
 
-from clip_geometry.geometry.dimension.nearest import (
+from clip_geometry.geometry.dimension import (
     ESTIMATORS,
     METRICS,
     Estimator,
     Metric,
-    different_rows,
+    different,
     discarded_share,
     inverse_dimensions,
     slope_on_ratios,
 )
-from clip_geometry.geometry.distances.nearest import as_rows_with_neighbors, nearest
+from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.geometry.kinds import Value, Values, as_given, in_kind
+from clip_geometry.geometry.statistics import Neighbors
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, Number, one_of, seed_number, whole_number
 from clip_geometry.rows.matrix import Rows
@@ -77,12 +78,13 @@ def neighborhoods(
     """
     metric, seed = one_of(metric, "metric", METRICS), seed_number(seed)
     of = None if of is None else whole_number(of, "of", of=", of rows, or None for all")
-    x, k = as_rows_with_neighbors(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
-    x = different_rows(x, metric, least=k + 1)
-    if of is None or of >= len(x):
-        distances, _ = nearest(x, k)
+    neighbors = Neighbors(x)
+    k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)
+    rows = different(neighbors, metric, least=k + 1).rows
+    if of is None or of >= len(rows):
+        distances, _ = nearest(rows, k)
     else:
-        chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:of].sort().values
-        distances, _ = nearest(x[chosen.to(x.device)], k + 1, y=x)
+        chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:of].sort().values
+        distances, _ = nearest(rows[chosen.to(rows.device)], k + 1, y=rows)
         distances = distances[:, 1:]  # without the row itself, the only one at no distance
-    return Neighborhoods((distances[:, -1:] / distances).log(), len(x))
+    return Neighborhoods((distances[:, -1:] / distances).log(), len(rows))

@@ -16,7 +16,7 @@ from clip_geometry.geometry.distances.pairwise import squared_distances
 from clip_geometry.geometry.isoscore import participation_ratio
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.statistics.class_sums import class_sums
-from clip_geometry.geometry.statistics.moments import Moments, RowsOrMoments, as_moments
+from clip_geometry.geometry.statistics.moments import Moments, as_moments
 from clip_geometry.registry import InputError
 from clip_geometry.rows import matrix
 
@@ -59,7 +59,7 @@ def silhouette(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
 
 
 @in_kind
-def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
+def isotropy(x: matrix.Rows | Moments) -> Float[Tensor, ""]:
     """Isotropy objective: cosine between the eigenvalues of the covariance and equal ones (equation 2).
 
     O_I = cos(1, V) = √(PR/d), V the eigenvalues, PR the participation ratio, so that isoscore = (d O_I² − 1)/(d − 1).

@@ -12,7 +12,7 @@ from pydantic import Field
 from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import pipeline_words
 from clip_geometry.display.words import Words
-from clip_geometry.geometry.partition import partition_over
+from clip_geometry.geometry.isotropy import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows, mean_row

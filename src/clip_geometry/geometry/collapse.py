@@ -3,12 +3,11 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.class_distances import as_classes
+from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import Labels, Rows, as_rows, as_two_sets, class_indices, mean_row, unit_rows
 
@@ -37,25 +36,6 @@ class NeuralCollapse(NamedTuple):
     nc2_angle: Value
     nc3: Value
     nc4: Value
-
-
-class ClassMeans(NamedTuple):
-    """Rows scaled to at most 1, about their class means, and these about their own mean: classes count alike."""
-
-    within: Float[Tensor, "n d"]
-    means: Float[Tensor, "k d"]
-    codes: Int[Tensor, " n"]
-    weights: Float[Tensor, " n"]  # 1/(k n_c): their sum is 1
-
-    @classmethod
-    def of(cls, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int) -> "ClassMeans":
-        rows = x.double()
-        rows = rows / rows.abs().amax().clamp(min=1e-300)
-        rows = rows - mean_row(rows)
-        codes = codes.to(x.device)
-        counts = torch.bincount(codes, minlength=k).double()
-        means = rows.new_zeros(k, rows.shape[1]).index_add(0, codes, rows) / counts[:, None]
-        return cls(rows - means[codes], means - means.mean(0), codes, 1 / (k * counts)[codes])
 
 
 @in_kind
@@ -96,14 +76,17 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
         codes, k = as_classes(numbers, x)
         present = torch.empty(k, dtype=torch.long).scatter_(0, codes.cpu(), numbers)
         texts = texts[present.to(texts.device)]
-    classes = ClassMeans.of(x, codes, k)
-    lengths = classes.means.norm(dim=1)
-    if lengths.amax() <= ROUNDING * classes.within.norm(dim=1).amax():
+    # rows of at most 1 about their class means, and these about their own mean, so that classes count alike
+    rows = x.double() / x.double().abs().amax().clamp(min=1e-300)
+    sums = class_sums(rows, codes, k)
+    within, means = rows - sums.mean - sums.offsets[codes], sums.offsets - sums.offsets.mean(0)
+    lengths = means.norm(dim=1)
+    if lengths.amax() <= ROUNDING * within.norm(dim=1).amax():
         raise InputError(f"the means of the {k} classes are all equal; neural collapse is undefined there")
-    _, values, axes = torch.linalg.svd(classes.means, full_matrices=False)
+    _, values, axes = torch.linalg.svd(means, full_matrices=False)
     kept = values[: k - 1] > ROUNDING * values[0]  # means about their center have at most k − 1 directions
-    along = classes.within @ (axes[: k - 1][kept] / values[: k - 1][kept, None]).T
-    cosines = unit_rows(classes.means, name="class means")
+    along = within @ (axes[: k - 1][kept] / values[: k - 1][kept, None]).T
+    cosines = unit_rows(means, name="class means")
     i, j = torch.triu_indices(k, k, offset=1, device=x.device)
     nc3 = nc4 = None
     if texts is not None:
@@ -111,12 +94,12 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
         centered = centered - mean_row(centered)
         if centered.norm() == 0:
             raise InputError(f"the texts of the {k} classes are all equal; NC3 is undefined there")
-        nc3 = (classes.means / classes.means.norm() - centered / centered.norm()).norm()
-        nearest = torch.cdist(classes.within + classes.means[classes.codes], classes.means).argmin(1)
+        nc3 = (means / means.norm() - centered / centered.norm()).norm()
+        nearest = torch.cdist(within + means[codes], means).argmin(1)
         chosen = (unit_rows(x, name="image") @ unit_rows(texts, name="class_text").T).argmax(1)
         nc4 = (nearest != chosen).double().mean()
     return NeuralCollapse(
-        nc1=classes.weights @ along.square().sum(1),
+        nc1=(along.square().sum(1) / sums.counts[codes]).sum() / k,
         nc2_norm=lengths.std(correction=0) / lengths.mean(),
         nc2_angle=((cosines[i] * cosines[j]).sum(1) + 1 / (k - 1)).abs().mean(),
         nc3=nc3,

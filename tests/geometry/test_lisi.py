@@ -62,17 +62,6 @@ def test_copies_beyond_the_perplexity_weigh_the_same():
         assert found[i] == pytest.approx(1 / (shares**2).sum(), rel=1e-12)
 
 
-def test_a_repair_raises_ilisi_and_leaves_clisi():
-    rng = np.random.default_rng(0)
-    labels = np.tile(np.arange(3), 80)
-    image, text = (rng.normal(size=(240, 5)) + 6 * np.eye(3, 5)[labels] for _ in range(2))
-    gap = np.array([0, 0, 0, 0, 20.0])
-    classes = np.concatenate([labels, labels])
-    assert ilisi(image, text + gap) < 0.01 and ilisi(image, text) > 0.8
-    assert clisi(np.concatenate([image, text + gap]), classes) > 0.95
-    assert clisi(np.concatenate([image, text]), classes) > 0.95
-
-
 def test_errors():
     x = cone(100, 3, np.random.default_rng(0))
     with pytest.raises(InputError, match="the union of image and text has 90 rows; expected at least 91 for k = 90"):

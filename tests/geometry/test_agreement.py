@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
-import torch
 
-from clip_geometry.geometry import linear_cka, mutual_knn
+from clip_geometry.geometry import cknna, cycle_knn, information_imbalance, linear_cka, mutual_knn
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
+from support.oracles_agreement import cknna as dense
+from support.oracles_agreement import cycle_knn as loops_of_cycles
+from support.oracles_agreement import information_imbalance as oracle
 from support.oracles_neighbors import hsic
 
 SEEDS = range(3)
@@ -100,12 +102,6 @@ def test_no_structure_is_an_error(degenerate):
             linear_cka(a, b)
 
 
-def test_equal_rows_are_an_error():
-    x = np.random.default_rng(0).normal(size=(12, 5))
-    with pytest.raises(InputError, match="all 12 rows of text are equal"):
-        linear_cka(x, np.full((12, 3), 0.1))
-
-
 @pytest.mark.parametrize("k", [1, 4, 59])
 def test_known_overlaps(k):
     """On a line of directions, neighbors are ranks: reversing it keeps them, swapping its halves keeps most."""
@@ -120,22 +116,57 @@ def test_known_overlaps(k):
     assert float(mutual_knn(x, y, k=k)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_each_set_is_checked_by_its_own_name():
-    x = np.random.default_rng(0).normal(size=(20, 5))
-    with pytest.raises(InputError, match="text has 1 column; expected at least 2"):
-        mutual_knn(x, x[:, :1])
-    with pytest.raises(InputError, match="image has 9 rows; expected at least 11 for k = 10"):
-        mutual_knn(x[:9], x[:9])
-    y = x.copy()
-    y[7] = 0
-    with pytest.raises(InputError, match=r"text has a zero row \(row 7\)"):
-        mutual_knn(x, y)
-    with pytest.raises(InputError, match="expected pairs"):
-        linear_cka(x, x[:-1])
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [2, 5, 59])
+def test_any_number_of_neighbors(seed, k):
+    x, y = sets(seed)
+    assert cknna(x, y, k=k) == pytest.approx(dense(x, y, k), rel=1e-9)
+    assert cycle_knn(x, y, k=k) == loops_of_cycles(x, y, k)
 
 
-def test_gradients():
-    x, y = (torch.from_numpy(part) for part in sets(0, n=9, d=3, e=4))
-    assert torch.autograd.gradcheck(lambda rows: linear_cka(rows, y), (x.requires_grad_(),))
-    wide = torch.cat([y, y.flip(0)], dim=1).repeat(1, 4).requires_grad_()
-    assert torch.autograd.gradcheck(lambda rows: linear_cka(rows, x.detach()), (wide,))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_all_neighbors_it_is_cka_of_the_unit_rows(seed):
+    x, y = sets(seed)
+    unit = [z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y)]
+    assert cknna(x, y, k=59) == pytest.approx(linear_cka(*unit), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_neighbors_of_rotated_rows_agree_fully(seed):
+    rng = np.random.default_rng(seed)
+    x = cone(40, 6, rng)
+    y = 2.5 * x @ rotation(6, rng)
+    assert cknna(x, y) == pytest.approx(1, abs=1e-12)
+    assert cycle_knn(x, y, k=1) == loops_of_cycles(x, y, 1) < 1  # a nearest neighbor need not have one in return
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_set_and_its_projection(seed):
+    """All columns say where neighbors are in two of them better than the two say of all (Glielmo et al., figure 1)."""
+    x = np.random.default_rng(seed).normal(size=(400, 6))
+    assert information_imbalance(x, x[:, :2]) < 0.7 * information_imbalance(x[:, :2], x)
+    assert information_imbalance(x, x @ np.diag([3.0] * 6)) == pytest.approx(2 / 400, rel=1e-12)
+
+
+def test_agrees_with_dadapy():
+    """Values of MetricComparisons([x, y]).return_inf_imb_two_selected_coords(x's columns, y's, k) of dadapy 0.3.4."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(150, 4))
+    y = x[:, :2] + 0.3 * rng.normal(size=(150, 2))
+    for k, forth, back in ((1, 0.3008, 0.6087111111111111), (5, 0.35230222222222224, 0.5429333333333333)):
+        assert information_imbalance(x, y, k=k) == pytest.approx(forth, rel=1e-9)
+        assert information_imbalance(y, x, k=k) == pytest.approx(back, rel=1e-9)
+
+
+def test_imbalance_of_more_rows_than_a_block():
+    x, y = np.random.default_rng(0).normal(size=(2, 1100, 3))
+    assert information_imbalance(x, x + y) == pytest.approx(oracle(x, x + y), rel=1e-12)
+
+
+def test_neighbors_that_do_not_align_with_themselves():
+    x, _ = sets(0)
+    far = np.eye(12) @ rotation(12, np.random.default_rng(0))
+    with pytest.raises(InputError, match="the cosines of the 3 nearest rows of text do not align with themselves"):
+        cknna(x[:12], far, k=3)
+    with pytest.raises(InputError, match="k = 1; expected a whole number from 2"):
+        cknna(x, x, k=1)

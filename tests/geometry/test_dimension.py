@@ -2,11 +2,9 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from skdim.id import MLE, TwoNN
 
 from clip_geometry.geometry import local_intrinsic_dimension, measures, two_nn
-from clip_geometry.geometry.distances import distinct
 from clip_geometry.geometry.distances.nearest import keeping_lists
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
@@ -81,12 +79,6 @@ def test_cubes_have_their_dimension_but_for_the_boundary():
     assert (np.abs(on_sphere) < 0.55 * np.abs(on_cube[:, 1:])).all()
 
 
-def test_mackay_in_100_neighbors_reaches_farther_and_is_lower():
-    """The same bias at k = 100: the larger the neighborhood, the more of it lies beyond the boundary."""
-    x = cube(5, 0)
-    assert float(local_intrinsic_dimension(x)) < float(local_intrinsic_dimension(x, k=20)) < 5
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_conventions_differ_by_known_factors(seed):
     """On a sphere: (k − 1)/(k − 2) for the arithmetic mean; half of k/(k − 2) for squares and the zero term."""
@@ -138,29 +130,6 @@ def test_equal_directions_are_copies_for_cosines_only():
     )
 
 
-def test_too_few_different_rows():
-    x = np.repeat(np.random.default_rng(0).normal(size=(2, 4)), 5, axis=0)
-    with pytest.raises(InputError, match="x has 10 rows, of which 2 are different; expected 3 such rows"):
-        two_nn(x)
-    with pytest.raises(InputError, match="x has 10 rows, of which 2 are different in direction; expected 5 such rows"):
-        local_intrinsic_dimension(x * np.arange(1, 11)[:, None], k=4, metric="cosine")
-    with pytest.raises(InputError, match="x has 10 rows; expected at least 11 for k = 10 neighbors"):
-        local_intrinsic_dimension(x, k=10)
-
-
-@pytest.mark.parametrize("discard", [-0.1, 1, 1.5, float("nan")])
-def test_discard_is_a_share(discard):
-    with pytest.raises(InputError, match=r"discard = .*; expected a share of the rows"):
-        two_nn(np.eye(5), discard=discard)
-
-
-def test_discard_must_leave_something():
-    x = np.random.default_rng(0).normal(size=(5, 3))
-    with pytest.raises(InputError, match=r"discard = 0\.9 of 5 rows leaves none"):
-        two_nn(x, discard=0.9)
-    assert math.isfinite(two_nn(x, discard=0))  # F = 1 of the last ratio has no logarithm: it is left out
-
-
 def test_a_lattice_has_no_dimension():
     lattice = np.stack(np.meshgrid(*[np.arange(4.0)] * 2), axis=-1).reshape(-1, 2)
     with pytest.raises(InputError, match="the two nearest rows are equally far from every row"):
@@ -174,19 +143,29 @@ def test_a_lattice_has_no_dimension():
             local_intrinsic_dimension(mixed, k=2, estimator=estimator)
 
 
-def test_unknown_options():
-    x = np.random.default_rng(0).normal(size=(30, 3))
-    with pytest.raises(InputError, match="metric 'l1' is unknown; known are 'euclidean', 'cosine'"):
-        local_intrinsic_dimension(x, k=5, metric="l1")  # pyright: ignore
-    with pytest.raises(InputError, match="estimator 'mle' is unknown; known are 'mackay'"):
-        local_intrinsic_dimension(x, k=5, estimator="mle")  # pyright: ignore
-    with pytest.raises(InputError, match="k = 1; expected a whole number from 2 on, of neighbors"):
-        local_intrinsic_dimension(x, k=1)
+FEW = np.repeat(np.random.default_rng(0).normal(size=(2, 4)), 5, axis=0)
 
 
-def test_copies_are_found_among_rows_of_equal_projections(monkeypatch):
-    """Where the projections tell nothing, every pair is compared, however far apart copies stand."""
-    x = torch.tensor([[0.0], [1.0], [2.0], [0.0], [1.0], [3.0], [2.0]])
-    level = (torch.zeros(7, dtype=torch.float64), torch.ones(7, dtype=torch.float64))
-    monkeypatch.setattr(distinct, "_projections", lambda rows, tolerance: level)
-    assert distinct.distinct_rows(x).sum() == 4
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: two_nn(FEW), "x has 10 rows, of which 2 are different; expected 3 such rows"),
+        (
+            lambda: local_intrinsic_dimension(FEW * np.arange(1, 11)[:, None], k=4, metric="cosine"),
+            "x has 10 rows, of which 2 are different in direction; expected 5 such rows",
+        ),
+        (lambda: local_intrinsic_dimension(FEW, k=10), "x has 10 rows; expected at least 11 for k = 10 neighbors"),
+        (lambda: local_intrinsic_dimension(FEW, k=1), "k = 1; expected a whole number from 2 on, of neighbors"),
+        (lambda: local_intrinsic_dimension(FEW, k=5, metric="l1"), "metric 'l1' is unknown; known are 'euclidean'"),
+        (
+            lambda: local_intrinsic_dimension(FEW, k=5, estimator="mle"),
+            "estimator 'mle' is unknown; known are 'mackay'",
+        ),
+        (lambda: two_nn(np.eye(5), discard=1), "discard = 1; expected a share of the rows"),
+        (lambda: two_nn(np.eye(5), discard=float("nan")), "discard = nan; expected a share of the rows"),
+        (lambda: two_nn(np.diag(np.arange(1.0, 6)), discard=0.9), r"discard = 0\.9 of 5 rows leaves none"),
+    ],
+)
+def test_errors(call, sentence):
+    with pytest.raises(InputError, match=sentence):
+        call()

@@ -1,9 +1,9 @@
-"""Hubs and anti-hubs: what share of the places among the nearest a few rows take, and how many rows take none."""
+"""Hubness: are some rows the neighbors of very many others, and some of none?"""
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.distances.nearest import nearest
@@ -11,13 +11,43 @@ from clip_geometry.geometry.kinds import Value, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, one_of, whole_number
+from clip_geometry.rows.arguments import Integer, Literal, one_of, whole_number
 from clip_geometry.rows.matrix import Rows, as_two_sets, require_spread, unit_rows
 
-if TYPE_CHECKING:
-    Queries: TypeAlias = Literal["image", "text"]
-else:  # an unknown one is our sentence, not a type checker's
-    Queries = Any
+Queries: TypeAlias = Literal["image", "text"]
+
+
+@in_kind
+def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
+    """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another row.
+
+    Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k. 0 where the counts are
+    symmetric or all equal, positive where a few hubs collect most places. Ties are broken by index, as far as unit rows
+    keep ties. Source: Radovanović et al. 2010.
+
+    Args:
+        x: Rows, (n, d), or `Neighbors`; n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
+        k: Number of neighbors.
+
+    Returns:
+        The skewness, a float (for tensors a 0-d float64 tensor).
+
+    Raises:
+        InputError: A row is zero, all rows are equal, n or d is too small, or k < 1.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(cg.hubness(x), 3)
+        0.168
+    """
+    neighbors = Neighbors.of(x)
+    k = neighbors.checked(k, least_d=2)
+    neighbors.unit.require_spread()
+    counts = torch.bincount(neighbors.unit.nearest(k)[1].flatten(), minlength=neighbors.n)
+    excess = counts.double() - k
+    variance = excess.square().mean()
+    return torch.where(variance > 0, excess.pow(3).mean() / variance.clamp(min=1 / neighbors.n).pow(1.5), 0)
 
 
 class Hubs(NamedTuple):
@@ -115,6 +145,7 @@ def _of_counts(found: Int[Tensor, "n k"], rows: int) -> Hubs:
     return Hubs((counts - counts.mean()).abs().sum() / (2 * counts.sum()), (counts == 0).double().mean())
 
 
+add_measure(Measure(name="hubness", function=hubness, statistic=Neighbors, streams=True))
 for _name in ("robin_hood", "antihub_share"):
     _of_one = Measure(_name, hubs, attribute=_name, statistic=Neighbors, streams=True)
     add_measure(_of_one)

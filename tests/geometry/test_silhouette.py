@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -5,12 +7,15 @@ from sklearn.metrics import silhouette_samples as sklearn_samples
 from sklearn.metrics import silhouette_score
 
 from clip_geometry.geometry import measures, silhouette, silhouette_samples
+from clip_geometry.geometry.distances import pairwise as distances
+from clip_geometry.geometry.silhouette import in_proportion, random_ranks, sampled_silhouette, strata
 from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.registry import InputError
 from support.clouds import cone
 from support.covering import covering_array
 from support.oracles import silhouette as oracle
 
+module = import_module("clip_geometry.geometry.silhouette")  # the package has the function of this name
 METRICS = ("euclidean", "sqeuclidean", "cosine")
 
 
@@ -23,21 +28,6 @@ def test_samples_agree_with_scikit_learn(metric, k):
     ours = silhouette_samples(x, labels, metric=metric)
     # scikit-learn's own distances cancel for near rows, hence 1e-7
     assert np.abs(ours - sklearn_samples(x, labels, metric=metric)).max() < 1e-7
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["b", "a", "b", "a"],
-        [2.5, 1.5, 2.5, 1.5],
-        np.array(["y", "x", "y", "x"]),
-        ("b", "a", "b", "a"),
-        list(torch.tensor([1, 0, 1, 0])),
-    ],
-)
-def test_labels_may_be_anything_that_can_be_compared(labels):
-    x = np.array([[0.0, 0], [5.0, 0], [1.0, 0], [5.0, 2.0]])
-    assert float(silhouette(x, labels)) == pytest.approx(float(silhouette(x, [0, 1, 0, 1])))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
@@ -171,17 +161,6 @@ def test_unusable_labels(labels, message):
         silhouette(np.eye(4), labels)
 
 
-def test_unknown_metric():
-    with pytest.raises(InputError, match="metric 'manhattan' is unknown; known are 'euclidean'"):
-        silhouette(np.eye(4), [0, 0, 1, 1], metric="manhattan")  # pyright: ignore
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_gradients(metric):
-    x = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    assert torch.autograd.gradcheck(lambda rows: silhouette(rows, [0, 1, 0, 1, 2, 2, 0], metric=metric), (x,))
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_gradients_of_float32_and_of_copies_are_finite_and_those_of_float64(metric):
     rng = np.random.default_rng(0)
@@ -238,3 +217,161 @@ def test_float32_rows_without_each_block_keep_six_digits(block, scale, monkeypat
         assert found == pytest.approx(
             [silhouette_score(x[k].astype(np.float64) / scale, labels[k]) for k in kept], abs=1e-6
         )
+
+
+def population(n=1200, d=6, shares=(0.5, 0.3, 0.12, 0.06, 0.02), seed=0):
+    """Overlapping classes of very uneven sizes, two of them of one row."""
+    rng = np.random.default_rng(seed)
+    k = len(shares)
+    labels = np.concatenate([[k, k + 1], np.arange(k), rng.choice(k, size=n - k - 2, p=shares)])
+    return 0.7 * rng.normal(size=(k + 2, d))[labels] + rng.normal(size=(n, d)), labels
+
+
+def draws(x, labels, *, seeds, **options):
+    found = [sampled_silhouette(x, labels, seed=seed, **options) for seed in range(seeds)]
+    return (np.array([float(each[part]) for each in found]) for part in (0, 1))
+
+
+@pytest.mark.parametrize("k", [2, 29])
+def test_of_all_rows_it_is_the_silhouette_without_an_error(k):
+    rng = np.random.default_rng(k)
+    x = cone(60, 5, rng)
+    labels = np.concatenate([np.arange(k), rng.integers(k, size=60 - k)])  # singletons among them at k = 29
+    found = sampled_silhouette(x, labels, of=60)
+    assert float(found.value) == pytest.approx(float(silhouette(x, labels)), abs=1e-12)
+    assert found.standard_error == 0
+    assert found.rows == 60
+
+
+@pytest.mark.parametrize("of", [2, 7, 100])
+def test_some_rows_have_the_silhouettes_that_they_have_among_all(of, monkeypatch):
+    x, labels = population(300)
+    seen = []
+    sums_by_class, stratified = module._sums_by_class, module._stratified
+
+    def watched(x, chosen, *rest):
+        seen.append(chosen)
+        return sums_by_class(x, chosen, *rest)
+
+    def mean(values, *rest):
+        seen.append(values)
+        return stratified(values, *rest)
+
+    monkeypatch.setattr(module, "_sums_by_class", watched)
+    monkeypatch.setattr(module, "_stratified", mean)
+    found = sampled_silhouette(x, labels, of=of, seed=3)
+    chosen, values = seen
+    assert found.rows == len(chosen) == len(set(chosen.tolist())) == of
+    assert np.abs(values.numpy() - sklearn_samples(x, labels)[chosen]).max() < 1e-7  # scikit-learn's cancel
+
+
+@pytest.mark.usefixtures("no_type_checker")
+@pytest.mark.parametrize("of", [2, 60])
+def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(of):
+    """100 draws: their spread is known to 7 %, the mean of their squared errors, of few rows or groups, to less."""
+    x, labels = population()
+    exact = float(silhouette(x, labels))
+    values, errors = draws(x, labels, of=of, seeds=100)
+    assert abs(values.mean() - exact) < 4 * values.std() / 10
+    assert np.sqrt((errors**2).mean()) == pytest.approx(values.std(), rel=0.25)
+
+
+def test_strata_help_where_classes_differ():
+    """Silhouettes of one class near 1, of the other below 0: rows drawn from both in proportion tell little more by
+    chance, rows drawn from all together do."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 600)
+    x = rng.normal(size=(1200, 4)) * np.where(labels == 0, 0.05, 3)[:, None]
+    values, _ = draws(x, labels, of=50, seeds=60)
+    together = silhouette_samples(x, labels)
+    assert values.std() < 0.5 * together.std() / np.sqrt(50)
+
+
+def test_other_seeds_draw_other_rows_and_single_precision_is_enough():
+    x, labels = population()
+    first, second, again = (float(sampled_silhouette(x, labels, of=50, seed=seed).value) for seed in (0, 1, 0))
+    assert first == again != second
+    single = sampled_silhouette(x.astype("float32"), labels, of=50)
+    assert float(single.value) == pytest.approx(float(sampled_silhouette(x, labels, of=50).value), abs=1e-5)
+
+
+def test_the_measure_says_what_it_drew_where_it_draws(monkeypatch):
+    x, labels = population(400)
+    measure = measures["silhouette[sampled]"]
+    assert measure.remark(x, labels) is None
+    assert float(measure(x, labels)) == pytest.approx(float(silhouette(x, labels)), abs=1e-12)
+    monkeypatch.setattr(module, "ROWS", 400)
+    assert measure.remark(x, labels) is None
+    monkeypatch.setattr(module, "ROWS", 100)
+    error = float(sampled_silhouette(x, labels, of=100).standard_error)
+    said = measure.remark(x, labels)
+    assert said == f"of 100 of 400 rows, drawn from all classes (seed 0), standard error {error:.1g}"
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        ([0, 0, 1, 1], {"of": 1}, "of = 1; expected a whole number from 2 on, of rows, for a standard error"),
+        ([0, 1, 2, 3], {}, "each of the 4 rows has a label of its own"),
+        ([0, 0, 0, 0], {}, "all 4 labels are equal"),
+    ],
+)
+def test_unusable_samples(labels, options, message):
+    with pytest.raises(InputError, match=message):
+        sampled_silhouette(np.eye(4), labels, **options)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-12), ("float32", 1e-6)])
+@pytest.mark.parametrize(("block", "kept"), [(1024, 2**24), (7, 2**24), (64, 30)])
+def test_sums_are_those_of_the_definition(block, kept, dtype, error, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "KEPT", kept)
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(90, 12)) + 40).to(getattr(torch, dtype))
+    x[3] = x[50]
+    of = torch.from_numpy(rng.permutation(90)[:40])
+    groups = torch.from_numpy(rng.choice([0, 2, 3, 5, 8], size=90))
+    apart = (x.double()[:, None] - x.double()[None]).square().sum(-1).sqrt()
+    expected = torch.stack([apart[of][:, groups == g].sum(1) for g in range(9)])
+    rows, sums = (torch.cat(parts, dim=-1) for parts in zip(*module._sums_by_class(x, of, groups, 9), strict=True))
+    assert torch.equal(rows, of)
+    unit = 2.0 ** torch.frexp(x.abs().max().double()).exponent  # a power of two
+    assert torch.allclose(sums * unit, expected, rtol=error, atol=0)
+
+
+def test_a_row_and_itself_are_no_reason_to_measure_a_block_again(monkeypatch):
+    """Their product cancels, wherever among the rows compared with they are."""
+
+    def again(*_, **__):
+        raise AssertionError("products of a block were given up")
+
+    monkeypatch.setattr(module, "BLOCK", 16)
+    monkeypatch.setattr(distances, "squared_distances", again)
+    x = torch.randn(90, 12, generator=torch.Generator().manual_seed(0))
+    found = list(module._sums_by_class(x, torch.arange(0, 90, 3), torch.arange(90) % 2, 2))
+    assert sum(len(rows) for rows, _ in found) == 30
+
+
+SIZES = {"even": [10] * 7, "uneven": [500, 1, 1, 80, 3, 3, 1, 200], "one large": [1000, 1], "tiny": [1] * 30 + [2]}
+
+
+def test_ranks_count_the_rows_of_each_class_in_a_random_order():
+    codes = torch.tensor([2, 0, 2, 2, 0, 1, 2])
+    seen = {tuple(random_ranks(codes, torch.Generator().manual_seed(seed)).tolist()) for seed in range(300)}
+    assert len(seen) == 2 * 24  # every order of two and of four rows
+    for ranks in seen:
+        for c, size in enumerate((2, 1, 4)):
+            assert sorted(np.array(ranks)[codes == c]) == list(range(size))
+
+
+@pytest.mark.parametrize("of", [2, 5, 31])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_two_rows_or_more_fall_to_each_stratum(sizes, of):
+    sizes = torch.tensor(SIZES[sizes])
+    stratum = strata(sizes, of)
+    assert sorted(set(stratum.tolist())) == list(range(int(stratum.max()) + 1))
+    sums = torch.zeros(int(stratum.max()) + 1, dtype=torch.long).index_add(0, stratum, sizes)
+    drawn = in_proportion(sums, of)
+    assert drawn.sum() == of
+    assert (drawn >= 2).all() and (drawn <= sums).all()
+    assert ((drawn - sums * of / sums.sum()).abs() < 1).all()

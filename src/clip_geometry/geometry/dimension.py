@@ -1,27 +1,22 @@
 """Intrinsic dimension from distances to near neighbors: how many directions there are around a row."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.distances.distinct import SAME_DIRECTION, distinct_rows
+from clip_geometry.geometry.distances.pairwise import SAME_DIRECTION, distinct_rows
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, Number, one_of, real_number
-from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, unit_rows
-from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.rows.arguments import Integer, Literal, Number, one_of, real_number
+from clip_geometry.rows.matrix import Rows
 
-if TYPE_CHECKING:
-    Metric: TypeAlias = Literal["euclidean", "cosine"]
-    Estimator: TypeAlias = Literal["mackay", "levina-bickel", "cai2021"]
-else:  # an unknown one is our sentence, not a type checker's
-    Metric = Estimator = Any
-
+Metric: TypeAlias = Literal["euclidean", "cosine"]
+Estimator: TypeAlias = Literal["mackay", "levina-bickel", "cai2021"]
 METRICS = ("euclidean", "cosine")
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 
@@ -54,7 +49,7 @@ def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     discard = discarded_share(discard)
     neighbors = Neighbors.of(x)
     neighbors.checked(2)
-    neighbors = _different(neighbors, "euclidean", least=3)
+    neighbors = different(neighbors, "euclidean", least=3)
     distances, _ = neighbors.nearest(2)
     n = neighbors.n
     kept = min(int(n * (1 - discard)), n - 1)
@@ -112,7 +107,7 @@ def local_intrinsic_dimension(
     metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)
     neighbors = Neighbors.of(x)
     k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)
-    distances, _ = _different(neighbors, metric, least=k + 1).nearest(k)
+    distances, _ = different(neighbors, metric, least=k + 1).nearest(k)
     inverses = inverse_dimensions((distances[:, -1:] / distances).log(), estimator)
     if estimator == "mackay":
         return 1 / _positive(inverses.mean(), k, "every row")
@@ -133,50 +128,37 @@ def _positive(inverses: Tensor, k: int, whose: str) -> Tensor:
     return inverses
 
 
-def different_rows(x: Float[Matrix, "n d"], metric: Metric, *, least: int) -> Float[Matrix, "m d"]:
-    """x, or its unit rows, without duplicates. Raises InputError where fewer than `least` are left."""
-    rows, kept = _with_kept(x, metric)
+def different(neighbors: Neighbors, metric: Metric, *, least: int) -> Neighbors:
+    """Of the rows, or the unit rows, without duplicates. Raises InputError where fewer than `least` are left."""
+    cosine = metric == "cosine"
+    of_all = neighbors.unit if cosine else neighbors
+    kept = distinct_rows(of_all.rows, tolerance=SAME_DIRECTION if cosine else 0.0)
     count = int(kept.sum())
     if count < least:
-        how = "" if metric == "euclidean" else " in direction"
-        raise InputError(f"x has {len(x)} rows, of which {count} are different{how}; expected {least} such rows")
-    if count == len(rows):
-        return rows
-    return rows.take(kept.nonzero()[:, 0]) if isinstance(rows, StreamedRows) else rows[kept]
-
-
-def _different(neighbors: Neighbors, metric: Metric, *, least: int) -> Neighbors:
-    """Those of the rows without duplicates."""
-    of_all = neighbors if metric == "euclidean" else neighbors.unit
-    rows = different_rows(neighbors.rows, metric, least=least)
-    return of_all if len(rows) == neighbors.n else Neighbors(rows)
-
-
-def _with_kept(x: Float[Matrix, "n d"], metric: Metric):
-    if metric == "euclidean":
-        return x, distinct_rows(x)
-    rows = unit_rows(x)
-    return rows, distinct_rows(rows, tolerance=SAME_DIRECTION)
+        how = " in direction" if cosine else ""
+        raise InputError(f"x has {neighbors.n} rows, of which {count} are different{how}; expected {least} such rows")
+    if count == neighbors.n:
+        return of_all
+    return Neighbors(of_all.rows.take(kept.nonzero()[:, 0]) if of_all.streamed else of_all.rows[kept])
 
 
 def duplicates(metric: Metric) -> Callable[..., str | None]:
     """The remark of a measure that drops duplicates."""
 
     def remark(x: Rows, **_) -> str | None:
-        _, kept = _with_kept(as_matrix(x), metric)
-        dropped = len(kept) - int(kept.sum())
-        what = "" if metric == "euclidean" else " in direction"
+        neighbors = Neighbors(x)
+        dropped = neighbors.n - different(neighbors, metric, least=0).n
+        what = " in direction" if metric == "cosine" else ""
         return f"{dropped} duplicated {'row' if dropped == 1 else 'rows'}{what} dropped" if dropped else None
 
     return remark
 
 
-_TWO_NN = Measure(name="two_nn", function=two_nn, statistic=Neighbors, streams=True, remark=duplicates("euclidean"))
 _LID = Measure(
     name="lid", function=local_intrinsic_dimension, statistic=Neighbors, streams=True, remark=duplicates("euclidean")
 )
 _DROPPED = duplicates("cosine")
-add_measure(_TWO_NN)
+add_measure(Measure("two_nn", two_nn, statistic=Neighbors, streams=True, remark=duplicates("euclidean")))
 add_measure(
     _LID,
     variant(_LID, "cosine", options={"metric": "cosine"}, remark=_DROPPED),

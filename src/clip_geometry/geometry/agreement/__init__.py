@@ -1,1 +1,0 @@
-"""Whether two spaces agree about the same items: similarities, neighbors, ranks, information."""

@@ -1,1 +1,0 @@
-"""Intrinsic dimension from the distances and angles of neighbors."""

@@ -1,1 +1,0 @@
-"""Rows as a distribution: distances of two, tests and fits of one."""

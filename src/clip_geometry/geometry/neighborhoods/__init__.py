@@ -1,1 +1,0 @@
-"""Who is whose neighbor: hubs, and how modalities and classes mix."""

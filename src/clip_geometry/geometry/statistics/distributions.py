@@ -1,0 +1,166 @@
+"""Two sets as distributions: mean distances over all pairs of rows, and transport along random directions."""
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.distances.pairwise import distances
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.sums import Means
+from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row, total
+
+BLOCK = 1024  # rows: 8 MB of float64 distances
+PROJECTED = 2**22  # numbers at a time: 32 MB
+
+
+class Apart(NamedTuple):
+    """Mean distances, a row and itself included."""
+
+    between: Float[Tensor, ""]
+    image: Float[Tensor, ""]
+    text: Float[Tensor, ""]
+
+
+class DistanceMeans(Statistic):
+    """Mean distances of the rows of two sets, within each and between them."""
+
+    def __init__(self, image: Rows, text: Rows):
+        self._rows = as_two_sets(image, text, ("image", "text"), streams=True)
+
+    def means(self, *, center: bool) -> Apart:
+        """The means; center: with each set about its own mean."""
+        image, text = self._rows
+        x_mean, y_mean = mean_row(image), mean_row(text)
+        if not center:  # about one point near both, where products do not cancel
+            x_mean = y_mean = (x_mean + y_mean) / 2
+        x, y = about(image, x_mean), about(text, y_mean)
+        between = total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
+        return Apart(between, _mean_within(x), _mean_within(y))
+
+    @classmethod
+    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["DistanceMeans"] | None:
+        """From the distances of all rows; with each set about its own mean, which every block moves, one by one."""
+        if image.streamed or text.streamed:
+            return None
+
+        @functools.cache
+        def uncentered() -> list[Apart]:
+            middle = (mean_row(image.rows) + mean_row(text.rows)) / 2
+            x, y = ((about(each.rows, middle), each) for each in (image, text))
+            return [Apart(*means) for means in zip(_means(x, y), _means(x, x), _means(y, y), strict=True)]
+
+        def means(block: int, *, center: bool) -> Apart:
+            if not center:
+                return uncentered()[block]
+            return cls(image.without(block), text.without(block)).means(center=True)
+
+        return (cls.known(means=functools.partial(means, block)) for block in range(image.blocks))
+
+
+def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
+    """Over all n² pairs, each of different rows measured once."""
+
+    def sums() -> Iterator[Tensor]:
+        for start, block in zip(range(0, len(x), BLOCK), x.split(BLOCK), strict=True):
+            yield distances(block, block).sum()
+            for later in range(start + BLOCK, len(x), BLOCK):
+                yield 2 * distances(block, x[later : later + BLOCK]).sum()
+
+    return total(sums()) / len(x) ** 2
+
+
+def _means(a: tuple[Tensor, Dealt], b: tuple[Tensor, Dealt]) -> Float[Tensor, " blocks"]:
+    """Of the rows without each block, from the distances of all rows."""
+    (x, of_x), (y, of_y) = a, b
+    parts = zip(x.split(BLOCK), of_x.kept_groups.T[of_x.groups].split(BLOCK), strict=True)
+    sums = total((kept * (distances(part, y) @ of_y.kept_groups.T[of_y.groups])).sum(0) for part, kept in parts)
+    return sums / (of_x.counts * of_y.counts)
+
+
+class Transport(NamedTuple):
+    """Of the mean squared Wasserstein distance of the projections: the means' part, taken over all directions, and the
+    rest, over random ones. And the mean square of all entries."""
+
+    shift: Float[Tensor, ""]
+    rest: Float[Tensor, ""]
+    square: Float[Tensor, ""]
+
+    @classmethod
+    def of(cls, means: Means, rest: Float[Tensor, ""]) -> "Transport":
+        image, text = means.squares
+        return cls((means.image - means.text).square().mean(), rest, (image + text) / (2 * len(means.image)))
+
+
+class Projections(Statistic):
+    """Squared Wasserstein distances of two sets, projected on orthonormal random directions."""
+
+    def __init__(self, image: Rows, text: Rows):
+        self._rows = as_two_sets(image, text, ("image", "text"))
+
+    def transport(self, directions: int, seed: int) -> Transport:
+        """Over so many directions, which the seed draws."""
+        means = Means(*self._rows)
+        x, y = about(self._rows[0], means.image), about(self._rows[1], means.text)
+        parts = _parts(x, len(x) + len(y), directions, seed)
+        ordered = (((x @ part).sort(dim=0).values, (y @ part).sort(dim=0).values) for part in parts)
+        return Transport.of(means, total(_squared_wasserstein(*both).sum() for both in ordered) / directions)
+
+    @classmethod
+    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Projections"] | None:
+        """Rows are projected and sorted once."""
+        if image.streamed or text.streamed:
+            return None
+        means = list(Means.without_each(image, text))
+
+        @functools.cache
+        def transports(directions: int, seed: int) -> list[Transport]:
+            rests = image.counts.new_zeros(image.blocks)
+            for part in _parts(image.rows, len(image) + len(text), directions, seed):
+                x = _sorted_without_each(image, [each.image for each in means], part)
+                y = _sorted_without_each(text, [each.text for each in means], part)
+                rests += torch.stack([_squared_wasserstein(*both).sum() for both in zip(x, y, strict=True)])
+            return [Transport.of(*each) for each in zip(means, rests / directions, strict=True)]
+
+        def transport(block: int, directions: int, seed: int) -> Transport:
+            return transports(directions, seed)[block]
+
+        return (cls.known(transport=functools.partial(transport, block)) for block in range(image.blocks))
+
+
+def _sorted_without_each(
+    rows: Dealt, means: list[Tensor], axes: Float[Tensor, "d l"]
+) -> Iterator[Float[Tensor, "m l"]]:
+    """The projections without each block about their mean, ascending."""
+    base = mean_row(rows.rows)
+    values, order = (about(rows.rows, base) @ axes).T.sort(dim=1)
+    for block, mean in enumerate(means):
+        yield (values[rows.kept(block)[order]].view(len(values), -1) - ((mean - base) @ axes)[:, None]).T
+
+
+def _parts(x: Tensor, rows: int, directions: int, seed: int) -> tuple[Float[Tensor, "d l"], ...]:
+    """The directions, as many at a time as the projections of all rows allow."""
+    return random_directions(x.shape[1], directions, seed).to(x.device).split(max(1, PROJECTED // rows), dim=1)
+
+
+@functools.lru_cache(maxsize=4)  # the jackknife asks for them again and again
+def random_directions(d: int, count: int, seed: int) -> Float[Tensor, "d l"]:
+    """Unit vectors, uniform on the sphere, d at a time orthonormal."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = [min(d, count - start) for start in range(0, count, d)]
+    drawn = (torch.randn(d, some, generator=generator, dtype=torch.float64) for some in counts)
+    return torch.cat([torch.linalg.qr(each).Q for each in drawn], dim=1)
+
+
+def _squared_wasserstein(x: Float[Tensor, "n l"], y: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
+    """W₂² of each column, in ascending order: the mean squared difference of the quantile functions."""
+    n, m = len(x), len(y)
+    if n == m:
+        return (x - y).square().mean(0)
+    # in units of 1/(nm) both quantile functions are constant between these ends
+    ends = torch.cat([m * torch.arange(1, n + 1), n * torch.arange(1, m + 1)]).unique().to(x.device)
+    lengths = ends.diff(prepend=ends.new_zeros(1)).double() / (n * m)
+    return lengths @ (x[(ends - 1) // m] - y[(ends - 1) // n]).square()

@@ -1,0 +1,206 @@
+"""Sums of kernels over the pairs of rows: exp(−t‖x_i − x_j‖²), and inner products."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.distances.pairwise import squared_distances
+from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.sums import PAIR
+from clip_geometry.rows.matrix import (
+    Matrix,
+    Rows,
+    about,
+    as_aligned,
+    as_matrix,
+    blocks,
+    in_one_piece,
+    mean_row,
+    require_spread,
+    total,
+)
+from clip_geometry.rows.streamed import StreamedRows
+
+BLOCK = 1024  # rows
+Sums = Float[Tensor, "4"] | list[float]  # over some pairs, see `_sums`
+
+
+class KernelSums(Statistic):
+    """The mean of exp(−t‖x_i − x_j‖²) over the pairs of rows of one set, each pair once."""
+
+    def __init__(self, x: Rows):
+        x = as_matrix(x)
+        self._left = self._right = about(x, mean_row(x))
+
+    def log_mean(self, t: float, *, block_size: int = BLOCK) -> Float[Tensor, ""]:
+        """Logarithm of the mean."""
+        left, right, sums = self._left, self._right, []
+        once = left is right
+        for first, block in zip(range(0, len(left), block_size), left.split(block_size), strict=True):
+            for start in range(first if once else 0, len(right), block_size):
+                sums += _sums(t, block, right[start : start + block_size], same=start == first, once=once)
+        return _log_mean(sums)
+
+    @classmethod
+    def without_each(cls, *sets: Dealt) -> Iterator["KernelSums"] | None:
+        """From the sums over the pairs of every two blocks. Both sets lose the same rows."""
+        if any(each.streamed for each in sets):
+            return None
+        middle = torch.stack([mean_row(each.rows) for each in sets]).mean(0)
+        block_of, once = sets[0].block_of, len(sets) == 1
+        present = block_of.unique().tolist()
+        groups = [[about(each.rows, middle)[block_of == k] for k in present] for each in sets]
+
+        @functools.cache
+        def sums_of_two(t: float) -> list[tuple[int, int, Sums]]:
+            found = []
+            for i, a in enumerate(present):
+                for j, b in list(enumerate(present))[i if once else 0 :]:
+                    of_two = _sums(t, groups[0][i], groups[-1][j], same=i == j, once=once)
+                    found += [(a, b, each) for each in of_two]
+            return found
+
+        def log_mean(block: int, t: float, **_: Any) -> Float[Tensor, ""]:
+            return _log_mean([sums for *two, sums in sums_of_two(t) if block not in two])
+
+        return (cls.known(log_mean=functools.partial(log_mean, block)) for block in range(sets[0].blocks))
+
+
+class CrossKernelSums(KernelSums):
+    """The same over the rows of one set and those of the other that do not match."""
+
+    same_as = KernelSums
+
+    def __init__(self, x: Rows, y: Rows):
+        x, y = as_aligned(x, y, ("image", "text"), streams=True)
+        middle = (mean_row(x) + mean_row(y)) / 2
+        self._left, self._right = about(x, middle), about(y, middle)
+
+
+def _sums(t: float, x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], *, same: bool, once: bool) -> list[Sums]:
+    """Sums over the exponents e_p = t‖x_i − y_j‖² of two blocks, or nothing where these have no pairs.
+
+    Their minimum `low`, Σ exp(low − e_p), Σ (1 − exp(low − e_p)), which keeps its digits where it is small, and the
+    number of pairs. same: row i does not pair with row i; once: nor with those before it.
+    """
+    exponents = t * squared_distances(x, y)
+    if same:
+        every = torch.ones_like(exponents, dtype=torch.bool)
+        exponents = exponents[every.triu(1) if once else ~torch.eye(len(every), dtype=torch.bool, device=x.device)]
+    if not exponents.numel():
+        return []
+    low = exponents.detach().amin()
+    pairs = low.new_tensor(float(exponents.numel()))
+    logs = low - exponents
+    exps = logs.exp().sum()
+    if exponents.requires_grad or exponents.is_cuda:
+        return [torch.stack([low, exps, -logs.expm1().sum(), pairs])]
+    falls = -logs.expm1().sum() if exps > pairs / 2 else pairs - exps  # whose digits are all there
+    # small tensors that stay alive keep glibc from reusing the megabytes that are freed around them
+    return [[float(each) for each in (low, exps, falls, pairs)]]
+
+
+def _log_mean(parts: Sequence[Sums]) -> Float[Tensor, ""]:
+    """log of the mean of exp(−e_p) over all pairs: −low + log(mean of exp(low − e_p)).
+
+    Where that mean is near 1, its logarithm would keep absolute digits only, so that it is taken from the falls: the
+    uniformity of tight rows is exact too.
+    """
+    lows, exps, falls, pairs = torch.stack([torch.as_tensor(part, dtype=torch.float64) for part in parts], dim=1)
+    low = lows.amin()
+    lag = low - lows
+    count = pairs.sum()
+    mean = (exps * lag.exp()).sum() / count
+    fall = (falls * lag.exp() - pairs * lag.expm1()).sum() / count
+    return torch.where(mean > 0.5, torch.log1p(-fall.clamp(max=0.75)), mean.log()) - low
+
+
+class LinearKernels(Statistic):
+    """n(n − 3) times the unbiased HSIC (Song et al. 2012) of the linear kernels of aligned sets.
+
+    [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2) 1ᵀK̃L̃1], K̃ = xxᵀ and L̃ = yyᵀ with zero diagonals, of rows less
+    their mean, of mean square length 1: neither changes their ratios, and fourth powers stay in range. Centering makes
+    the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖²; it changes nothing, since in this U-statistic every function
+    of one row alone cancels.
+
+    Attributes:
+        n: Number of pairs.
+        between: Of x and y.
+        within: Of x and x, and of y and y.
+    """
+
+    def __init__(self, x: Rows, y: Rows):
+        x, y = as_aligned(x, y, PAIR, least=4, one_space=False, streams=True)
+        self._rows = _standardized(x, PAIR[0]), _standardized(y, PAIR[1])
+        self.n = len(x)
+
+    @cached_property
+    def between(self) -> Float[Tensor, ""]:
+        return _hsic(*self._rows)
+
+    @cached_property
+    def within(self) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        x, y = self._rows
+        return _hsic(x, x), _hsic(y, y)
+
+    @classmethod
+    def without_each(cls, x: Dealt, y: Dealt) -> Iterator["LinearKernels"] | None:
+        """From the products of all rows less those of the block."""
+        return None if x.streamed or y.streamed else _without_each(x, y)
+
+
+def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
+    sets = [_standardized(each.rows, name)[:] for each, name in zip((x, y), PAIR, strict=True)]
+    # the same inner products in at most n columns
+    sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
+    which = ((0, 1), (0, 0), (1, 1))
+    products = [sets[i].T @ sets[j] for i, j in which]
+    squares = [rows.square().sum(1) for rows in sets]
+    for block in range(x.blocks):
+        kept = x.kept(block)
+        n = int(kept.sum())
+        gone = [rows[~kept] for rows in sets]
+        means = [-rows.sum(0) / n for rows in gone]  # all rows together have mean 0
+        along = zip(squares, sets, means, strict=True)  # ‖w − mean‖² without a copy of the rows
+        lengths = [(square - 2 * (rows @ mean) + mean @ mean)[kept] for square, rows, mean in along]
+        hsic = []
+        for (i, j), whole in zip(which, products, strict=True):
+            cross = whole - gone[i].T @ gone[j] - n * torch.outer(means[i], means[j])
+            off_diagonal = cross.square().sum() - lengths[i] @ lengths[j]
+            hsic.append(off_diagonal + _of_lengths(lengths[i], lengths[j]))
+        yield LinearKernels.known(n=n, between=hsic[0], within=(hsic[1], hsic[2]))
+
+
+def _standardized(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
+    require_spread(x, name=name)
+    mean = mean_row(x)
+    if isinstance(x, StreamedRows):
+        size = (total((block - mean).square().sum() for block in blocks(x)) / len(x)).sqrt()
+        return x.map(lambda block, _: (block.double() - mean) / size, len(mean))
+    rows = x.double() - mean
+    return rows / rows.square().sum(1).mean().sqrt()
+
+
+def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
+    """Of centered rows. tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix."""
+    lengths_x, lengths_y = (
+        in_one_piece((block.square().sum(1) for block in blocks(rows)), len(rows)) for rows in (x, y)
+    )
+    if len(x) ** 2 <= x.shape[1] * y.shape[1]:
+        products = (x[:] @ x[:].T) * (y[:] @ y[:].T)
+        off_diagonal = products.sum() - products.trace()
+    else:
+        cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
+        off_diagonal = cross.square().sum() - (lengths_x * lengths_y).sum()
+    return off_diagonal + _of_lengths(lengths_x, lengths_y)
+
+
+def _of_lengths(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """All but the first term, from the squared lengths of the rows."""
+    n = len(x)
+    return x.sum() * y.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (x @ y)
