@@ -6,9 +6,8 @@ import unicodedata
 import pytest
 
 from clip_geometry.display.explained import explain, title_of
-from clip_geometry.display.latex import bibtex, escaped, in_math, latex, references
 from clip_geometry.display.numbers import plus_minus
-from clip_geometry.display.table import Table, TableColumn
+from clip_geometry.display.table import Table, TableColumn, bibtex, escaped, in_math, latex, references
 from clip_geometry.geometry import measures
 
 NO_PAPER = {"modality_gap[cosine]"}  # the code of mteb

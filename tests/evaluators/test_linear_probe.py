@@ -6,8 +6,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from clip_geometry.evaluators.linear_probe import GRID, linear_probe
-from clip_geometry.evaluators.logistic import Logistic, fit_logistic, objective
+from clip_geometry.evaluators.linear_probe import GRID, Logistic, fit_logistic, linear_probe, objective
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
 

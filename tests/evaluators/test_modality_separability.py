@@ -5,7 +5,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.evaluators.linear_probe import modality_separability
 from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.shares import Z
+from clip_geometry.evaluators.base import Z
 from clip_geometry.geometry import isoscore, measures, permutation_test, silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators.shares import Z
+from clip_geometry.evaluators.base import Z
 from clip_geometry.geometry import by_group, measures
-from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.records import CORE
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import ARGUMENTS
 from clip_geometry.registry import InputError

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import clip_geometry as cg
-from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.records import CORE
 from clip_geometry.registry import InputError
 from support.clouds import cone
 

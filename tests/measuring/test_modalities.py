@@ -8,8 +8,7 @@ import pytest
 
 from clip_geometry import embeddings as embeddings_module
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.names import CORE
-from clip_geometry.measuring.records import measure_sets
+from clip_geometry.measuring.records import CORE, measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import parse_pipeline

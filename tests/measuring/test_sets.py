@@ -16,9 +16,9 @@ from clip_geometry.geometry import (
     standard_error,
 )
 from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.measuring.given import split_by
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
-from clip_geometry.measuring.splitting import split_by
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Pipeline, parse_pipeline
 from support.clouds import cone

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.splitting import split_by
+from clip_geometry.measuring.given import split_by
 from clip_geometry.registry import InputError
 
 

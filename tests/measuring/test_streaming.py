@@ -9,11 +9,10 @@ import torch
 from clip_geometry import embeddings
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embeddings import Embeddings, LazyRows, chosen_rows, is_large, joined
-from clip_geometry.measuring import streaming
+from clip_geometry.measuring import sets as streaming
+from clip_geometry.measuring.given import split_by
 from clip_geometry.measuring.records import measure_sets
-from clip_geometry.measuring.sets import MeasuredSets
-from clip_geometry.measuring.splitting import split_by
-from clip_geometry.measuring.streaming import stream
+from clip_geometry.measuring.sets import MeasuredSets, stream
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows

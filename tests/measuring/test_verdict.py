@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.measuring.names import CORE
-from clip_geometry.measuring.verdict import verdict
+from clip_geometry.measuring.records import CORE
+from clip_geometry.measuring.table import verdict
 
 OWN = "retrieval[mixed].{}.same_modality_at_10".format
 NOTES = [{"measure": name, "value": None, "at": {}} for name in CORE]

@@ -4,9 +4,8 @@ import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import ensemble, retrieval, zero_shot
-from clip_geometry.evaluators.shares import Z
-from clip_geometry.measuring.names import named
-from clip_geometry.measuring.records import measure_sets
+from clip_geometry.evaluators.base import Z
+from clip_geometry.measuring.records import measure_sets, named
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.search.relevance import Relevance

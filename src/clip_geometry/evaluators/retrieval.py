@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator, share
-from clip_geometry.evaluators.shares import Effects, Share
+from clip_geometry.evaluators.base import Effects, Share, add_evaluator, share
 from clip_geometry.geometry.distances.nearest import nearest, nearest_both_ways
 from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
 from clip_geometry.geometry.kinds import in_kind

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clip_geometry.display.explained import explain
-from clip_geometry.display.latex import bibtex, latex
-from clip_geometry.display.table import Table
+from clip_geometry.display.table import Table, bibtex, latex
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.files import write_text
 from clip_geometry.measuring.given import given_sets
-from clip_geometry.measuring.names import names_to_measure
-from clip_geometry.measuring.records import DEFAULT_STEPS, as_lines, records_by
-from clip_geometry.measuring.table import measurement_table
-from clip_geometry.measuring.verdict import verdict
+from clip_geometry.measuring.records import DEFAULT_STEPS, as_lines, names_to_measure, records_by
+from clip_geometry.measuring.table import measurement_table, verdict
 from clip_geometry.paths import expanded
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
