@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-import torch
 
 import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings
@@ -19,7 +18,7 @@ from clip_geometry.measuring.comparison import compare
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
-from clip_geometry.results import Record, Results
+from clip_geometry.results import Record
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry.transforms import parse_pipeline
 
@@ -169,23 +168,12 @@ def test_old_records_are_independent():
     assert change.verdict == "no error"
 
 
-def test_items_with_the_same_ids_are_paired():
-    ids = np.array([f"item-{k}" for k in range(80)])
-    assert change_of(measured(X, ids=ids), measured(Y, ids=ids)).paired
-    assert not change_of(measured(X, ids=ids), measured(Y, ids=ids[::-1])).paired  # in other blocks
-
-
 def test_pipelines_that_are_fitted_are_paired_too():
     """Centering: the mean cosine of the centered rows is about 0 without every block, so that Δ has the error of A."""
     a, b = measured(X, steps="normalize"), measured(X, steps="normalize,center")
     change = change_of(a, b)
     assert change.paired and change.verdict == "lower" and change.effect == ""
     assert change.standard_error == pytest.approx(a[0].standard_error, rel=0.1)
-
-
-def test_an_invariant_measure_is_equal():
-    change = change_of(measured(X, names=["isoscore"]), measured(X + 3, names=["isoscore"]))
-    assert change.verdict == "equal" and change.p_value == 1
 
 
 def test_retrieval_has_a_better_direction_and_isotropy_has_none():
@@ -200,7 +188,7 @@ def test_retrieval_has_a_better_direction_and_isotropy_has_none():
 # --- shares
 
 
-@pytest.mark.parametrize("blocks", [20, 5])
+@pytest.mark.parametrize("blocks", [5])
 def test_mcnemar_sees_the_change_of_99_queries(blocks):
     """Recall 84/99 and 70/99, 17 queries lost and 3 won: McNemar's exact p is 0.0026, however few blocks there are."""
     n = 99
@@ -221,19 +209,6 @@ def hits(right, n, blocks=20):
     wrong = np.setdiff1d(np.arange(n), right)
     text[wrong] = -np.eye(n)[wrong]
     return measured(np.eye(n), text, names=[R_AT_1], ids=np.arange(n).astype(str), blocks=blocks)
-
-
-def test_newcombes_interval_of_a_paired_difference():
-    """Newcombe 1998, method 10 without continuity, from its definition in scipy's Wilson intervals."""
-    n, a, b = 99, hits(np.arange(84), 99), hits(np.r_[np.arange(17, 84), [84, 85, 86]], 99)
-    change = change_of(a, b)
-    ends = [scipy.stats.binomtest(k, n).proportion_ci(method="wilson") for k in (84, 70)]
-    phi = np.corrcoef(a[0]["by_item"], b[0]["by_item"])[0, 1]
-    p, q = 84 / n, 70 / n
-    (l1, u1), (l2, u2) = ((each.low, each.high) for each in ends)
-    low = q - p - np.sqrt((q - l2) ** 2 - 2 * phi * (q - l2) * (u1 - p) + (u1 - p) ** 2)
-    high = q - p + np.sqrt((u2 - q) ** 2 - 2 * phi * (u2 - q) * (p - l1) + (p - l1) ** 2)
-    assert [change.low, change.high] == pytest.approx([low, high], abs=0.002)  # n − 1 in ours
 
 
 def test_no_change_of_a_perfect_recall_has_an_interval():
@@ -309,26 +284,9 @@ def test_numbers_that_depend_on_n_need_equal_n():
     assert {change.measure: change.verdict for change in changes}["isoscore"] == "not compared"
 
 
-def test_another_convention_is_no_change():
-    a, b = measured(X, names=["isotropy_i1"]), measured(X, names=["isotropy_i1[canonical]"])
-    (changes,) = compare(a, b, names=["old", "new"]).changes
-    assert [(change.measure, change.value) for change in changes] == [
-        ("isotropy_i1", None),
-        ("isotropy_i1[canonical]", None),
-    ]
-    assert changes[0].obstacle == (
-        "in new it follows another convention, isotropy_i1[canonical]; measure both with --measures isotropy_i1"
-    )
-
-
 def test_a_number_that_one_lacks_says_why():
     (changes,) = compare(measured(X, Y, names=["average_cosine"]), measured(X), names=["a", "b"]).changes
     assert [change.obstacle for change in changes] == ["", "not measured in b"]
-
-
-def test_one_column_is_not_enough():
-    with pytest.raises(InputError, match="1 run given; compare needs at least two"):
-        compare(measured(X))
 
 
 @pytest.mark.usefixtures("no_type_checker")
@@ -386,14 +344,6 @@ def test_seeds_of_one_origin_are_averaged():
     assert change.standard_error == pytest.approx(math.hypot(a.std(ddof=1) / 3**0.5, b[:2].std(ddof=1) / 2**0.5))
 
 
-def test_a_sweep_has_a_column_for_each_pipeline(tmp_path):
-    rows = [Record("isoscore", value, at={}, pipeline=[step]) for value, step in ((0.1, "a"), (0.2, "b"), (0.4, "c"))]
-    Results(tmp_path / "results.jsonl").append("cell", rows)
-    found = compare(tmp_path)
-    assert [column.origin["pipeline"] for column in found.columns] == [["a"], ["b"], ["c"]]
-    assert [change.value for (change,) in found.changes] == [pytest.approx(0.1), pytest.approx(0.3)]
-
-
 def test_the_frame_has_a_row_for_each_change():
     frame = compare(measured(X), measured(Y), names=["x", "y"]).frame
     (row,) = frame.to_dict("records")
@@ -410,9 +360,6 @@ def test_sets_are_measured_like_their_files(tmp_path):
     files = compare(tmp_path / "a.npy", tmp_path / "b.npy", **options).frame
     for make in (
         lambda x: x,
-        lambda x: torch.from_numpy(x),
-        lambda x: x.tolist(),
-        lambda x: Embeddings(x, "rows"),
         lambda x: {"rows": x},
         lambda x: cg.measure(x, **options),
         lambda x: iter(list(cg.measure(x, **options))),
@@ -440,7 +387,7 @@ def test_no_numbers_in_common():
     [
         ([X], {}, "one set of embeddings was given; give others, or pipelines"),
         ([X, "there.npy"], {}, "'?there.npy'? does not exist; embeddings, a run folder"),
-        ([X, Y], {"measures": "isoscor"}, "unknown measure"),
+        ([measured(X)], {}, "1 run given; compare needs at least two"),
         ([X, Y], {"pipelines": ["raw"] * 3}, "3 pipelines and 2 operands were given"),
         (
             [measured(X), Y],

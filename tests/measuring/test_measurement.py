@@ -4,6 +4,7 @@ import doctest
 import re
 from html.parser import HTMLParser
 from io import BytesIO
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -100,29 +101,6 @@ def test_the_frame_and_its_file_have_all_numbers(two, three, groups, tmp_path):
         result.to_csv(tmp_path / "x.csv")
         written = pd.read_csv(tmp_path / "x.csv", keep_default_na=False, na_values=[""], float_precision="round_trip")
         pd.testing.assert_frame_equal(written.fillna(""), frame.fillna(""), check_dtype=False)
-
-
-def test_the_matrix_has_the_number_of_every_couple(three, groups):
-    gap = three.matrix("modality_gap")
-    assert list(gap.index) == list(gap.columns) == ["audio", "image", "text"]
-    assert np.isnan(np.diag(gap)).all() and gap.equals(gap.T)
-    assert gap.loc["audio", "text"] == three["modality_gap", "audio", "text"].value
-    recall = three.matrix("retrieval.image_to_text.r_at_1")  # from the row to the column, which are not the same
-    assert recall.loc["audio", "image"] == three["retrieval.image_to_text.r_at_1", "audio+image"].value
-    assert recall.isna().sum().sum() == 6
-    of_dogs = groups.matrix("modality_gap", "dog")
-    assert of_dogs.loc["text", "image"] == groups["modality_gap", "dog", "image+text"].value
-
-
-def test_where_there_is_no_matrix(two, three, groups):
-    for result, measure, sentence in (
-        (two, "modality_gap", "'modality_gap' is no measure across three modalities or more here; result"),
-        (three, "isoscore", "'isoscore' is no measure across three modalities"),
-        (three, "gap", "no 'gap' was measured"),
-        (groups, "modality_gap", "there is a matrix of 'modality_gap' for each value of `by`; add one of these values"),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            result.matrix(measure)
 
 
 def test_json_is_read_back_to_the_last_bit(two, three, groups, tmp_path):
@@ -226,18 +204,14 @@ def test_the_figure_has_a_panel_for_each_measure_and_a_map_across_three_modaliti
     assert set(maps) == {"isoscore", "modality_gap", "retrieval.image_to_text.r_at_1", "cone_half_angle (degrees)"}
     for name in ("modality_gap", "retrieval.image_to_text.r_at_1"):
         (image,) = maps[name].get_images()
-        assert np.array_equal(np.ma.filled(image.get_array(), np.nan), three.matrix(name), equal_nan=True)
+        cells, names = np.ma.filled(image.get_array(), np.nan), ["audio", "image", "text"]
+        for one, other in combinations(names, 2):
+            value = three[name, one, other].value
+            back = value if name == "modality_gap" else np.nan  # from the row to the column, which are not the same
+            found = cells[names.index(one), names.index(other)], cells[names.index(other), names.index(one)]
+            assert np.array_equal(found, (value, back), equal_nan=True)
     assert not maps["isoscore"].get_images()
     assert "cat · audio" in [label.get_text() for label in axes_of(groups.plot())["isoscore"].get_yticklabels()]
-
-
-def test_no_title_of_a_figure_reaches_into_another_panel(two):
-    """The core has the longest names."""
-    figure = two.plot()
-    figure.canvas.draw()
-    boxes = [axes._left_title.get_window_extent() for axes in figure.get_axes() if axes.axison]
-    assert len(boxes) == 14 and not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
-    assert max(box.x1 for box in boxes) < figure.bbox.x1
 
 
 def test_a_notebook_shows_a_png_of_twice_the_size_that_it_states(two):

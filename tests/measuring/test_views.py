@@ -56,13 +56,6 @@ def test_several_prompts_of_a_class_are_an_ensemble_before_the_pipeline(logits):
     assert row["value"] == expected
 
 
-def test_the_three_logits_of_an_ensemble_differ_after_whitening():
-    image, text = labeled(), prompts(np.repeat(CLASSES, 4))
-    measured = MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,whiten(3)[pooled]"), blocks=0)
-    names = ["zero_shot.top_1", "zero_shot[dot].top_1", "zero_shot[neg_distance].top_1"]
-    assert len({row["value"] for row in measure_sets(measured, names)}) > 1
-
-
 def test_the_error_is_that_of_the_images_alone():
     """The interval is Wilson's of 59 images, as the variance over n images has n − 1; class texts are no sample."""
     image, text = labeled(), prompts(CLASSES)
@@ -81,13 +74,6 @@ def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
     texts = Embeddings(prompts(CLASSES).vectors, "text")
     with pytest.raises(InputError, match="needs a label for every text, its class: a column 'label'"):
         rows_of(image, texts, ["zero_shot.top_1"])
-
-
-def test_labeled_captions_are_no_class_prompts():
-    image = labeled()
-    captions = Embeddings(labeled(1).vectors, "text", image.item_id, image.labels)
-    with pytest.raises(InputError, match=rf"needs one text per class, but {len(captions)} texts have"):
-        rows_of(image, captions, ["zero_shot.top_1"])
 
 
 def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
@@ -178,15 +164,6 @@ def test_two_sided_retrieval_takes_labels_or_pairs(by_label):
         assert row["value"] == expected[name.removeprefix("retrieval[two_sided].")] != 0
         assert row["note"] == note and row["n"] == 60
         assert 0 < row["null_value"] < row["value"] and row["standard_error"] is None
-
-
-def test_a_number_without_queries_is_told():
-    image = labeled()
-    text = Embeddings(image.vectors[:, ::-1], "text", image.item_id)
-    found = {row["measure"]: row for row in rows_of(image, text, ["retrieval[two_sided]"], blocks=0)}
-    assert len(found) == 14
-    assert found["retrieval[two_sided].image.own_precision_at_10"]["value"] is None
-    assert found["retrieval[two_sided].image.text_recall_at_10"]["value"] is not None
 
 
 def test_a_pair_that_is_left_out_is_told():

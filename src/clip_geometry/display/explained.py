@@ -1,4 +1,4 @@
-"""What the catalog says of a measure, in words, for tables, lists and reports."""
+"""What is known of a measure, in words: its entry in the catalog, and its values for known models."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -32,11 +32,6 @@ def title_of(name: str, explanation: Explanation | None) -> str:
     return explanation.title + ("" if explanation.name == name else f" [{name.partition('[')[2]}")
 
 
-def about(explanation: Explanation) -> str:
-    """Return how a measure is read, in one paragraph."""
-    return f"{explanation.title}: {explanation.summary} {explanation.reading} ({facts(explanation)})"
-
-
 def facts(measure: Explanation) -> str:
     """Return range and direction; of a measure also its limit, invariances, needs and cost."""
     low, high = measure.range
@@ -60,27 +55,14 @@ def facts(measure: Explanation) -> str:
 
 @cache
 def known_models() -> Mapping[str, Mapping[str, Any]]:
-    """Model and data → where the embeddings are from, and their numbers."""
+    """Model and data → where the embeddings are from, and the core measures of them."""
     return read_yaml(Path(__file__).with_name("known_models.yaml"))
 
 
 def values_of(model: str, measures: Iterable[str]) -> str:
-    """The values of some measures of a known model in a line; "" where it has none of them.
-
-    Args:
-        model: One of `known_models`.
-        measures: Names.
-
-    Returns:
-        Such as "average_cosine 0.5315 (image), 0.5152 (text); modality_gap 0.8514".
-    """
-    parts = []
-    for name in dict.fromkeys(measures):
-        found = [each for each in known_models()[model]["numbers"] if each["measure"] == name]
-        sets = [f"{number(each['value'])}{_of(each['set'])}" for each in found]
-        parts += [f"{name} {', '.join(sets)}"] if sets else []
-    return "; ".join(parts)
-
-
-def _of(modality: str) -> str:
-    return "" if modality == "both" else f" ({modality})"
+    """The values of some measures of one of `known_models` in a line: "average_cosine 0.53 (image), 0.52 (text)"."""
+    texts: dict[str, list[str]] = {name: [] for name in measures}
+    for each in known_models()[model]["numbers"]:
+        of = "" if each["set"] == "both" else f" ({each['set']})"
+        texts.setdefault(each["measure"], []).append(number(each["value"]) + of)
+    return "; ".join(f"{name} {', '.join(texts[name])}" for name in dict.fromkeys(measures) if texts[name])

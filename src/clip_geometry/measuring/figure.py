@@ -14,7 +14,7 @@ from clip_geometry.display.explained import explain, group_order
 from clip_geometry.display.numbers import number
 from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
-from clip_geometry.measuring.table import SETS, couples, names_of
+from clip_geometry.measuring.table import couples, names_of, set_of, set_order
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record
 
@@ -60,7 +60,7 @@ def draw(records: Sequence[Record]) -> Figure:
 def _by_measure(records: Sequence[Record]) -> dict[str, list[Record]]:
     """The records of each measure; measures in the order of their groups, sets as in the tables."""
     found: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: SETS.index(_set(record)) if _set(record) in SETS else len(SETS)):
+    for record in sorted(records, key=set_order):
         found.setdefault(record.measure, []).append(record)
 
     def place(name: str) -> int:
@@ -71,7 +71,7 @@ def _by_measure(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
-    names = dict.fromkeys(_set(record) for rows in panels.values() for record in rows)
+    names = dict.fromkeys(set_of(record) for rows in panels.values() for record in rows)
     others = [name for name in names if name not in (*COLOR, "both")]
     color = {**dict(zip(others, COLORS[2:] * len(others), strict=False)), "both": INK} | COLOR
     grid = part.subplots(ceil(len(panels) / COLUMNS), COLUMNS, squeeze=False)
@@ -79,7 +79,7 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
         axes.set_axis_off()
     for axes, (measure, rows) in zip(grid.flat, panels.items(), strict=False):
         for k, record in enumerate(rows):
-            style = {"color": color[_set(record)], "marker": MARKER.get(_set(record), "o"), "zorder": 3}
+            style = {"color": color[set_of(record)], "marker": MARKER.get(set_of(record), "o"), "zorder": 3}
             error_dots(axes, [record], [k], **style)
             if record.null_value is not None:
                 axes.plot(record.null_value, k, "|", color=NEUTRAL, markersize=9, markeredgewidth=1.6)
@@ -96,10 +96,6 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
         ),
     ]
     part.legend(handles=keys, loc="outside upper left", ncols=2)
-
-
-def _set(record: Record) -> str:
-    return str(record.at.get("modality", ""))
 
 
 def height_of(maps: Mapping[str, Any], names: Sequence[str]) -> float:

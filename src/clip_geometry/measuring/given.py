@@ -1,4 +1,4 @@
-"""Sets of embeddings as a notebook gives them: arrays, tables, paths, by position or by name."""
+"""Sets of embeddings as a caller gives them: arrays, tables and paths, by position or by name, whole or by groups."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +29,19 @@ def given_sets(image: Any, text: Any = None, *more: Any, labels: Any = None, ids
     return sets
 
 
+def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
+    """What each modality was given: the same for all, or what a mapping has for it."""
+    if not isinstance(given, Mapping):
+        return {} if given is None else dict.fromkeys(sets, given)
+    for name in given.keys() - sets.keys():
+        raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
+    return given
+
+
+def _values(given: Any) -> Any:
+    return read_labels(given) if isinstance(given, str | Path) else given
+
+
 def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
     first = given[0]
     if any(isinstance(each, Mapping) for each in given):
@@ -45,35 +58,20 @@ def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
         return found
     if all(isinstance(each, str | Path) for each in given):
         return read_sets(*given)
-    sources = [_source(each, place) for place, each in enumerate(given)]
+    sources = []  # what a message calls a set, its name where it has none, and its sides
+    for place, each in enumerate(given):
+        if isinstance(each, str | Path):
+            sources.append((shown(Path(each)), own_name(each), read_sides(each)))
+            continue
+        what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
+        embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
+        sources.append((what, "rows", {embeddings.modality: embeddings}))
     if len(given) > 2 and any(UNNAMED in sides for *_, sides in sources):
         raise InputError(
             f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
             "{'image': x, 'text': y, 'audio': z}"
         )
     return dict(together(sources))
-
-
-def _source(each: Any, place: int) -> tuple[str, str, Mapping[str, Embeddings]]:
-    """A set for `together`: what a message calls it, its name where it has none, and its sides."""
-    if isinstance(each, str | Path):
-        return shown(Path(each)), own_name(each), read_sides(each)
-    what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
-    embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
-    return what, "rows", {embeddings.modality: embeddings}
-
-
-def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
-    """What each modality was given: the same for all, or what a mapping has for it."""
-    if not isinstance(given, Mapping):
-        return {} if given is None else dict.fromkeys(sets, given)
-    for name in given.keys() - sets.keys():
-        raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
-    return given
-
-
-def _values(given: Any) -> Any:
-    return read_labels(given) if isinstance(given, str | Path) else given
 
 
 def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:
@@ -108,17 +106,15 @@ def _column(embeddings: Embeddings, column: str) -> np.ndarray:
         columns["label"] = embeddings.labels
     if embeddings.language is not None:
         columns["language"] = np.full(len(embeddings), embeddings.language)
+    whose = f"{embeddings.modality} embeddings"
     if column not in columns:
-        raise InputError(
-            f"{embeddings.modality} embeddings have no column {column!r} to group by; "
-            + (f"they have {', '.join(columns)}" if columns else "they carry no columns at all")
-        )
+        known = f"they have {', '.join(columns)}" if columns else "they carry no columns at all"
+        raise InputError(f"{whose} have no column {column!r} to group by; {known}")
     values = np.asarray(columns[column])
-    odd = next((value for value in values.tolist() if isinstance(value, list | dict)), None)
-    if odd is not None or values.ndim != 1:
-        example = shown(values[0] if odd is None else odd)
+    odd = [value for value in values.tolist() if isinstance(value, list | dict)]
+    if odd or values.ndim != 1:
+        example = shown(odd[0] if odd else values[0])
         raise InputError(
-            f"column {shown(column)} of {embeddings.modality} embeddings holds {example}; "
-            "expected one number or text per row to group by"
+            f"column {shown(column)} of {whose} holds {example}; expected one number or text per row to group by"
         )
     return values
