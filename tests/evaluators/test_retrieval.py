@@ -31,24 +31,6 @@ def test_agrees_with_the_loop(index, gap, seed):
 
 
 @pytest.mark.parametrize("index", INDICES)
-def test_kinds_of_input_do_not_matter(index, kind=torch.float16):
-    image, text = (torch.from_numpy(rows).to(kind) for rows in pairs())
-    exact = oracles.retrieval(image.double().numpy(), text.double().numpy(), (1, 5), index)
-    assert retrieval(image, text, k=(1, 5), index=index) == pytest.approx(exact, abs=1e-12)
-
-
-def test_without_a_gap_a_mixed_index_is_mixed_and_with_one_it_is_not():
-    rng = np.random.default_rng(0)
-    image, text = rng.normal(size=(400, 8)), rng.normal(size=(400, 8))
-    found = retrieval(image, text, index="mixed")
-    assert found["image.same_modality_at_10"] == pytest.approx(0.5, abs=0.03)
-    found = retrieval(image + 5, text - 5, index="mixed")
-    assert found["image.same_modality_at_10"] == found["text.same_modality_at_10"] == 1
-    assert found["image_to_text.r_at_10"] == found["text_to_image.r_at_10"] == 0
-    assert found["image_to_text.median_rank"] > 400  # behind all images
-
-
-@pytest.mark.parametrize("index", INDICES)
 def test_rows_that_coincide_find_nothing(index):
     """Whatever the order of the rows: ties count against the query."""
     image = np.random.default_rng(0).normal(size=(1, 7)).repeat(20, axis=0)

@@ -86,21 +86,6 @@ def test_a_modality_of_another_dimension_is_left_out_of_one_space_only(sets):
         rows_of({"image": sets["image"], "audio": sets["audio"]}, ["modality_gap"])
 
 
-def test_a_modality_without_ids_pairs_by_position_where_it_can(sets):
-    video = Embeddings(made("video", 4).vectors, "video")
-    by_position = numbers(rows_of({**sets, "video": video}, ["matching_cosine"]))
-    assert by_position["matching_cosine", "audio+video"][0] is None  # 30 rows and 40
-    assert (
-        "needs pairs: 30 audio rows and 40 video rows cannot be paired"
-        in by_position["matching_cosine", "audio+video"][5]
-    )
-    with_ids = numbers(rows_of({**sets, "video": made("video", 4)}, ["matching_cosine"]))
-    for couple in ("image+text", "audio+image", "audio+text", "image+video"):
-        assert by_position["matching_cosine", couple] == with_ids["matching_cosine", couple]
-    with pytest.raises(InputError, match="cannot be paired"):
-        rows_of({"audio": sets["audio"], "video": video}, ["matching_cosine"])
-
-
 def test_all_sets_are_streamed_where_one_is_large(sets, monkeypatch):
     names = ["average_cosine", "isoscore", "modality_gap", "relative_modality_gap"]
     expected = numbers(rows_of(sets, names, blocks=0))

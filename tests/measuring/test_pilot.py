@@ -55,12 +55,3 @@ def test_the_numbers_of_the_script_by_call_and_by_command(embeddings, tmp_path, 
         for name in NAMES:
             spread = 1 - result["average_cosine", name].value  # the same of raw and of unit rows
             assert spread == pytest.approx(script_spread(embeddings[name]), rel=1e-9)
-
-
-def test_what_was_planted_is_found(embeddings):
-    result = cg.measure(embeddings)
-    gaps = {couple: result["modality_gap", *couple].value for couple in combinations(NAMES, 2)}
-    assert min(gaps, key=gaps.get) == ("audio_human", "audio_tts")
-    assert "The means of the modalities are" in result.verdict and "not clearly" not in result.verdict
-    assert all(result["modality_gap", one, other].value > 0.1 for one, other in combinations(NAMES, 2))
-    assert all(result["matching_cosine", one, other].value > 0.2 for one, other in combinations(NAMES, 2))

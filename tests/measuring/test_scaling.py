@@ -9,7 +9,6 @@ from clip_geometry.geometry import measures, participation_ratio
 from clip_geometry.measuring import scaling
 from clip_geometry.measuring.scaling import DEALS, ENOUGH, TRENDS, add_scaling, expected_at
 from clip_geometry.registry import InputError
-from clip_geometry.results import Record
 
 OWN = "retrieval[mixed].image.same_modality_at_1"
 R_AT_1 = "retrieval.image_to_text.r_at_1"
@@ -140,13 +139,6 @@ def test_groups_have_sizes_of_their_own_and_no_full_size():
         cg.measure({"audio": x}, labels=labels, by="label", full_size=500)
 
 
-def test_the_mean_over_seeds_has_none():
-    rows = [Record("isoscore", 0.1 * seed, seed=seed, at={}, scaling=[], expected={"n": 9}) for seed in (1, 2)]
-    other = [row | {"pipeline": ["center"]} for row in rows]
-    mean = cg.compare(rows, other).changes[0][0].before
-    assert mean["value"] == pytest.approx(0.15) and not {"scaling", "expected"} & mean.keys()
-
-
 # --- what to expect at full size
 
 
@@ -164,19 +156,6 @@ def test_a_trend_goes_on_exactly_and_its_slope_is_the_derivative(trend):
     assert predicted == pytest.approx(line(trend.size(2048.0)), rel=1e-6) and 0 < error < 1e-3
     slope = (trend.transformed(values + 1e-6) - trend.transformed(values - 1e-6)) / 2e-6
     assert np.abs(trend.slope(values)) == pytest.approx(np.abs(slope), rel=1e-6)
-
-
-def test_an_interval_spans_both_trends_of_a_share():
-    """The same rate of nearer rows for all queries is one of them, a logistic distribution of log rates the other."""
-    n = np.array([64, 128, 256, 512, 2048])
-    for p in (1 / (1 + np.exp(2 - 0.5 * np.log(n))), -np.expm1(-n / 400)):
-        found = expected_at(measures[OWN], sizes(p[:-1], error=1e-3), 2048, 8)
-        assert found["low"] < p[-1] < found["high"]
-
-
-def test_the_rank_less_one_is_a_power_of_n():
-    found = expected_at(measures[RANK], sizes([1 + n / 25 for n in (64, 128, 256, 512)], error=0.05), 2048, 8)
-    assert found["value"] == pytest.approx(1 + 2048 / 25, rel=1e-9)
 
 
 def test_an_expected_value_stays_in_the_range():

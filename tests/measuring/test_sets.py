@@ -78,15 +78,6 @@ def test_null_values_are_those_of_a_gaussian_through_the_same_steps(steps):
         assert row["null_value"] != pytest.approx(row["value"], rel=1e-3)
 
 
-def test_null_values_of_two_sets_are_those_of_the_library():
-    sets = {"image": embeddings(12, "image", 0), "text": embeddings(12, "text", 1)}
-    measured = MeasuredSets(sets, parse_pipeline("normalize"), seed=4)
-    for name in ("modality_gap", "matching_cosine", "relative_modality_gap", "modality_silhouette"):
-        (row,) = measure_sets(measured, [name])
-        expected = null_value(name, 12, 5, prepare=lambda rows: rows / rows.norm(dim=1, keepdim=True), seed=4)
-        assert row["null_value"] == pytest.approx(float(expected), rel=1e-9)
-
-
 def test_one_function_is_called_once_for_its_measures(captioned, monkeypatch):
     from clip_geometry.geometry import cone as cone_function
 
@@ -143,17 +134,6 @@ def test_centering_each_modality_unasked_refuses_measures_across(captioned):
     (row,) = rows_of(captioned, ["modality_gap"], "center[pooled]")
     expected = modality_gap(captioned["image"].vectors, captioned["text"].vectors)
     assert row["value"] == pytest.approx(float(expected), rel=1e-9)
-
-
-def test_towers_of_different_dimension_are_measured_one_by_one(captioned):
-    wide = Embeddings(np.random.default_rng(0).normal(size=(3, 9)), "text")
-    sets = {"image": captioned["image"], "text": wide}
-    image, text = rows_of(sets, ["average_cosine"])
-    assert (image["d"], text["d"]) == (5, 9)
-    notes = {row["measure"]: row.get("note") for row in rows_of(sets, None)}
-    assert notes["modality_gap"] == "needs one space, but image has dimension 5 and text has dimension 9"
-    with pytest.raises(InputError, match="modality_gap needs one space"):
-        rows_of(sets, ["modality_gap"])
 
 
 def test_class_prompts_do_not_keep_the_images_from_their_silhouette(captioned):

@@ -231,16 +231,6 @@ def test_moments_that_are_too_large_without_each_block_are_noted(rows_of, monkey
     assert row["standard_error"] is None and row["note"].startswith("no standard error: moments of")
 
 
-def test_no_standard_error_where_rows_without_a_block_are_all_equal(sets, rows_of):
-    vectors = np.ones((20, D), np.float32)
-    vectors[7] += np.arange(D)
-    sets.clear()
-    sets["image"] = Embeddings(vectors, "image")
-    for large in (True, False):
-        row = rows_of("", large=large, names=["isoscore"])["isoscore", "image"]
-        assert row["standard_error"] is None and abs(row["value"]) < 1e-12
-
-
 def test_groups_of_large_sets_are_not_read_before_they_are_measured(sets, monkeypatch):
     expected = dict(split_by({"image": sets["image"]}, "label"))
     monkeypatch.setattr(embeddings, "LARGE", 0)

@@ -514,7 +514,7 @@ def comparison_table(found: Comparison) -> Table:
         heading=[f"{a} = {name}" for a, name in own if name != a],
         more=tables,
         legend=list(_legend(found)),
-        notes=list(_notes(found, letters)),
+        notes=list(_notes(found)),
     )
 
 
@@ -549,7 +549,7 @@ def _cells_of(change: Change) -> list[str]:
     explanation = explain(change.measure)
     unit = f" ({explanation.unit})" if explanation is not None and explanation.unit else ""
     measure = Cell(change.measure, full=title_of(change.measure, explanation) + unit)
-    values = [_value(each, change.standard_error) for each in (change.before, change.after)]
+    values = [_value(each, change.standard_error) for each in (change.before, change.after) if each is not None]
     if change.value is None:
         return [measure, change.place, *values, MISSING, "not compared"]
     if change.verdict == "equal":
@@ -559,10 +559,8 @@ def _cells_of(change: Change) -> list[str]:
     return [measure, change.place, *values, with_error(row), "tie" if change.verdict == "tie" else p]
 
 
-def _value(record: Record | None, error: float | None) -> str:
+def _value(record: Record, error: float | None) -> str:
     """A value with the decimals of the change; in LaTeX with its own standard error or interval."""
-    if record is None:
-        return MISSING
     if record.get("sd") is not None:
         return plus_minus(record["value"], record["sd"])
     text = in_ascii(float(record["value"])) if error is None else to_error(record["value"], error)
@@ -595,7 +593,7 @@ def _legend(found: Comparison) -> Iterator[str]:
         yield "values of several seeds are mean ± standard deviation"
 
 
-def _notes(found: Comparison, letters: Sequence[str]) -> Iterator[str]:
+def _notes(found: Comparison) -> Iterator[str]:
     """What the errors take for granted, and what was not compared and why."""
     changes = [change for each in found.changes for change in each]
     if any(each.error == "by position" for each in changes):
@@ -607,18 +605,6 @@ def _notes(found: Comparison, letters: Sequence[str]) -> Iterator[str]:
         yield (
             "no ±: there are no standard errors (--blocks 0), none of the measure can be trusted, or there are too "
             "many or too few rows for it"
-        )
-    # which measures see that one column has unit rows and another has not, as far as the pipelines tell
-    last = [(column.origin.get("pipeline") or [""])[-1] for column in found.columns]
-    unit = [name for name, step in zip(letters, last, strict=True) if step == "normalize"]
-    others = [name for name in letters if name not in unit]
-    changed = {each.measure for each in changes if each.verdict in ("higher", "lower")}
-    known = [measures.get(each) for each in dict.fromkeys(each.measure for each in changes)]
-    scaled = [each.name for each in known if each and each.name in changed and "scale" not in each.invariances]
-    if unit and others and scaled:
-        yield (
-            f"rows of {' and '.join(unit)} have unit length, those of {' and '.join(others)} need not: end each "
-            f"pipeline with normalize, or read the change of length in {', '.join(scaled)}"
         )
     obstacles: dict[str, dict[str, None]] = {}
     for change in changes:

@@ -1,4 +1,4 @@
-"""One call for a notebook: embeddings in, a measurement out that shows itself as a table, a file or a figure."""
+"""One call for a notebook: embeddings in, a measurement out that shows itself as a table or a file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ from clip_geometry.transforms import Step, parse_pipeline
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 DEFAULT_STEPS = "normalize"
 
@@ -249,15 +248,6 @@ class Measurement:
     def to_json(self, path: str | Path) -> None:
         """Writes what `clip-geometry measure --json` writes: `read_rows` and `clip-geometry compare` read it."""
         _write(path, lines_of(digest([dict(record) for record in self.records]), self.records))
-
-    def plot(self) -> "Figure":
-        """Draws the numbers: a panel per measure, with the values of all sets, standard errors and null values.
-
-        Of three modalities or more, measures across them are heat maps of modality × modality.
-        """
-        from clip_geometry.measuring.figure import draw
-
-        return draw(self.records)
 
 
 def _is_at(record: Record, places: Sequence[Any]) -> bool:
