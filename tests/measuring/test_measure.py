@@ -205,6 +205,9 @@ REFUSED = {
     "no measures": ((X,), {"measures": []}, "measures is empty; give names, comma-separated, or leave it out"),
     "needs": ((X,), {"measures": "isoscore_star"}, "unknown measure 'isoscore_star'"),
     "group": ((X,), {"labels": [0, *[1] * (N - 1)], "by": "label"}, "in the group of label 0: rows has 1 row"),
+    "many blocks": ((X,), {"blocks": N + 1}, "blocks is 41; expected 0 or from 2 to the number of items, which is 40"),
+    "two of one": ((cg.Embeddings(X, "audio"), cg.Embeddings(Y, "audio")), {}, "the second set holds audio rows, and"),
+    "reserved": (({"both": X},), {}, r"modality 'both' is no name of a modality: \[both\] stands for several"),
     "one block": ((X,), {"blocks": 1}, "blocks is 1; expected 0 or from 2 to the number of items, which is 40"),
 }  # fmt: skip
 

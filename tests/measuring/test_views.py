@@ -76,6 +76,13 @@ def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
         rows_of(image, texts, ["zero_shot.top_1"])
 
 
+def test_labeled_captions_are_no_class_prompts():
+    image = labeled()
+    captions = Embeddings(labeled(1).vectors, "text", image.item_id, image.labels)
+    with pytest.raises(InputError, match=rf"needs one text per class, but {len(captions)} texts have"):
+        rows_of(image, captions, ["zero_shot.top_1"])
+
+
 def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
     found = {row["measure"]: row for row in rows_of(labeled(), prompts(CLASSES), ["zero_shot"])}
     assert found["zero_shot.top_5"]["value"] is None

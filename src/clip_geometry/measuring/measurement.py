@@ -336,17 +336,15 @@ def measure(
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     if full_size is not None and by is not None:
         raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
+    dealt = BLOCKS if blocks is None else blocks
     groups = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
     records = []
     with naming_files(sets), progress("measures", len(groups) * len(names)) as advance:
         for at, part in groups:
             try:
-                measured = MeasuredSets(
-                    part, steps, seed=seed, blocks=BLOCKS if blocks is None else blocks, engine=engine
-                )
-                items = len(measured.items)
-                if blocks and not 2 <= blocks <= items:  # rather than a table without standard errors
-                    most = f"the number of items, which is {items}"
+                measured = MeasuredSets(part, steps, seed=seed, blocks=dealt, engine=engine)
+                if blocks and not 2 <= blocks <= len(measured.items):  # rather than a table without standard errors
+                    most = f"the number of items, which is {len(measured.items)}"
                     raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
                 shared, remarks = measured.context(), measured.remarks()
                 rows = list(measure_sets(measured, names, advance, optional=optional))
