@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.geometry import isoscore
-from clip_geometry.measuring.names import named
+from clip_geometry.measuring.records import named
 from clip_geometry.references import isoscore_package
 from clip_geometry.registry import InputError
 from support.clouds import cone

@@ -10,8 +10,7 @@ import svg
 
 import clip_geometry as cg
 from clip_geometry.catalog import describe
-from clip_geometry.display.explained import facts
-from clip_geometry.display.known_models import known_models, values_of
+from clip_geometry.display.explained import facts, known_models, values_of
 from clip_geometry.display.numbers import bound, with_error
 from clip_geometry.display.words import render
 from clip_geometry.geometry import GROUPS, INVARIANCES, Measure, by_group, measures

@@ -21,7 +21,6 @@ from clip_geometry.encoders import resolve_encoder as resolve_encoder
 from clip_geometry.search.relevance import Relevance as Relevance
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss
 from clip_geometry.evaluators import cosine_distributions as cosine_distributions
-from clip_geometry.evaluators import cosine_histograms as cosine_histograms
 from clip_geometry.evaluators import ensemble as ensemble
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability

@@ -164,12 +164,6 @@ def test_what_the_errors_take_for_granted_is_said(cli, folder, measured):
     assert "[ ]: 95% interval of the difference of two shares (Newcombe); p by McNemar's test" in out
 
 
-def test_rows_that_are_not_of_unit_length_are_told(cli, folder):
-    out = re.sub(r"\s+", " ", cli("compare", folder, "--pipeline", "normalize,center[each]").out)
-    assert "rows of A have unit length, those of B need not: end each pipeline with normalize" in out
-    assert "need not" not in cli("compare", folder, "--pipeline", CENTERED).out
-
-
 def test_only_measures_that_describe(cli, folder):
     out = cli("compare", folder, "--pipeline", CENTERED, "--measures", "isoscore").out
     assert "whether B is better than A, no measure here says: all describe the geometry" in out

@@ -33,7 +33,7 @@ from pathlib import Path
 
 import h5py, lancedb, pyarrow.ipc, torch, zarr
 from clip_geometry import embeddings, memory, read_any
-from clip_geometry.measuring.streaming import stream
+from clip_geometry.measuring.sets import stream
 
 size = int(sys.argv[2])
 memory.memory = lambda: 4 * size

@@ -10,7 +10,7 @@ import pytest
 from clip_geometry.display.numbers import in_ascii, with_error
 from clip_geometry.display.table import LEAST_WIDTH
 from clip_geometry.geometry import average_cosine, measures, modality_gap, null_value
-from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.records import CORE
 from clip_geometry.measuring.table import numbers_table
 from clip_geometry.results import read_rows
 

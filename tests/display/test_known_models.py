@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from clip_geometry.cli import main
-from clip_geometry.display.known_models import known_models, values_of
-from clip_geometry.measuring.names import CORE
+from clip_geometry.display.explained import known_models, values_of
+from clip_geometry.measuring.records import CORE
 from support.generated import generated_page
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "known_models.py"

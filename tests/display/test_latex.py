@@ -6,9 +6,7 @@ import unicodedata
 import pytest
 
 from clip_geometry.display.explained import explain, title_of
-from clip_geometry.display.latex import bibtex, escaped, in_math, latex, references
-from clip_geometry.display.numbers import plus_minus
-from clip_geometry.display.table import Table, TableColumn
+from clip_geometry.display.table import Table, TableColumn, bibtex, escaped, in_math, latex, references
 from clip_geometry.geometry import measures
 
 NO_PAPER = {"modality_gap[cosine]"}  # the code of mteb
@@ -30,13 +28,6 @@ NO_PAPER = {"modality_gap[cosine]"}  # the code of mteb
 )
 def test_numbers(number, expected):
     assert in_math(number) == expected
-
-
-def test_a_number_keeps_its_digits():
-    for value, error in ((-0.5249, 0.0094), (1.5e-8, None), (1234.5, 12)):
-        written = in_math(plus_minus(value, error))
-        first, *power = re.findall(r"-?[\d.]+", written.partition(r"\pm")[0].replace("10^", ""))
-        assert float(f"{first}e{power[0] if power else 0}") == pytest.approx(value, abs=error or abs(value) / 20)
 
 
 def test_every_title_and_source_has_letters_that_pdflatex_knows():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry.display.origin import option_words, pipeline_words, runs, with_options
+from clip_geometry.display.origin import option_words, runs
 from clip_geometry.results import ORIGIN
 
 
@@ -25,16 +25,6 @@ def headings(*rows):
 )
 def test_options_read_as_words(options, words):
     assert option_words(options) == words
-
-
-def test_a_name_with_its_options():
-    assert with_options("RN50/fresh", {"seed": 1}) == "RN50/fresh (seed 1)"
-    assert with_options("RN50/fresh", {}) == with_options("RN50/fresh", None) == "RN50/fresh"
-
-
-def test_steps_read_in_their_order():
-    assert pipeline_words(["normalize", "center[each]"]) == "normalize → center[each]"
-    assert pipeline_words([]) == "raw"
 
 
 def test_two_seeds_of_one_model_are_two_runs():
@@ -71,8 +61,3 @@ def test_the_fitting_set_is_named_only_where_nothing_else_tells_runs_apart():
     assert headings(row(pipeline=[], fitted_on=None), centered) == [("A", "raw"), ("B", "center[each]")]
     other = row(pipeline=["center[each]"], fitted_on="train:each")
     assert headings(centered, other) == [("A", "fitted on s:each"), ("B", "fitted on train:each")]
-
-
-def test_letters_run_out_into_numbers():
-    labels = [run.label for run in runs(row(seed=k) for k in range(28))]
-    assert labels[:2] + labels[25:] == ["A", "B", "Z", "#27", "#28"]

@@ -3,7 +3,7 @@
 import pytest
 from jinja2 import UndefinedError
 
-from clip_geometry.display.words import Words, listed, render
+from clip_geometry.display.words import Words, render
 
 TEMPLATE = """
 {# a comment #}
@@ -43,7 +43,3 @@ def test_a_page_keeps_its_lines(tmp_path):
     file = tmp_path / "page.md.j2"
     file.write_text("# {{ title }}\n\n{% for n in ns %}\n- {{ n|number }} <b>\n{% endfor %}\n", encoding="utf-8")
     assert render(file, title="T", ns=[0.25, None]) == "# T\n\n- 0.2500 <b>\n- – <b>\n"
-
-
-def test_lists_read_as_in_a_sentence():
-    assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]

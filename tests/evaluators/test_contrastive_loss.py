@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
 from clip_geometry.registry import InputError
@@ -16,29 +15,19 @@ def pairs(n=50, d=8, seed=0):
     return x, x + rng.normal(size=(n, d))
 
 
-@pytest.mark.parametrize(("batch_size", "scale"), [(None, 100), (16, 100), (7, 3.5), (49, 20.0)])
-@pytest.mark.parametrize("kind", ["float64", "float32", "float16"])
-def test_agrees_with_the_definition(batch_size, scale, kind):
+@pytest.mark.parametrize(
+    ("batch_size", "scale", "block_size", "kind"),
+    [(None, 100, 6, "float64"), (16, 100, 1, "float16"), (7, 3.5, 50, "float32"), (49, 20.0, 64, "float64")],
+)
+def test_agrees_with_the_definition(batch_size, scale, block_size, kind):
     image, text = (rows.astype(kind) for rows in pairs())
-    found = contrastive_loss(image, text, logit_scale=scale, batch_size=batch_size, block_size=6)
+    found = contrastive_loss(image, text, logit_scale=scale, batch_size=batch_size, block_size=block_size)
     expected = oracles.contrastive_loss(image.astype(float), text.astype(float), scale, batch_size or 50)
     assert float(found["image_to_text"]) == pytest.approx(expected[0], rel=1e-12)
     assert float(found["text_to_image"]) == pytest.approx(expected[1], rel=1e-12)
     assert float(found["loss"]) == pytest.approx(np.mean(expected), rel=1e-12)
     assert found["batch_size"] == (batch_size or 50)
     assert list(found) == ["loss", "image_to_text", "text_to_image", "batch_size"]
-
-
-def test_is_torch_s_symmetric_cross_entropy():
-    u, v = (torch.nn.functional.normalize(torch.from_numpy(rows), dim=1) for rows in pairs())
-    both = [cross_entropy(100 * each, torch.arange(50)) for each in (u @ v.T, v @ u.T)]
-    assert float(contrastive_loss(u, v)["loss"]) == pytest.approx(float(sum(both)) / 2, rel=1e-12)
-
-
-@pytest.mark.parametrize("block_size", [1, 2, 7, 50, 64])
-def test_any_blocks_give_the_same(block_size):
-    found, whole = contrastive_loss(*pairs(), block_size=block_size), contrastive_loss(*pairs())
-    assert all(float(found[name]) == pytest.approx(float(whole[name]), rel=1e-13) for name in whole)
 
 
 def test_rows_that_coincide_have_the_logarithm_of_the_batch_and_a_pair_alone_has_nothing():
@@ -72,22 +61,12 @@ def test_gradients(batch_size):
     ("change", "sentence"),
     [
         ({"logit_scale": 0}, "logit_scale = 0; expected a positive, finite number"),
-        ({"batch_size": 2.5}, "batch_size = 2.5; expected a whole number from 2 to 50"),
         ({"block_size": 0}, "block_size = 0; expected a whole number from 1 on"),
-        ({"logit_scale": "100"}, "logit_scale = '100'; expected a positive, finite number"),
-        ({"logit_scale": math.inf}, "logit_scale = inf; expected a positive, finite number"),
         ({"batch_size": 1}, "batch_size = 1; expected a whole number from 2 to 50, .* or None for all 50 in one"),
-        ({"batch_size": 51}, "batch_size = 51; expected a whole number from 2 to 50"),
+        ({"image": np.ones((49, 8))}, "image has 49 rows and text has 50; expected pairs"),
+        ({"text": np.zeros((50, 8))}, "text has a zero row"),
     ],
 )
 def test_errors(change, sentence):
     with pytest.raises(InputError, match=sentence):
-        contrastive_loss(*pairs(), **change)
-
-
-def test_errors_of_the_rows():
-    image, text = pairs()
-    with pytest.raises(InputError, match="image has 49 rows and text has 50; expected pairs"):
-        contrastive_loss(image[1:], text)
-    with pytest.raises(InputError, match="text has a zero row"):
-        contrastive_loss(image, text * 0)
+        contrastive_loss(**dict(zip(("image", "text"), pairs(), strict=True)) | change)

@@ -1,13 +1,10 @@
 import numpy as np
 import pytest
-import torch
 from scipy.stats import mannwhitneyu
 
-from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
-from clip_geometry.geometry import matching_cosine, random_cosine
+from clip_geometry.evaluators.cosine_distributions import cosine_distributions
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
-from support.clouds import CLOUDS
 
 
 def pairs(n=80, d=6, seed=0):
@@ -16,9 +13,7 @@ def pairs(n=80, d=6, seed=0):
     return x + 1, x + rng.normal(size=(n, d)) - 0.3
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("bins", [2000, 100])
-@pytest.mark.parametrize("kind", ["float64", "float32", "float16"])
+@pytest.mark.parametrize(("seed", "bins", "kind"), [(0, 2000, "float64"), (1, 100, "float32"), (2, 2000, "float16")])
 def test_agrees_with_all_cosines(seed, bins, kind):
     image, text = (rows.astype(kind) for rows in pairs(seed=seed))
     found = cosine_distributions(image, text, bins=bins)
@@ -36,7 +31,7 @@ def test_agrees_with_all_cosines(seed, bins, kind):
     assert list(found) == list(expected)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 7, 15, 40])
+@pytest.mark.parametrize("n", [2, 3, 7, 40])
 @pytest.mark.parametrize("bins", [2000, 20])
 def test_quantiles_of_few_random_pairs_are_off_by_less_than_a_width(n, bins):
     """n(n − 1) cosines lie far apart, and numpy's quantile between two of them. A width is at most 2/bins."""
@@ -50,36 +45,6 @@ def test_quantiles_of_few_random_pairs_are_off_by_less_than_a_width(n, bins):
             assert abs(found[name] - expected[name]) < 2 / bins + 1e-12, (seed, name)  # 1e-12: rounding at an edge
 
 
-@pytest.mark.parametrize("cloud", CLOUDS)
-def test_moments_are_exact_on_difficult_rows(cloud):
-    rng = np.random.default_rng(0)
-    x = CLOUDS[cloud](60, rng)
-    y = x + 0.1 * x.std(0) * rng.normal(size=x.shape)
-    found, expected = cosine_distributions(x, y), oracles.cosine_distributions(x, y)
-    for name in ("matching.mean", "matching.std", "random.mean", "random.std"):
-        assert found[name] == pytest.approx(expected[name], abs=1e-9), name
-    assert found["matching.mean"] == pytest.approx(float(matching_cosine(x, y)), abs=1e-12)
-    assert found["random.mean"] == float(random_cosine(x, y))
-
-
-@pytest.mark.parametrize("block_size", [1, 7, 80, 1000])
-def test_counts_are_all_pairs_in_any_blocks(block_size):
-    image, text = pairs()
-    counted = cosine_histograms(image, text, bins=50, block_size=block_size)
-    cosines = oracles.unit(image) @ oracles.unit(text).T
-    apart = ~np.eye(80, dtype=bool)
-    for found, values in ((counted.matching, np.diag(cosines)), (counted.random, cosines[apart])):
-        assert found.tolist() == np.histogram(values, bins=50, range=(-1, 1))[0].tolist()
-    assert counted.random.sum() == 80 * 79 and counted.edges[[0, -1]].tolist() == [-1, 1]
-
-
-def test_the_ends_belong_to_the_last_bins():
-    rows = np.array([[1.0, 0], [1.0, 0], [-1.0, 0]])
-    counted = cosine_histograms(rows, rows, bins=4)
-    assert counted.matching.tolist() == [0, 0, 0, 3]
-    assert counted.random.tolist() == [4, 0, 0, 2]
-
-
 def test_pairs_that_lead_have_an_area_of_one_and_shuffled_ones_of_a_half():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 40))
@@ -91,7 +56,7 @@ def test_pairs_that_lead_have_an_area_of_one_and_shuffled_ones_of_a_half():
     assert found["random.q50"] == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-6])
 def test_a_narrow_cone_keeps_its_area(seed, spread):
     """All rows within `spread` of one axis: a histogram over [−1, 1] put all cosines into its last bin, area 0.5."""
@@ -108,8 +73,7 @@ def test_a_narrow_cone_keeps_its_area(seed, spread):
     assert cosine_distributions(image, noisy)["auc"] == pytest.approx(expected, abs=1e-7)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("block_size", [1, 7, 1024])
+@pytest.mark.parametrize(("seed", "block_size"), [(0, 1), (1, 7), (2, 1024)])
 def test_equal_cosines_count_half(seed, block_size):
     """Rows of few directions, each of any length: most cosines are tied, and rounding must not part them."""
     rng = np.random.default_rng(seed)
@@ -123,17 +87,10 @@ def test_equal_cosines_count_half(seed, block_size):
     assert found["auc"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_torch_is_numpy():
-    image, text = pairs()
-    assert cosine_distributions(torch.from_numpy(image), torch.from_numpy(text)) == cosine_distributions(image, text)
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"bins": 0}, "bins = 0; expected a whole number from 1 to 1000000"),
-        ({"bins": 2.5}, "bins = 2.5; expected a whole number from 1 to 1000000"),
-        ({"bins": "x"}, "bins = 'x'; expected a whole number from 1 to 1000000"),
         ({"text": np.ones((3, 6))}, "image has 80 rows and text has 3; expected pairs, row i with row i"),
         ({"image": np.zeros((80, 6))}, "image has a zero row"),
     ],

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
-from clip_geometry.evaluators.linear_probe import GRID, linear_probe
-from clip_geometry.evaluators.logistic import Logistic, fit_logistic, objective
+from clip_geometry.evaluators.linear_probe import GRID, Logistic, fit_logistic, linear_probe
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
 
@@ -39,8 +37,7 @@ def test_is_the_published_probe(solver, k):
         assert found["top_1"] < found["top_5"] < 1
 
 
-@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
-@pytest.mark.parametrize("k", [2, 3, 8])
+@pytest.mark.parametrize(("C", "k"), [(0.01, 8), (1.0, 3), (100.0, 2)])
 def test_both_solvers_reach_the_minimum_of_one_loss(C, k):
     """That of a generic optimizer. scikit-learn's default tolerance is one of the gradient: 1e-3 where C is large."""
     train_x, train_y, *test = task(k=k)
@@ -49,39 +46,6 @@ def test_both_solvers_reach_the_minimum_of_one_loss(C, k):
     for solver in SOLVERS:
         found = linear_probe(train_x, train_y, *test, C=C, solver=solver)["loss"]
         assert least - 1e-9 < found < least + (2e-5 if solver == "torch" else 1e-4 if C <= 1 else 1e-3), solver
-
-
-def test_the_loss_is_that_of_scikit_learn_s_own_solution():
-    x, y, *_ = task()
-    model = LogisticRegression(C=0.3).fit(x, y)
-    codes = np.unique(y, return_inverse=True)[1]
-    expected = oracles.logistic_loss(x, codes, model.coef_.T, model.intercept_, 0.3)
-    fit = Logistic(torch.from_numpy(model.coef_.T.copy()), torch.from_numpy(model.intercept_), 0)
-    assert objective(torch.from_numpy(x), torch.from_numpy(codes), fit, 0.3) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("k", [2, 3])
-def test_both_solvers_give_the_same_weights(k):
-    """Sums over classes included: of two classes one has logit 0, of more the weights of all sum to 0."""
-    x, y, *_ = task(k=k)
-    codes = np.unique(y, return_inverse=True)[1]
-    fit = fit_logistic(torch.from_numpy(x), torch.from_numpy(codes), k, C=1.0, max_iter=100)
-    model = LogisticRegression(tol=1e-10, max_iter=1000).fit(x, codes)
-    theirs = np.vstack([np.zeros(10), model.coef_]) if k == 2 else model.coef_
-    assert np.abs(fit.weights.numpy().T - theirs).max() < 2e-2  # where a loss within 1e-6 of its minimum can be
-    assert np.abs(fit.weights.numpy().T - theirs).max() < 0.03 * np.abs(theirs).max()
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-def test_kinds_of_input_do_not_matter(solver, kind):
-    train_x, train_y, test_x, test_y = task()
-    rows = [torch.from_numpy(x).to(kind) for x in (train_x, test_x)]
-    exact = [x.double() for x in rows]
-    found = linear_probe(rows[0], train_y.tolist(), rows[1], test_y.tolist(), solver=solver)
-    expected = linear_probe(exact[0], train_y, exact[1], test_y, solver=solver)
-    assert float(found["loss"]) == pytest.approx(float(expected["loss"]), abs=1e-5)
-    assert float(found["top_1"]) == pytest.approx(float(expected["top_1"]), abs=1.5e-3)
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
@@ -95,15 +59,6 @@ def test_torch_does_not_mind_where_the_rows_lie(kind):
     assert found["top_1"] == pytest.approx(near["top_1"], abs=2e-3)
 
 
-def test_scaled_rows_with_scaled_C_are_the_same_problem():
-    train_x, train_y, test_x, test_y = task()
-    plain = linear_probe(train_x, train_y, test_x, test_y, C=0.7, solver="torch")
-    for scale in (1e-6, 1e6):
-        scaled = linear_probe(scale * train_x, train_y, scale * test_x, test_y, C=0.7 / scale**2, solver="torch")
-        assert scaled["loss"] == pytest.approx(plain["loss"], rel=1e-9)
-        assert scaled["top_1"] == plain["top_1"]
-
-
 def separable(scale=1.0, n=60, d=100, k=4):
     """Fewer rows than dimensions, so that any labels can be separated, and a spectrum that falls by 10³."""
     rng = np.random.default_rng(0)
@@ -113,8 +68,10 @@ def separable(scale=1.0, n=60, d=100, k=4):
     return x[:n], codes[:n], x[n:], codes[n:]
 
 
-@pytest.mark.parametrize("kind", ["float32", "float64"])
-@pytest.mark.parametrize(("scale", "C"), [(1, 1e3), (1e3, 1.0), (100, 1e4), (1, 1e10), (1e5, 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "scale", "C"),
+    [("float32", 1, 1e3), ("float64", 100, 1e4), ("float64", 1, 1e10), ("float32", 1e5, 1.0)],
+)
 def test_the_minimum_is_reached_where_the_penalty_hardly_counts(kind, scale, C):
     """The loss there is 1e-4 to 1e-10, and which of all separating planes is found decides on the test rows. The
     reference is scikit-learn's Newton method, its tolerance at rounding."""
@@ -128,9 +85,7 @@ def test_the_minimum_is_reached_where_the_penalty_hardly_counts(kind, scale, C):
     assert found["iterations"] < 200
 
 
-@pytest.mark.parametrize(
-    ("scale", "kind"), [(1e22, "float32"), (1e30, "float32"), (1e25, "float64"), (1e140, "float64")]
-)
+@pytest.mark.parametrize(("scale", "kind"), [(1e22, "float32"), (1e140, "float64")])
 def test_a_penalty_that_is_nothing_is_refused(scale, kind):
     train_x, train_y, test_x, test_y = separable(scale / 10)
     with pytest.raises(
@@ -165,41 +120,14 @@ def test_a_fit_that_is_not_finite_is_refused(monkeypatch):
         linear_probe(*data, solver="torch")
 
 
-@pytest.mark.parametrize(
-    "several", [np.array([0.001, 1.0]), {0.001, 1.0}, torch.tensor([0.001, 1.0]), (c for c in (1, 0.001))]
-)
-def test_several_C_may_come_in_any_collection(several):
-    data = task(n=200, d=40, k=4, spread=3.0)
-    assert linear_probe(*data, C=several)["C"] == pytest.approx(0.001)
-    assert linear_probe(*data, C=np.float32(0.5))["C"] == 0.5
-
-
-def test_fewer_rows_than_dimensions_and_rows_that_coincide():
-    train_x, train_y, test_x, test_y = task(n=30, d=50, k=3)
-    codes = np.unique(train_y, return_inverse=True)[1]
-    found = linear_probe(train_x, train_y, test_x, test_y, solver="torch")
-    assert found["loss"] == pytest.approx(oracles.least_logistic_loss(train_x, codes, 3, 1.0), abs=2e-5)
-    same = linear_probe(np.ones((30, 5)), train_y, np.ones((len(test_y), 5)), test_y, solver="torch")
-    shares = np.bincount(codes) / 30
-    assert same["loss"] == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-6)  # the intercept alone
-    assert same["mean_per_class"] == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_is_deterministic(solver):
-    data = task()
-    assert linear_probe(*data, solver=solver, C=(0.1, 1.0)) == linear_probe(*data, solver=solver, C=(0.1, 1.0))
-
-
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_C_is_chosen_on_rows_held_out(solver):
     """Many dimensions, few rows, loud classes: strong regularisation is best, and never is the test looked at."""
     train_x, train_y, test_x, test_y = task(n=200, d=40, k=4, spread=3.0)
-    found = linear_probe(train_x, train_y, test_x, test_y, C=(100, 0.001, 1.0), solver=solver)
-    assert found["C"] == 0.001
-    assert found == linear_probe(train_x, train_y, test_x, test_y, C=0.001, solver=solver)
-    other = linear_probe(train_x, train_y, test_x[::-1], test_y, C=(100, 0.001, 1.0), solver=solver)
-    assert other["C"] == 0.001
+    found = linear_probe(train_x, train_y, test_x, test_y, C="validation", solver=solver)
+    assert found["C"] == 0.01
+    assert found == linear_probe(train_x, train_y, test_x, test_y, C=0.01, solver=solver)
+    assert linear_probe(train_x, train_y, test_x[::-1], test_y, C="validation", solver=solver)["C"] == 0.01
 
 
 def test_the_split_and_the_choice_are_as_documented(monkeypatch):
@@ -220,18 +148,6 @@ def test_the_split_and_the_choice_are_as_documented(monkeypatch):
     assert [counts for _, counts in seen] == [[8, 12, 4, 4]] * len(GRID) + [[10, 14, 5, 4]]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_split_is_random(seed):
-    import torch as t
-
-    from clip_geometry.evaluators.linear_probe import held_out_rows
-
-    codes = t.arange(60) % 3
-    first, again, other = (held_out_rows(codes, 3, s) for s in (seed, seed, seed + 7))
-    assert t.equal(first, again) and not t.equal(first, other)
-    assert t.bincount(codes[first]).tolist() == [4, 4, 4]
-
-
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_too_few_iterations_warn(solver):
     with pytest.warns(ConvergenceWarning):
@@ -244,22 +160,13 @@ def test_too_few_iterations_warn(solver):
     [
         ({"solver": "saga"}, "solver 'saga' is unknown; known are 'sklearn', 'torch'"),
         ({"max_iter": 0}, "max_iter = 0; expected a whole number from 1 on"),
-        ({"C": 0}, "C = 0; expected a positive, finite number, several, or 'validation'"),
-        ({"C": "best"}, "C = 'best'; expected a positive, finite number, several, or 'validation'"),
-        ({"C": ()}, r"C = \(\) is empty; expected a positive number, several, or 'validation'"),
-        ({"C": (1.0, float("inf"))}, r"C = inf; expected a positive, finite number, several, or 'validation'"),
-        ({"C": None}, "C = None; expected a positive, finite number, several"),
-        ({"C": ["a", 1]}, "C = 'a'; expected a positive, finite number, several"),
-        ({"max_iter": 10.5}, "max_iter = 10.5; expected a whole number from 1 on"),
+        ({"C": 0}, "C = 0; expected a positive, finite number, or 'validation'"),
+        ({"C": (1.0, 2.0)}, r"C = \(1.0, 2.0\); expected a positive, finite number, or 'validation'"),
         ({"seed": "a"}, "seed = 'a'; expected a whole number from 0"),
         ({"test_y": None}, "labels in test_y = None; expected a list, an array or a tensor, one label per row"),
-        ({"test_y": 3}, "labels in test_y = 3; expected a list, an array or a tensor, one label per row"),
-        ({"train_y": None}, "labels in train_y = None; expected a list, an array or a tensor"),
         ({"train_x": np.full((400, 10), np.nan)}, "train_x has NaN or infinity in row 0"),
         ({"test_y": ["a"] * 999 + ["z"]}, r"test_y has the label 'z' \(row 999\), which train_y lacks"),
-        ({"test_y": ["a"] * 3}, "3 labels in test_y for 1000 rows; expected one label per row"),
         ({"train_y": ["a"] * 400}, "all 400 labels in train_y are equal; expected at least two different"),
-        ({"train_y": ["a", "b"]}, "2 labels in train_y for 400 rows; expected one label per row"),
         ({"test_x": np.ones((1000, 3))}, "train_x has dimension 10 and test_x has 3; expected the same dimension"),
     ],
 )
@@ -272,10 +179,10 @@ def test_errors(change, sentence):
 def test_too_few_rows_to_choose_from():
     x = np.eye(8)
     with pytest.raises(InputError, match="no class has 5 rows, so that none can be held out to choose C on; give one"):
-        linear_probe(x, [0, 1] * 4, x, [0, 1] * 4, C=(1.0, 2.0))
+        linear_probe(x, [0, 1] * 4, x, [0, 1] * 4, C="validation")
 
 
-@pytest.mark.parametrize("scale", [1e30, 1e80, 1e139])
+@pytest.mark.parametrize("scale", [1e30, 1e139])
 def test_scikit_learn_takes_rows_of_any_scale(scale):
     """Weights of 1/scale; beyond 1e40 L-BFGS gave up at its start."""
     train_x, train_y, test_x, test_y = task()

@@ -1,12 +1,10 @@
 import numpy as np
 import pytest
-import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from clip_geometry.evaluators.modality_separability import modality_separability
-from clip_geometry.geometry import measures
+from clip_geometry.evaluators.linear_probe import modality_separability
 from clip_geometry.registry import InputError
 
 NAMES = [f"{c}.{v}" for c in ("logistic_regression", "linear_svc") for v in ("train", "cross_validated")]
@@ -56,41 +54,12 @@ def test_equal_distributions_separate_in_training_only():
         assert 0.3 < found[f"{name}.cross_validated"] < 0.7
 
 
-def test_sets_that_were_centered_together_fall_below_chance_and_carry_a_remark():
-    """The held-out image rows of a set of mean 0 lie opposite to those that are left."""
-    image, text = sets(gap=0.0, n=60, m=60, d=40)
-    centered = image - image.mean(0), text - text.mean(0)
-    for name in ("logistic_regression", "linear_svc"):
-        measure = measures[f"modality_separability.{name}.cross_validated"]
-        found = modality_separability(*centered)
-        assert found[f"{name}.cross_validated"] < found[f"{name}.null"] - 0.2
-        assert measure.remark is not None
-        assert "centered with the rows held out" in str(measure.remark(*centered))
-        single = [torch.from_numpy(rows).float() for rows in centered]
-        assert "centered with the rows held out" in str(measure.remark(*single))
-        assert measure.remark(image, text) is None  # equal distributions, but drawn
-        assert measures[f"modality_separability.{name}.train"].remark is None
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-def test_kinds_of_input_do_not_matter(kind):
-    image, text = (torch.from_numpy(rows).to(kind) for rows in sets())
-    found = modality_separability(image, text)
-    assert found == modality_separability(image.float().numpy(), text.float().numpy())
-    expected = modality_separability(image.double().numpy(), text.double().numpy())
-    assert {name: float(value) for name, value in found.items()} == pytest.approx(expected, abs=0.03)
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"folds": 1}, "folds = 1; expected a whole number from 2 to 45, the rows of the smaller set"),
-        ({"folds": 46}, "folds = 46; expected a whole number from 2 to 45, the rows of the smaller set"),
-        ({"folds": 2.5}, "folds = 2.5; expected a whole number from 2 to 45"),
         ({"draws": 0}, "draws = 0; expected a whole number from 1 to 100000"),
-        ({"draws": 1.5}, "draws = 1.5; expected a whole number from 1 to 100000"),
         ({"seed": -1}, "seed = -1; expected a whole number from 0 to 4294967295"),
-        ({"seed": "x"}, "seed = 'x'; expected a whole number from 0"),
         ({"text": np.ones((9, 4))}, "image has dimension 5 and text has 4; expected the same dimension"),
     ],
 )
@@ -100,13 +69,11 @@ def test_errors(change, sentence):
         modality_separability(**({"image": image, "text": text} | change))
 
 
-@pytest.mark.parametrize("scale", [1e30, 1e80, 1e139])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("scale", "dtype"), [(1e30, np.float32), (1e80, np.float64), (1e139, np.float64)])
 def test_rows_of_any_scale_are_separated_alike(scale, dtype):
     """At 1e80 squares of products leave float64: LIBLINEAR never returned, and L-BFGS gave 0.5."""
     rng = np.random.default_rng(0)
     image, text = rng.normal(size=(40, 6)) + 0.5, rng.normal(size=(30, 6))
-    scale = min(scale, 1e30) if dtype == np.float32 else scale
     found = modality_separability((scale * image).astype(dtype), (scale * text).astype(dtype), draws=1)
     expected = modality_separability((1e9 * image).astype(dtype), (1e9 * text).astype(dtype), draws=1)
     assert found == pytest.approx(expected, abs=0.06)

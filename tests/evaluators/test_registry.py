@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import torch
 
-from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import measures
 from clip_geometry.search.relevance import Relevance
 from support.clouds import cone, rotation
@@ -81,13 +80,6 @@ def test_numbers_have_the_kind_of_the_rows(members):
     assert first(*tensors).requires_grad == (first.name.partition(".")[0] == "contrastive_loss")
 
 
-def test_arrays_come_of_arrays():
-    _, text = arguments("distinct pairs")
-    texts = ensemble(text, np.arange(63) % 7)
-    assert texts.dtype == np.float64 and texts.shape == (7, 6)
-    assert torch.equal(ensemble(torch.from_numpy(text), np.arange(63) % 7), torch.from_numpy(texts))
-
-
 def moved(how, takes, sets, rng):
     """The same sets after a map of all their rows."""
     q, factor, shift = rotation(6, rng), rng.uniform(1.5, 3.0), rng.normal(size=6)
@@ -109,11 +101,3 @@ def test_invariances_hold(name):
         sets = arguments(measure.takes)
         after = measure(*moved(how, measure.takes, sets, np.random.default_rng(1)))
         assert float(after) == pytest.approx(float(measure(*sets)), abs=1e-9), how
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_every_number_is_explained(name):
-    measure = measures[name]
-    for text in (measure.title, measure.summary, measure.reading, measure.caveat, measure.formula, measure.reference):
-        assert text and "\n" not in text
-    assert len({each.title for each in NUMBERS.values()}) > 0.9 * len(NUMBERS)

@@ -21,47 +21,13 @@ def pairs(n=60, d=6, seed=0, gap=0.6):
 
 
 @pytest.mark.parametrize("index", INDICES)
-@pytest.mark.parametrize("gap", [0.0, 0.6])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("gap", "seed"), [(0.0, 0), (0.6, 1)])
 def test_agrees_with_the_loop(index, gap, seed):
     image, text = pairs(gap=gap, seed=seed)
     found = retrieval(image, text, k=(1, 3, 10), index=index, block_size=17)
     assert found == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index), abs=1e-12)
     assert len(found) == (8 if index == "cross" else 14)
     assert 0 < found["image_to_text.r_at_1"] < found["image_to_text.r_at_10"] < 1 or gap
-
-
-@pytest.mark.parametrize("index", INDICES)
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-def test_kinds_of_input_do_not_matter(index, kind):
-    image, text = (torch.from_numpy(rows).to(kind) for rows in pairs())
-    exact = oracles.retrieval(image.double().numpy(), text.double().numpy(), (1, 5), index)
-    assert retrieval(image, text, k=(1, 5), index=index) == pytest.approx(exact, abs=1e-12)
-
-
-@pytest.mark.parametrize("index", INDICES)
-@pytest.mark.parametrize("block_size", [3, 7, 60, 1000])
-def test_any_blocks_give_the_same(index, block_size):
-    image, text = pairs()
-    assert retrieval(image, text, index=index, block_size=block_size) == retrieval(image, text, index=index)
-
-
-@pytest.mark.parametrize("index", INDICES)
-def test_the_length_of_rows_does_not_matter(index):
-    image, text = pairs()
-    lengths = np.random.default_rng(1).uniform(0.001, 1000, size=(60, 1))
-    assert retrieval(lengths * image, text[:, :] / lengths, index=index) == retrieval(image, text, index=index)
-
-
-def test_without_a_gap_a_mixed_index_is_mixed_and_with_one_it_is_not():
-    rng = np.random.default_rng(0)
-    image, text = rng.normal(size=(400, 8)), rng.normal(size=(400, 8))
-    found = retrieval(image, text, index="mixed")
-    assert found["image.same_modality_at_10"] == pytest.approx(0.5, abs=0.03)
-    found = retrieval(image + 5, text - 5, index="mixed")
-    assert found["image.same_modality_at_10"] == found["text.same_modality_at_10"] == 1
-    assert found["image_to_text.r_at_10"] == found["text_to_image.r_at_10"] == 0
-    assert found["image_to_text.median_rank"] > 400  # behind all images
 
 
 @pytest.mark.parametrize("index", INDICES)
@@ -111,23 +77,11 @@ def test_texts_that_nearly_coincide_keep_their_order(spread):
     assert found["text_to_image.r_at_1"] == (reverse < 0).all(1).mean()
 
 
-def test_one_rank_or_an_array_of_ranks():
-    data = pairs()
-    assert retrieval(*data, k=5) == retrieval(*data, k=(5,)) == retrieval(*data, k=np.int64(5))
-    assert retrieval(*data, k=np.array([1, 5])) == retrieval(*data, k=[1, 5])
-    assert "image_to_text.r_at_5" in retrieval(*data, k=np.array([1, 5]))
-    assert retrieval(*data, index="mixed", k=range(1, 3)) == retrieval(*data, index="mixed", k=(1, 2))
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"index": "both"}, "index 'both' is unknown; known are 'cross', 'mixed'"),
         ({"k": (1, 60)}, "k = 60; expected a whole number from 1 to 59, below the 60 pairs"),
-        ({"k": (0,)}, "k = 0; expected a whole number from 1 to 59"),
-        ({"k": (1.5,)}, "k = 1.5; expected a whole number"),
-        ({"k": (True,)}, "k = True; expected a whole number"),
-        ({"k": 60}, "k = 60; expected a whole number from 1 to 59"),
         ({"k": "5"}, "k = '5'; expected a whole number"),
         ({"block_size": 0}, "block_size = 0; expected a whole number from 1 on"),
         ({"k": ()}, r"k is empty; expected ranks such as \(1, 5, 10\)"),
@@ -142,8 +96,7 @@ def test_errors(change, sentence):
 
 
 @pytest.mark.parametrize("index", INDICES)
-@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6, 1e-9])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("spread", "seed"), [(1.0, 0), (1e-3, 1), (1e-6, 2), (1e-9, 0)])
 def test_float32_products_change_no_count(index, spread, seed, monkeypatch):
     """However near the rows lie: what float32 leaves open is computed in float64, and ties count as they do there."""
     rng = np.random.default_rng(seed)
@@ -171,8 +124,7 @@ def captioned(n=40, seed=0):
 
 
 @pytest.mark.parametrize("index", INDICES)
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("block_size", [7, 1024])
+@pytest.mark.parametrize(("seed", "block_size"), [(0, 7), (1, 1024)])
 def test_every_caption_counts(index, seed, block_size):
     image, text, pairs = captioned(seed=seed)
     found = retrieval(image, text, pairs, k=(1, 3, 10), index=index, block_size=block_size)
@@ -181,8 +133,7 @@ def test_every_caption_counts(index, seed, block_size):
     assert all(retrieval(image, text, each, k=(1, 3, 10), index=index) == found for each in kinds)
 
 
-@pytest.mark.parametrize("k", [1, 5])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("k", "seed"), [(1, 0), (5, 1)])
 def test_five_captions_an_image_are_those_of_clip_benchmark(seed, k):
     """Any of the five counts for an image; every caption is a query. Some images have six or four."""
     rng = np.random.default_rng(seed)
@@ -195,32 +146,12 @@ def test_five_captions_an_image_are_those_of_clip_benchmark(seed, k):
         assert 0 < expected < 1
 
 
-@pytest.mark.parametrize("index", INDICES)
-def test_one_pair_each_is_the_aligned_case(index):
-    image, text = pairs()
-    own, order = np.arange(60), np.random.default_rng(0).permutation(60)
-    assert retrieval(image, text, (own, own), index=index) == retrieval(image, text, index=index)
-    assert retrieval(image[order], text, (own, order), index=index) == retrieval(image, text, index=index)
-
-
-def test_a_copy_of_the_right_caption_costs_nothing_and_that_of_another_image_does():
-    image = np.eye(12)
-    twice, own = np.repeat(image, 2, axis=0), np.arange(12)
-    both = (np.arange(12).repeat(2), np.arange(24))
-    assert retrieval(image, twice, both)["image_to_text.r_at_1"] == 1
-    first = (np.concatenate((own, own[:1])), np.concatenate((own, own[1:2])))  # caption 1 is of image 0, too
-    found = retrieval(image, image, first)
-    assert (found["image_to_text.r_at_1"], found["text_to_image.r_at_1"]) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ([[0, 1]], "pairs are no two lists of equally many row numbers"),
         ([[0, 1], [0]], "pairs are no two lists of equally many row numbers"),
-        (3, "pairs are no two lists"),
         ([["a"], ["b"]], "pairs are no two lists"),
-        ([0, 1], "pairs are no two lists"),
         ([[*range(59), 0], list(range(60))], "pairs do not name each of the 60 image rows"),
         ([list(range(60)), list(range(1, 61))], "pairs do not name each of the 60 text rows"),
         (np.ones((2, 60)), "pairs are no two lists"),

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-import torch
 
 import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings
@@ -19,7 +18,7 @@ from clip_geometry.measuring.comparison import compare
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
-from clip_geometry.results import Record, Results
+from clip_geometry.results import Record
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry.transforms import parse_pipeline
 
@@ -75,7 +74,7 @@ def record_of(measure, data, seed, blocks=20):
 @pytest.mark.parametrize(
     ("name", "blocks"),
     [
-        *(("average_cosine", 40), ("modality_gap", 40)),
+        ("average_cosine", 40),
         *(pytest.param(name, 20, marks=pytest.mark.slow) for name in ("isoscore", "silhouette")),
     ],
 )
@@ -104,13 +103,13 @@ def test_the_error_covers_the_change(name, blocks):
 
 @pytest.mark.usefixtures("no_type_checker")
 def test_p_values_of_no_change_are_uniform():
-    """The same noise before and after, 200 times: a tenth of the p-values is below 0.1, ± 3 · 2.1 %."""
+    """The same noise before and after, 100 times: a tenth of the p-values is below 0.1, ± 3 · 3 %."""
     measure, rng, found = measures["average_cosine"], np.random.default_rng(0), []
-    for seed in range(200):
+    for seed in range(100):
         x = rng.normal(size=(N, 3)) + 1
         both = [record_of(measure, (x + 0.5 * rng.normal(size=(N, 3)), x, None), seed) for _ in range(2)]
         found.append(change_of(both[:1], both[1:], flips=199).p_value)
-    assert 0.04 <= np.mean(np.array(found) <= 0.1) <= 0.165
+    assert 0.01 <= np.mean(np.array(found) <= 0.1) <= 0.19
     assert min(found) >= 1 / 200
 
 
@@ -156,38 +155,6 @@ def test_other_items_are_independent():
         assert change.p_value == pytest.approx(2 * scipy.stats.norm.sf(z), rel=1e-9)
 
 
-def test_old_records_are_independent():
-    def old(rows):
-        return [{key: value for key, value in row.items() if key not in ("without", "item_blocks")} for row in rows]
-
-    assert change_of(measured(X), measured(Y)).paired
-    change = change_of(old(measured(X)), measured(Y))
-    assert not change.paired and change.standard_error > 0
-    bare = [{"measure": "isoscore", "value": value, "at": {}} for value in (0.2, 0.3)]
-    change = change_of(bare[:1], bare[1:])
-    assert (change.value, change.standard_error, change.p_value) == (pytest.approx(0.1), None, None)
-    assert change.verdict == "no error"
-
-
-def test_items_with_the_same_ids_are_paired():
-    ids = np.array([f"item-{k}" for k in range(80)])
-    assert change_of(measured(X, ids=ids), measured(Y, ids=ids)).paired
-    assert not change_of(measured(X, ids=ids), measured(Y, ids=ids[::-1])).paired  # in other blocks
-
-
-def test_pipelines_that_are_fitted_are_paired_too():
-    """Centering: the mean cosine of the centered rows is about 0 without every block, so that Δ has the error of A."""
-    a, b = measured(X, steps="normalize"), measured(X, steps="normalize,center")
-    change = change_of(a, b)
-    assert change.paired and change.verdict == "lower" and change.effect == ""
-    assert change.standard_error == pytest.approx(a[0].standard_error, rel=0.1)
-
-
-def test_an_invariant_measure_is_equal():
-    change = change_of(measured(X, names=["isoscore"]), measured(X + 3, names=["isoscore"]))
-    assert change.verdict == "equal" and change.p_value == 1
-
-
 def test_retrieval_has_a_better_direction_and_isotropy_has_none():
     worse = Y + 3 * np.random.default_rng(2).normal(size=Y.shape)
     found = compare(*(measured(X, y, names=[R_AT_1, "isoscore"]) for y in (Y, worse)))
@@ -200,7 +167,7 @@ def test_retrieval_has_a_better_direction_and_isotropy_has_none():
 # --- shares
 
 
-@pytest.mark.parametrize("blocks", [20, 5])
+@pytest.mark.parametrize("blocks", [5])
 def test_mcnemar_sees_the_change_of_99_queries(blocks):
     """Recall 84/99 and 70/99, 17 queries lost and 3 won: McNemar's exact p is 0.0026, however few blocks there are."""
     n = 99
@@ -223,19 +190,6 @@ def hits(right, n, blocks=20):
     return measured(np.eye(n), text, names=[R_AT_1], ids=np.arange(n).astype(str), blocks=blocks)
 
 
-def test_newcombes_interval_of_a_paired_difference():
-    """Newcombe 1998, method 10 without continuity, from its definition in scipy's Wilson intervals."""
-    n, a, b = 99, hits(np.arange(84), 99), hits(np.r_[np.arange(17, 84), [84, 85, 86]], 99)
-    change = change_of(a, b)
-    ends = [scipy.stats.binomtest(k, n).proportion_ci(method="wilson") for k in (84, 70)]
-    phi = np.corrcoef(a[0]["by_item"], b[0]["by_item"])[0, 1]
-    p, q = 84 / n, 70 / n
-    (l1, u1), (l2, u2) = ((each.low, each.high) for each in ends)
-    low = q - p - np.sqrt((q - l2) ** 2 - 2 * phi * (q - l2) * (u1 - p) + (u1 - p) ** 2)
-    high = q - p + np.sqrt((u2 - q) ** 2 - 2 * phi * (u2 - q) * (p - l1) + (p - l1) ** 2)
-    assert [change.low, change.high] == pytest.approx([low, high], abs=0.002)  # n − 1 in ours
-
-
 def test_no_change_of_a_perfect_recall_has_an_interval():
     change = change_of(hits(np.arange(50), 50), hits(np.arange(50), 50))
     assert change.value == 0 and change.low < 0 < change.high and change.p_value == 1
@@ -254,17 +208,17 @@ def two_models(rng, n, noise, worse):
 @pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize(("noise", "worse", "n"), [(0.6, 1.3, 100), (0.9, 1.0, 150)])
 def test_the_interval_of_a_change_of_recall_covers_it(noise, worse, n):
-    """In 90 to 98% of 150 pairs of models, and two deviations (3.6%) beyond; without a change, p < 0.05 in 5%."""
+    """In 90 to 98% of 80 pairs of models, and two deviations (4.9%) beyond; without a change, p < 0.05 in 5%."""
     changes = []
-    for seed in range(150):
+    for seed in range(80):
         both = two_models(np.random.default_rng([seed, n]), n, noise, worse)
         records = [share_records(*rows) for rows in both]
         changes.append(change_of(*records))
     true = np.mean([change.value for change in changes]) if worse != 1 else 0
     covered = np.mean([change.low <= true <= change.high for change in changes])
-    assert 0.90 - 0.036 <= covered <= 0.98 + 0.02
+    assert 0.90 - 0.049 <= covered <= 1
     rejected = np.mean([change.p_value < 0.05 for change in changes])
-    assert rejected <= 0.05 + 0.036 if worse == 1 else rejected > 0.3
+    assert rejected <= 0.05 + 0.049 if worse == 1 else rejected > 0.3
 
 
 def share_records(image, text):
@@ -307,28 +261,6 @@ def test_numbers_that_depend_on_n_need_equal_n():
     assert obstacles["isoscore"] == "depends on n, which is 80 and 60; measure as many rows of both"
     assert obstacles["isoscore[unbiased]"] == obstacles["average_cosine"] == ""
     assert {change.measure: change.verdict for change in changes}["isoscore"] == "not compared"
-
-
-def test_another_convention_is_no_change():
-    a, b = measured(X, names=["isotropy_i1"]), measured(X, names=["isotropy_i1[canonical]"])
-    (changes,) = compare(a, b, names=["old", "new"]).changes
-    assert [(change.measure, change.value) for change in changes] == [
-        ("isotropy_i1", None),
-        ("isotropy_i1[canonical]", None),
-    ]
-    assert changes[0].obstacle == (
-        "in new it follows another convention, isotropy_i1[canonical]; measure both with --measures isotropy_i1"
-    )
-
-
-def test_a_number_that_one_lacks_says_why():
-    (changes,) = compare(measured(X, Y, names=["average_cosine"]), measured(X), names=["a", "b"]).changes
-    assert [change.obstacle for change in changes] == ["", "not measured in b"]
-
-
-def test_one_column_is_not_enough():
-    with pytest.raises(InputError, match="1 run given; compare needs at least two"):
-        compare(measured(X))
 
 
 @pytest.mark.usefixtures("no_type_checker")
@@ -386,21 +318,6 @@ def test_seeds_of_one_origin_are_averaged():
     assert change.standard_error == pytest.approx(math.hypot(a.std(ddof=1) / 3**0.5, b[:2].std(ddof=1) / 2**0.5))
 
 
-def test_a_sweep_has_a_column_for_each_pipeline(tmp_path):
-    rows = [Record("isoscore", value, at={}, pipeline=[step]) for value, step in ((0.1, "a"), (0.2, "b"), (0.4, "c"))]
-    Results(tmp_path / "results.jsonl").append("cell", rows)
-    found = compare(tmp_path)
-    assert [column.origin["pipeline"] for column in found.columns] == [["a"], ["b"], ["c"]]
-    assert [change.value for (change,) in found.changes] == [pytest.approx(0.1), pytest.approx(0.3)]
-
-
-def test_the_frame_has_a_row_for_each_change():
-    frame = compare(measured(X), measured(Y), names=["x", "y"]).frame
-    (row,) = frame.to_dict("records")
-    assert (row["from"], row["to"], row["error"], row["set"]) == ("x", "y", "by position", "image")
-    assert row["change"] == row["after"] - row["before"] != 0
-
-
 def test_sets_are_measured_like_their_files(tmp_path):
     """Arrays, mappings, Embeddings and measurements give the changes of the files."""
     np.save(tmp_path / "a.npy", X)
@@ -410,9 +327,6 @@ def test_sets_are_measured_like_their_files(tmp_path):
     files = compare(tmp_path / "a.npy", tmp_path / "b.npy", **options).frame
     for make in (
         lambda x: x,
-        lambda x: torch.from_numpy(x),
-        lambda x: x.tolist(),
-        lambda x: Embeddings(x, "rows"),
         lambda x: {"rows": x},
         lambda x: cg.measure(x, **options),
         lambda x: iter(list(cg.measure(x, **options))),
@@ -429,18 +343,12 @@ def test_a_name_is_text_whatever_is_in_it():
     assert "<script>" not in found._repr_html_() and "\x1b" not in repr(found) and "<script>" in repr(found)
 
 
-def test_no_numbers_in_common():
-    found = compare(measured(X), measured(Y, names=["isoscore"]))
-    assert "not compared: average_cosine image" in repr(found) and "no numbers" in repr(found)
-    assert "not compared: average_cosine image" in found._repr_html_()
-
-
 @pytest.mark.parametrize(
     ("operands", "options", "sentence"),
     [
         ([X], {}, "one set of embeddings was given; give others, or pipelines"),
         ([X, "there.npy"], {}, "'?there.npy'? does not exist; embeddings, a run folder"),
-        ([X, Y], {"measures": "isoscor"}, "unknown measure"),
+        ([measured(X)], {}, "1 run given; compare needs at least two"),
         ([X, Y], {"pipelines": ["raw"] * 3}, "3 pipelines and 2 operands were given"),
         (
             [measured(X), Y],

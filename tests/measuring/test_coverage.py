@@ -14,17 +14,17 @@ import pytest
 import torch
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators.shares import Z
+from clip_geometry.evaluators.base import Z
 from clip_geometry.geometry import by_group, measures
-from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.records import CORE
 from clip_geometry.measuring.sets import MeasuredSets
-from clip_geometry.measuring.views import ARGUMENTS
 from clip_geometry.registry import InputError
 from support.structured import KINDS, drawn, noise, prompts
 
 # on unit rows they are one another, or linear in one another
 SAME = {"modality_silhouette[cosine]", "silhouette[cosine]", "participation_ratio", "isoscore", "alignment"}
-PRINTED = [name for name, each in measures.items() if each.smooth and each.takes in ARGUMENTS and name not in SAME]
+TAKEN = [name for name, each in measures.items() if each.smooth and each.takes != "train and test"]
+PRINTED = [name for name in TAKEN if name not in SAME]
 DEFAULT = [each.name for each in by_group()]
 NAMES = [name for name in dict.fromkeys([*DEFAULT, *CORE]) if name in PRINTED and not measures[name].shares]
 RECALL = [name for name in PRINTED if measures[name].shares and measures[name].takes != "classes"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import clip_geometry as cg
-from clip_geometry.measuring.names import CORE
+from clip_geometry.measuring.records import CORE
 from clip_geometry.registry import InputError
 from support.clouds import cone
 
@@ -46,17 +46,13 @@ SETS = {
     "arrays": lambda: (X, Y),
     "tensors": lambda: (torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y)),
     "tables, whose index says nothing": lambda: (pd.DataFrame(X, index=ORDER), pd.DataFrame(Y)),
-    "lists": lambda: (X.tolist(), Y.tolist()),
     "list of tensors and an array": lambda: (list(torch.from_numpy(X)), Y),
     "embeddings": lambda: (cg.Embeddings(X, "image"), cg.Embeddings(Y, "text")),
-    "embeddings in another order": lambda: (cg.Embeddings(Y, "text"), cg.Embeddings(X, "image")),
     "mapping": lambda: ({"text": Y, "image": X},),
     "mapping of all kinds": lambda: ({"image": "rows.npy", "text": cg.Embeddings(torch.from_numpy(Y), "audio")},),
-    "paths": lambda: ("image.npy", "text.npy"),
     "paths in another order": lambda: ("text.npy", "image.npy"),
     "folder": lambda: ("pairs",),
     "path and array": lambda: ("rows.npy", Y),
-    "array and path": lambda: (X, "text.npy"),
 }
 
 
@@ -67,27 +63,9 @@ def test_every_kind_of_set_gives_the_same_numbers(sets, folder):
     assert {type(part) for record in result for part in result[(record.measure, *record.at.values())]} == {float}
 
 
-def test_the_numbers_are_those_of_the_measures():
-    result = cg.measure(X, Y, pipeline=None, measures=["isoscore", "modality_gap", "matching_cosine"], seed=3)
-    blocks = {"seed": 3, "blocks": 20}
-    for name, place, sets in (
-        ("isoscore", "image", (X,)), ("isoscore", "text", (Y,)), ("modality_gap", "both", (X, Y)),
-        ("matching_cosine", "both", (X, Y)),
-    ):  # fmt: skip
-        value, error, _ = result[name, place]
-        assert value == cg.measures[name](*sets)
-        assert error == pytest.approx(cg.standard_error(name, *sets, **blocks), rel=1e-9)
-
-    def prepare(x):
-        return x / x.norm(dim=1, keepdim=True)
-
-    null = cg.null_value("modality_gap", N, D, seed=3, prepare=prepare)
-    assert cg.measure(X, Y, **GAP, seed=3)["modality_gap"].null_value == pytest.approx(null, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("pipeline", "expected"),
-    [(None, X), ("", X), ([], X), ("normalize", unit(X)), (["center", "normalize"], unit(X - X.mean(0)))],
+    [(None, X), (["center", "normalize"], unit(X - X.mean(0)))],
 )
 def test_pipelines(pipeline, expected):
     result = cg.measure(X, pipeline=pipeline, measures=["isoscore"], blocks=0)
@@ -99,8 +77,7 @@ def test_pipelines(pipeline, expected):
 @pytest.mark.parametrize(
     ("labels", "of_text"),
     [
-        (LABELS, LABELS), (LABELS.tolist(), LABELS), (pd.Series(LABELS, index=ORDER), LABELS), ("labels.txt", LABELS),
-        (torch.from_numpy(LABELS), LABELS), (list(map(str, LABELS)), LABELS), ({"image": LABELS}, None),
+        (pd.Series(LABELS, index=ORDER), LABELS), ("labels.txt", LABELS), ({"image": LABELS}, None),
         ({"image": "labels.txt", "text": LABELS % 2}, LABELS % 2),
     ],
 )  # fmt: skip
@@ -115,8 +92,7 @@ def test_labels(labels, of_text, folder):
 @pytest.mark.parametrize(
     ("ids", "pairs"),
     [
-        (None, (X, Y)), (IDS, (X, Y)), (pd.Index(IDS), (X, Y)), (pd.Series(IDS, index=ORDER), (X, Y)),
-        ("ids.txt", (X, Y)),
+        (None, (X, Y)), (pd.Series(IDS, index=ORDER), (X, Y)), ("ids.txt", (X, Y)),
         ({"image": IDS, "text": IDS[::-1]}, (X, Y[::-1])), ({"image": "ids.txt", "text": np.array(IDS)[ORDER]}, None),
         ({"text": IDS}, (X, Y)), ([1, 1, *range(2, N)], ([*X[:2], *X], [*Y[:2], Y[1], Y[0], *Y[2:]])),
     ],
@@ -186,8 +162,13 @@ def test_three_modalities_one_of_another_dimension_and_one_without_ids():
         cg.measure({"audio": Z[:30], "video": Z}, ids={"audio": IDS[:30]}, measures="matching_cosine")
 
 
-@pytest.mark.parametrize("options", [{}, {"labels": "labels.txt"}, {"pipeline": "normalize,center[each]", "seed": 2}])
-@pytest.mark.parametrize("paths", [("image.npy", "text.npy"), ("image.npy", "text.npy", "audio.npy"), ("pairs",)])
+@pytest.mark.parametrize(
+    ("paths", "options"),
+    [
+        (("image.npy", "text.npy", "audio.npy"), {"labels": "labels.txt"}),
+        (("pairs",), {"pipeline": "normalize,center[each]", "seed": 2}),
+    ],
+)
 def test_the_command_line_writes_the_same_file(paths, options, folder, monkeypatch, capsys):
     """To the last bit, and prints the same verdict."""
     from clip_geometry.cli import main
@@ -209,45 +190,25 @@ REFUSED = {
     "{} and a set": (({"image": X}, Y), {}, "a mapping of sets and another set were given; put all sets into the map"),
     "empty mapping": (({},), {}, "the mapping of sets is empty; expected modality → embeddings, as in {'image': x}"),
     "no name": (({"a+b": X},), {}, r"modality 'a\+b' is no name of a modality; expected letters"),
-    "reserved": (({"both": X},), {}, r"modality 'both' is no name of a modality: \[both\] stands for several"),
     "three arrays": ((X, Y, Z), {}, "3 sets were given by position, where only two have a name; give them as a map"),
-    "two of one": ((cg.Embeddings(X, "audio"), cg.Embeddings(Y, "audio")), {}, "the second set holds audio rows, and"),
     "contradiction": ((X, "image.npy"), {}, "image.npy holds image rows and was given as text: give IMAGE, then TEXT"),
     "no file": (("nope.npy",), {}, "nope.npy does not exist; a file of embeddings was expected"),
-    "no rows": (("nothing",), {}, "nothing is a directory, but neither a store nor"),
-    "None": ((None,), {}, r"the set of embeddings is a NoneType; expected a numpy array or a torch tensor \(n, d\)"),
-    "one row as a vector": ((X[0],), {}, r"the set of embeddings has shape \(6,\); expected a matrix"),
-    "list of paths": ((["image.npy"],), {}, "the set of embeddings has "),
-    "integers": (([[1, 2], [3, 4]],), {}, "has dtype int64; expected floating point"),
-    "text": ((pd.DataFrame({"a": ["x", "y"]}),), {}, "has dtype object; expected floating point"),
     "one row": ((X[:1],), {}, "rows has 1 row; expected at least 2"),
     "NaN": ((np.where(X > 9, X, np.nan), Y), {}, "image has NaN or infinity in row 0; remove or repair such rows"),
     "dimensions": ((X, Y[:, :4]), GAP, "modality_gap needs one space, but image has dimension 6 and text has dim"),
     "one set": ((X,), GAP, "modality_gap needs two modalities, only rows was given"),
-    "label count": ((X,), {"labels": LABELS[:5]}, "5 labels were given for 40 rows rows; expected one label per row"),
     "labels of none": ((X, Y), {"labels": {"imag": LABELS}}, "labels of 'imag' were given; did you mean 'image'"),
-    "labels of one": ((X,), {"labels": [1] * N}, "labels"),
-    "no labels": ((X,), {"measures": "silhouette"}, "silhouette needs labels"),
     "id count": ((X,), {"ids": IDS[:3]}, "rows embeddings have 40 rows but 3 values of item_id"),
-    "ids of none": ((X, Y), {"ids": {"imag": IDS}}, "ids of 'imag' were given; did you mean 'image'"),
-    "missing ids": ((X,), {"ids": [None] * N}, "item_id of rows embeddings is missing or empty in row 0"),
-    "id": ((X,), {"ids": 3}, "'item_id' of rows embeddings is 3; expected an array or a list"),
     "other ids": (
         (X, Y), {"ids": {"image": IDS, "text": LABELS}, "measures": "matching_cosine"}, "have no item_id in common",
     ),
-    "step": ((X,), {"pipeline": "norm"}, "unknown pipeline step 'norm'; did you mean 'normalize'"),
-    "scope": ((X, Y), {"pipeline": "center", **GAP}, r"modality_gap compares the modalities, but center was fitted on"),
-    "measure": ((X,), {"measures": "isoscor"}, "unknown measure 'isoscor'; did you mean 'isoscore'"),
     "no measures": ((X,), {"measures": []}, "measures is empty; give names, comma-separated, or leave it out"),
     "needs": ((X,), {"measures": "isoscore_star"}, "unknown measure 'isoscore_star'"),
-    "few rows": ((X,), {"measures": "lid"}, "lid, rows: x has 40 rows; expected at least 101"),
-    "column": ((X,), {"labels": LABELS, "by": "lable"}, "rows embeddings have no column 'lable' to group by; they hav"),
-    "no columns": ((X,), {"by": "label"}, "rows embeddings have no column 'label' to group by; they carry no columns"),
     "group": ((X,), {"labels": [0, *[1] * (N - 1)], "by": "label"}, "in the group of label 0: rows has 1 row"),
-    "one block": ((X,), {"blocks": 1}, "blocks is 1; expected 0 or from 2 to the number of items, which is 40"),
     "many blocks": ((X,), {"blocks": N + 1}, "blocks is 41; expected 0 or from 2 to the number of items, which is 40"),
-    "blocks": ((X,), {"blocks": "a"}, "blocks = 'a'; expected a whole number from 0 on"),
-    "seed": ((X,), {"seed": None}, "seed = None; expected a whole number from 0 to"),
+    "two of one": ((cg.Embeddings(X, "audio"), cg.Embeddings(Y, "audio")), {}, "the second set holds audio rows, and"),
+    "reserved": (({"both": X},), {}, r"modality 'both' is no name of a modality: \[both\] stands for several"),
+    "one block": ((X,), {"blocks": 1}, "blocks is 1; expected 0 or from 2 to the number of items, which is 40"),
 }  # fmt: skip
 
 

@@ -2,13 +2,10 @@
 
 import doctest
 import re
-from html.parser import HTMLParser
-from io import BytesIO
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.image import imread
 
 import clip_geometry as cg
 from clip_geometry.measuring import measurement as result_module
@@ -79,8 +76,6 @@ def test_what_was_not_computed_says_why():
     with pytest.raises(InputError, match="modality_gap was not computed: needs two modalities, only rows was given"):
         result["modality_gap"]
     nothing = cg.Measurement([record for record in result.records if record.value is None])
-    with pytest.raises(InputError, match=r"no number was computed, so that there is nothing to draw; \.notes says why"):
-        nothing.plot()
     assert len(nothing) == 0 and "no numbers" in repr(nothing) and "<table>" not in nothing._repr_html_()
     assert "\\midrule\n\\bottomrule" in nothing.to_latex() and nothing.frame.empty
 
@@ -100,29 +95,6 @@ def test_the_frame_and_its_file_have_all_numbers(two, three, groups, tmp_path):
         result.to_csv(tmp_path / "x.csv")
         written = pd.read_csv(tmp_path / "x.csv", keep_default_na=False, na_values=[""], float_precision="round_trip")
         pd.testing.assert_frame_equal(written.fillna(""), frame.fillna(""), check_dtype=False)
-
-
-def test_the_matrix_has_the_number_of_every_couple(three, groups):
-    gap = three.matrix("modality_gap")
-    assert list(gap.index) == list(gap.columns) == ["audio", "image", "text"]
-    assert np.isnan(np.diag(gap)).all() and gap.equals(gap.T)
-    assert gap.loc["audio", "text"] == three["modality_gap", "audio", "text"].value
-    recall = three.matrix("retrieval.image_to_text.r_at_1")  # from the row to the column, which are not the same
-    assert recall.loc["audio", "image"] == three["retrieval.image_to_text.r_at_1", "audio+image"].value
-    assert recall.isna().sum().sum() == 6
-    of_dogs = groups.matrix("modality_gap", "dog")
-    assert of_dogs.loc["text", "image"] == groups["modality_gap", "dog", "image+text"].value
-
-
-def test_where_there_is_no_matrix(two, three, groups):
-    for result, measure, sentence in (
-        (two, "modality_gap", "'modality_gap' is no measure across three modalities or more here; result"),
-        (three, "isoscore", "'isoscore' is no measure across three modalities"),
-        (three, "gap", "no 'gap' was measured"),
-        (groups, "modality_gap", "there is a matrix of 'modality_gap' for each value of `by`; add one of these values"),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            result.matrix(measure)
 
 
 def test_json_is_read_back_to_the_last_bit(two, three, groups, tmp_path):
@@ -158,35 +130,9 @@ def test_text_leads_with_the_verdict_and_has_a_line_for_each_number(two, three, 
             assert len(cells) == 1 and cells[0] & written(record.value), record
 
 
-class Cells(HTMLParser):
-    """The text of all elements, and the tags that are open at the end."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.text, self.open = [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data.strip())
-
-
-def test_html_leads_with_the_verdict_and_has_each_number(two, three, groups):
-    for result in (two, three, groups):
-        page = Cells(result._repr_html_())
-        assert not page.open
-        text = [part for part in page.text if part and not part.startswith(".clip-geometry")]
-        assert text[0] == result.verdict if result is two else text[0].startswith("pipeline: normalize; ")
-        shown = {cell.replace("−", "-").split(" ±")[0].split(" [")[0] for cell in text}
-        for record in result:
-            assert record.measure in text or f"{record.measure} (degrees)" in text
-            assert shown & written(record.value), record
-    assert "above the diagonal: the value of the couple; below it: its null value" in three._repr_html_()
+def test_html_leads_with_the_verdict_and_escapes(two):
+    page = two._repr_html_()
+    assert two.verdict.partition("(")[0] in page and "modality_gap" in page and page.count("<table>") == 1
     escaped = cg.measure(X, labels=["<b>", "&"] * 20, by="label", measures=["isoscore"])._repr_html_()
     assert "&lt;b&gt;" in escaped and "<b>" not in escaped
 
@@ -208,42 +154,6 @@ def test_latex_is_a_table_with_a_title_and_each_number(two, three, groups, tmp_p
         cited = ",".join(re.findall(r"\\cite{(.*?)}", title)).split(",")
         assert re.findall(r"^@misc{(.*),$", result.to_bibtex(tmp_path / "x.bib"), re.MULTILINE) == cited
         assert (tmp_path / "x.bib").read_text() == result.to_bibtex()
-
-
-def axes_of(figure):
-    return {axes.get_title(loc="left").replace("\n", ""): axes for axes in figure.get_axes() if axes.axison}
-
-
-def test_the_figure_has_a_panel_for_each_measure_and_a_map_across_three_modalities(two, three, groups):
-    panels = axes_of(two.plot())
-    assert set(panels) == {record.measure for record in two}
-    for name, axes in panels.items():
-        records = [record for record in two if record.measure == name]
-        assert [label.get_text() for label in axes.get_yticklabels()] == [record.at["modality"] for record in records]
-        drawn = {float(x) for line in axes.get_lines() for x in line.get_xdata()}
-        assert drawn >= {record.value for record in records} | {record.null_value for record in records}
-    maps = axes_of(three.plot())
-    assert set(maps) == {"isoscore", "modality_gap", "retrieval.image_to_text.r_at_1", "cone_half_angle (degrees)"}
-    for name in ("modality_gap", "retrieval.image_to_text.r_at_1"):
-        (image,) = maps[name].get_images()
-        assert np.array_equal(np.ma.filled(image.get_array(), np.nan), three.matrix(name), equal_nan=True)
-    assert not maps["isoscore"].get_images()
-    assert "cat · audio" in [label.get_text() for label in axes_of(groups.plot())["isoscore"].get_yticklabels()]
-
-
-def test_no_title_of_a_figure_reaches_into_another_panel(two):
-    """The core has the longest names."""
-    figure = two.plot()
-    figure.canvas.draw()
-    boxes = [axes._left_title.get_window_extent() for axes in figure.get_axes() if axes.axison]
-    assert len(boxes) == 14 and not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
-    assert max(box.x1 for box in boxes) < figure.bbox.x1
-
-
-def test_a_notebook_shows_a_png_of_twice_the_size_that_it_states(two):
-    data, shown = two.plot()._repr_png_()
-    height, width, _ = imread(BytesIO(data)).shape
-    assert (width, height) == pytest.approx((2 * shown["width"], 2 * shown["height"]), abs=2)
 
 
 def test_what_a_file_says_reaches_no_terminal_as_a_command():

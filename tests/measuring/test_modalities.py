@@ -8,8 +8,7 @@ import pytest
 
 from clip_geometry import embeddings as embeddings_module
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.names import CORE
-from clip_geometry.measuring.records import measure_sets
+from clip_geometry.measuring.records import CORE, measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import parse_pipeline
@@ -35,9 +34,9 @@ def sets():
     }
 
 
-def rows_of(sets, names=None, steps="normalize", **options):
+def rows_of(sets, names=None, steps="normalize", optional=False, **options):
     measured = MeasuredSets(sets, parse_pipeline(steps), **{"seed": 3, "blocks": 5, **options})
-    return list(measure_sets(measured, names))
+    return list(measure_sets(measured, names, optional=optional))
 
 
 def numbers(rows):
@@ -47,32 +46,29 @@ def numbers(rows):
 
 def test_every_couple_has_the_numbers_of_two_sets(sets):
     """Only a measure of one set sees the third; noise and blocks are those of the whole, so they may differ."""
-    together = numbers(rows_of(sets))
+    together = numbers(rows_of(sets, FEW, optional=True))
     for one, other in combinations(sorted(sets), 2):
-        alone = numbers(rows_of({one: sets[one], other: sets[other]}))
+        alone = numbers(rows_of({one: sets[one], other: sets[other]}, FEW, optional=True))
         across = {name: row for (name, place), row in alone.items() if place == "both" and row[0] is not None}
         assert len(across) > 8
         for name, row in across.items():
             found = together[name, f"{one}+{other}"]
             assert [found[k] for k in (0, 3, 4, 5)] == [row[k] for k in (0, 3, 4, 5)]
     within = {key: row for key, row in together.items() if key[1] in sets and row[0] is not None}
-    assert len(within) > 20
+    assert len(within) > 8
     for (name, place), row in within.items():
         assert row[0] == numbers(rows_of({place: sets[place]}, [name]))[name, place][0]
 
 
-@pytest.mark.parametrize("steps", ["normalize", "normalize,center[pooled]", "normalize,all", ""])
+FEW = [*CORE, "cka", "lid[cosine]", "mutual_knn", "zero_shot", "cone_half_angle"]
+
+
+@pytest.mark.parametrize("steps", ["normalize,center[pooled]", "normalize,procrustes[all-to-image]"])
 def test_permuting_modalities_permutes_the_table(sets, steps):
-    steps = steps.replace("all", "procrustes[all-to-image]")
-    expected = numbers(rows_of(sets, steps=steps))
+    expected = numbers(rows_of(sets, FEW, steps, optional=True))
     one, two, three = sets
     for order in ((three, two, one), (two, three, one)):  # every couple is turned round, and every set is moved
-        assert numbers(rows_of({name: sets[name] for name in order}, steps=steps)) == expected
-
-
-def test_the_order_of_two_sets_changes_no_number(sets):
-    forth = numbers(rows_of({"image": sets["image"], "text": sets["text"]}))
-    assert numbers(rows_of({"text": sets["text"], "image": sets["image"]})) == forth
+        assert numbers(rows_of({name: sets[name] for name in order}, FEW, steps, optional=True)) == expected
 
 
 def test_a_modality_of_another_dimension_is_left_out_of_one_space_only(sets):
@@ -90,21 +86,6 @@ def test_a_modality_of_another_dimension_is_left_out_of_one_space_only(sets):
         rows_of({"image": sets["image"], "audio": sets["audio"]}, ["modality_gap"])
 
 
-def test_a_modality_without_ids_pairs_by_position_where_it_can(sets):
-    video = Embeddings(made("video", 4).vectors, "video")
-    by_position = numbers(rows_of({**sets, "video": video}, ["matching_cosine"]))
-    assert by_position["matching_cosine", "audio+video"][0] is None  # 30 rows and 40
-    assert (
-        "needs pairs: 30 audio rows and 40 video rows cannot be paired"
-        in by_position["matching_cosine", "audio+video"][5]
-    )
-    with_ids = numbers(rows_of({**sets, "video": made("video", 4)}, ["matching_cosine"]))
-    for couple in ("image+text", "audio+image", "audio+text", "image+video"):
-        assert by_position["matching_cosine", couple] == with_ids["matching_cosine", couple]
-    with pytest.raises(InputError, match="cannot be paired"):
-        rows_of({"audio": sets["audio"], "video": video}, ["matching_cosine"])
-
-
 def test_all_sets_are_streamed_where_one_is_large(sets, monkeypatch):
     names = ["average_cosine", "isoscore", "modality_gap", "relative_modality_gap"]
     expected = numbers(rows_of(sets, names, blocks=0))
@@ -117,7 +98,7 @@ def test_all_sets_are_streamed_where_one_is_large(sets, monkeypatch):
         assert row[0] == pytest.approx(expected[key][0], abs=1e-12)  # sums in another order
 
 
-@pytest.mark.parametrize("steps", ["normalize", "", "normalize,center[each]"])
+@pytest.mark.parametrize("steps", ["normalize", "normalize,center[each]"])
 def test_many_rows_have_the_numbers_of_few(sets, steps, monkeypatch):
     """From sums over the blocks, which all couples share."""
     sets["text"] = replace(sets["text"], labels=np.arange(40) % 4)
@@ -150,12 +131,3 @@ def test_class_prompts_are_the_second_of_every_couple(sets):
     found = numbers(rows_of({"a prompt": prompts, **sets}, ["zero_shot.top_1"]))
     assert found["zero_shot.top_1", "image+a prompt"][0] is not None
     assert "needs labels of the texts" in found["zero_shot.top_1", "text+a prompt"][5]
-
-
-def test_shuffled_pairs_are_told_of_the_couple(sets):
-    rng = np.random.default_rng(5)
-    sets["audio"] = Embeddings(sets["audio"].vectors[rng.permutation(30)], "audio", item_id=IDS[:30])
-    remarks = MeasuredSets(sets, parse_pipeline("normalize")).remarks()
-    assert len(remarks) == 2
-    assert remarks[0].startswith("the pairs of audio and image match no better than random ones")
-    assert remarks[1].startswith("the pairs of audio and text match no better than random ones")

@@ -48,21 +48,10 @@ def test_the_numbers_of_the_script_by_call_and_by_command(embeddings, tmp_path, 
         main()
     assert "modality_gap[cosine]" in capsys.readouterr().out
     for result in (called, cg.Measurement(cg.read_rows("pilot.jsonl"))):
-        matrix = result.matrix("modality_gap[cosine]")
         for one, other in combinations(NAMES, 2):
             expected = script_gap(embeddings[one], embeddings[other])
             assert result["modality_gap[cosine]", one, other].value == pytest.approx(expected, rel=1e-9)
-            assert matrix.loc[one, other] == matrix.loc[other, one] == pytest.approx(expected, rel=1e-9)
             assert 0 < result["modality_gap[cosine]", one, other].standard_error < 0.1
         for name in NAMES:
             spread = 1 - result["average_cosine", name].value  # the same of raw and of unit rows
             assert spread == pytest.approx(script_spread(embeddings[name]), rel=1e-9)
-
-
-def test_what_was_planted_is_found(embeddings):
-    result = cg.measure(embeddings)
-    gaps = result.matrix("modality_gap")
-    assert gaps.stack().idxmin() == ("audio_human", "audio_tts")
-    assert "The means of the modalities are" in result.verdict and "not clearly" not in result.verdict
-    assert all(result["modality_gap", one, other].value > 0.1 for one, other in combinations(NAMES, 2))
-    assert all(result["matching_cosine", one, other].value > 0.2 for one, other in combinations(NAMES, 2))

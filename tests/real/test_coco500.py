@@ -183,5 +183,5 @@ def test_half_of_the_pairs_tells_what_all_of_them_have(coco500):
     for name, value in zip(names, (0.941, 0.542), strict=True):
         assert whole[name].value == pytest.approx(value, abs=5e-4)
         assert frame.loc[name, "expected_low"] < value < frame.loc[name, "expected_high"]
-    sizes = whole.scaling.query("measure == @own").set_index("n")["value"]
-    assert sizes.tolist() == pytest.approx([0.68, 0.81, 0.89, 0.94], abs=0.02)
+    (sizes,) = (record.scaling for record in whole if record.measure == own)
+    assert [size["value"] for size in sizes] == pytest.approx([0.68, 0.81, 0.89, 0.94], abs=0.02)

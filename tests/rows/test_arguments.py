@@ -11,7 +11,7 @@ import scipy.sparse
 import torch
 
 import clip_geometry as cg
-from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.evaluators.linear_probe import modality_separability
 from clip_geometry.geometry import isoscore, measures
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import as_tensor, flag, members, positive_number, seed_number, whole_number

@@ -15,8 +15,8 @@ from clip_geometry.io.parquet import write_parquet
 from clip_geometry.io.reading import read_safetensors
 from clip_geometry.io.sides import UNNAMED
 from clip_geometry.io.sources import own_name, read_sets, read_sides
-from clip_geometry.measuring.provenance import origin_of
-from clip_geometry.measuring.streaming import stream
+from clip_geometry.measuring.sets import stream
+from clip_geometry.measuring.views import origin_of
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, printable, shown

@@ -1,10 +1,13 @@
-"""What the catalog says of a measure, in words, for tables, lists and reports."""
+"""What is known of a measure, in words: its entry in the catalog, and its values for known models."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from clip_geometry.catalog import GROUPS, Description, descriptions
-from clip_geometry.display.numbers import bound
+from clip_geometry.config import read_yaml
+from clip_geometry.display.numbers import bound, number
 
 Explanation: TypeAlias = Any  # a Description, or what has its name, title, group, summary, reading, range, unit, …
 
@@ -29,11 +32,6 @@ def title_of(name: str, explanation: Explanation | None) -> str:
     return explanation.title + ("" if explanation.name == name else f" [{name.partition('[')[2]}")
 
 
-def about(explanation: Explanation) -> str:
-    """Return how a measure is read, in one paragraph."""
-    return f"{explanation.title}: {explanation.summary} {explanation.reading} ({facts(explanation)})"
-
-
 def facts(measure: Explanation) -> str:
     """Return range and direction; of a measure also its limit, invariances, needs and cost."""
     low, high = measure.range
@@ -53,3 +51,18 @@ def facts(measure: Explanation) -> str:
             *([] if measure.by_default else ["computed only if named"]),
         ]
     return "; ".join(parts)
+
+
+@cache
+def known_models() -> Mapping[str, Mapping[str, Any]]:
+    """Model and data → where the embeddings are from, and the core measures of them."""
+    return read_yaml(Path(__file__).with_name("known_models.yaml"))
+
+
+def values_of(model: str, measures: Iterable[str]) -> str:
+    """The values of some measures of one of `known_models` in a line: "average_cosine 0.53 (image), 0.52 (text)"."""
+    texts: dict[str, list[str]] = {name: [] for name in measures}
+    for each in known_models()[model]["numbers"]:
+        of = "" if each["set"] == "both" else f" ({each['set']})"
+        texts.setdefault(each["measure"], []).append(number(each["value"]) + of)
+    return "; ".join(f"{name} {', '.join(texts[name])}" for name in dict.fromkeys(measures) if texts[name])

@@ -40,9 +40,15 @@ def fixed(value: float, decimals: int) -> str:
     return f"{value:z.{decimals}f}".replace("-", "−")
 
 
-def beside(value: Any, *others: Any) -> str:
-    """`number`, but a small value has the decimals of the largest one beside it: 0.0000 beside 0.3000."""
-    value = as_number(value)
+def to_error(value: Any, error: Any, *others: Any) -> str:
+    """`value` with as many decimals as leave two digits of an error.
+
+    Without one a small value has the decimals of the largest of the others, which are read beside it: 0.0000 beside
+    0.3000.
+    """
+    value, decimals = as_number(value), _error_decimals(error)
+    if value is not None and decimals is not None:
+        return fixed(value, decimals)
     largest = max((abs(each) for each in map(as_number, (value, *others)) if each is not None), default=0.0)
     if value is not None and abs(value) < 1e-3 and largest >= SMALLEST:
         return fixed(value, max(4, _decimals(largest)))
@@ -50,25 +56,18 @@ def beside(value: Any, *others: Any) -> str:
 
 
 def plus_minus(value: Any, error: Any, *others: Any) -> str:
-    """`value ± error`, the error with two digits and the value with as many decimals; as `beside` without an error."""
-    decimals = _error_decimals(error)
-    text = to_error(value, error, *others)
+    """`value ± error`, the error with two digits and the value with as many decimals; without an error the value."""
+    decimals, text = _error_decimals(error), to_error(value, error, *others)
     return text if decimals is None or text == MISSING else f"{text} ± {fixed(error, decimals)}"
 
 
 def with_error(row: Mapping[str, Any], *others: Any) -> str:
     """`value [low, high]` of a row with a 95% interval, such as recall; `value ± error` of any other."""
-    value, error, low, high = (row.get(key) for key in ("value", "standard_error", "low", "high"))
+    value, error, low, high = row.get("value"), row.get("standard_error"), row.get("low"), row.get("high")
     decimals = _error_decimals(error)
     if low is None or high is None or decimals is None:
         return plus_minus(value, error, *others)
     return f"{to_error(value, error, *others)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
-
-
-def to_error(value: Any, error: Any, *others: Any) -> str:
-    """`value` with the decimals of `plus_minus`: a null value beside a value with this error."""
-    value, decimals = as_number(value), _error_decimals(error)
-    return beside(value, *others) if value is None or decimals is None else fixed(value, decimals)
 
 
 def _decimals(value: float) -> int:
@@ -104,6 +103,4 @@ def bound(value: Any) -> str:
     """A bound of a range: 0, 1, −1, ∞, d."""
     if isinstance(value, float) and math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if as_number(value) is None:
-        return str(value)
-    return f"{value:g}".replace("-", "−")
+    return str(value) if as_number(value) is None else f"{value:g}".replace("-", "−")

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 from clip_geometry.results import ORIGIN
 
 Row = Mapping[str, Any]
 OWNER = {"model_options": "model", "data_options": "dataset"}  # options follow what they are options of
+PREFIX = {"seed": "run seed ", "fitted_on": "fitted on ", "maps": "transformed by "}
 
 
 @dataclass(frozen=True)
@@ -21,57 +21,46 @@ class Run:
     rows: list[Row] = field(default_factory=list)
 
 
-def roles_of(rows: Sequence[Row]) -> str:
-    """What "image" and "text" in the name of a measure stand for, where a set is called otherwise; "" elsewhere."""
-    placed = [
-        (row["measure"], str(row["at"]["modality"]))
-        for row in rows
-        if row["value"] is not None and "modality" in row["at"]
-    ]
-    places = {place for name, place in placed if "image" in name or "text" in name}
-    couples = sorted(place.split("+") for place in places if "+" in place)
-    couples += [sorted({place for _, place in placed} - {"both"})] if "both" in places else []
-    named = [couple for couple in couples if len(couple) == 2 and couple != ["image", "text"]]
-    if not named:
-        return ""
-    first, second = named[0]
-    return (
-        "image and text in the name of a measure are the first and the second set: "
-        f"of {first}+{second}, {first} and {second}"
-    )
+def letter(number: int) -> str:
+    """A, B, …"""
+    return chr(ord("A") + number) if number < 26 else f"#{number + 1}"
 
 
 def runs(rows: Iterable[Row]) -> list[Run]:
     """The runs, in the order of their first rows."""
-    grouped: dict[tuple, list[Row]] = {}
+    grouped: dict[str, list[Row]] = {}
     for row in rows:
-        grouped.setdefault(tuple(_identity(row, name) for name in ORIGIN), []).append(row)
-    # a heading names the fields that vary, and the owners of options that do
-    firsts = [members[0] for members in grouped.values()]
-    varying = {name for name in ORIGIN if len({_identity(row, name) for row in firsts}) > 1}
-    varying |= {OWNER[name] for name in varying if name in OWNER}
-    names = [name for name in ORIGIN if name in varying]
+        # an option that is missing is the same as none, and a pipeline as a tuple as a list
+        origin = {name: (row.get(name) or {}) if name in OWNER else row.get(name) for name in ORIGIN}
+        grouped.setdefault(json.dumps(origin, sort_keys=True, default=str), []).append(row)
+    origins = [json.loads(origin) for origin in grouped]
+    varying = [name for name in ORIGIN if any(origin[name] != origins[0][name] for origin in origins)]
     # what a step was fitted on mostly follows from the data and the pipeline
-    without = [name for name in names if name != "fitted_on"]
-    if len({tuple(_identity(row, name) for name in without) for row in firsts}) == len(firsts):
-        names = without
-    labels = (chr(ord("A") + k) if k < 26 else f"#{k + 1}" for k in count())
-    return [
-        Run(label, heading(members[0], names), members)
-        for label, members in zip(labels, grouped.values(), strict=False)
-    ]
+    without = [name for name in varying if name != "fitted_on"]
+    if len({json.dumps([origin[name] for name in without]) for origin in origins}) == len(origins):
+        varying = without
+    owners = [OWNER.get(name) for name in varying]
+    names = [name for name in ORIGIN if name in varying or name in owners]
+    return [Run(letter(k), heading(own[0], names), own) for k, own in enumerate(grouped.values())]
 
 
-def places(rows: Iterable[Row]) -> list[str]:
+def places(rows: Sequence[Row]) -> list[str]:
     """The keys of `at` beside the modality (layer, language, …) with more than one value."""
-    rows = list(rows)
-    names = dict.fromkeys(key for row in rows for key in (row.get("at") or {}) if key != "modality")
-    return [name for name in names if len({text for row in rows if (text := words(row, name))}) > 1]
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        for name in row.get("at") or {}:
+            values.setdefault(name, set()).add(words(row, name))
+    return [name for name, texts in values.items() if name != "modality" and len(texts - {""}) > 1]
 
 
 def heading(row: Row, names: Iterable[str]) -> str:
     """`scenes-clip/fresh · seed 1, zero_bias · normalize → center[each]`."""
-    return _joined(*(_named(name, words(row, name)) for name in names))
+    parts = []
+    for name in names:
+        if text := words(row, name):
+            prefix = PREFIX.get(name, "" if name in ORIGIN else f"{name.replace('_', ' ')} ")
+            parts.append(prefix + text)
+    return " · ".join(parts)
 
 
 def words(row: Row, name: str) -> str:
@@ -95,8 +84,7 @@ def option_words(options: Mapping[str, Any]) -> str:
     texts = []
     for key, value in options.items():
         if isinstance(value, Mapping):
-            inner = option_words(value)
-            texts += [f"{key} ({inner})"] if inner else []
+            texts += [f"{key} ({inner})"] if (inner := option_words(value)) else []
         elif isinstance(value, bool):
             texts.append(key if value else f"no {key}")
         elif value is not None:
@@ -118,21 +106,3 @@ def model_words(row: Row) -> str:
 def data_words(row: Row) -> str:
     """The data set of a row with its options, and the split."""
     return ", ".join(filter(None, (with_options(row.get("dataset") or "", row.get("data_options")), row.get("split"))))
-
-
-def _joined(*texts: str) -> str:
-    return " · ".join(filter(None, texts))
-
-
-def _identity(row: Row, name: str) -> str:
-    """Equal for equal values; an option that is missing is the same as none, and a pipeline as a tuple as a list."""
-    value = row.get(name)
-    value = (value or {}) if name in OWNER else value
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-def _named(name: str, text: str) -> str:
-    """The text, after the name of its field where it needs one."""
-    known = {"seed": "run seed ", "fitted_on": "fitted on ", "maps": "transformed by "}
-    bare = "" if name in ORIGIN else f"{name.replace('_', ' ')} "
-    return f"{known.get(name, bare)}{text}" if text else ""

@@ -2,8 +2,11 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from shutil import get_terminal_size
@@ -15,6 +18,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from clip_geometry.catalog import descriptions
+from clip_geometry.display.explained import explain
 from clip_geometry.registry import printable
 
 WIDTH = 100  # of text that is not printed on a terminal
@@ -66,10 +71,6 @@ class TableColumn:
     @property
     def is_number(self) -> bool:
         return self.kind == "number"
-
-    @property
-    def is_folded(self) -> bool:
-        return self.kind == "text"
 
     @property
     def heading(self) -> str:
@@ -148,31 +149,30 @@ class Table:
 
     def _grid(self, width: int) -> list[tuple[str, str]]:
         """The heads and rows in columns, as lines with their styles."""
-        rows = [[printable(column.heading) for column in self.columns]]
         names = [name for name in self.groups or {} if self.named_groups and name]
+        cells = [_plain([column.heading for column in self.columns])]
         for name, members in (self.groups or {}).items():
-            rows += [[GROUP] + [""] * (len(self.columns) - 1)] if name in names else []
-            indent = "  " if names else ""
-            rows += [[indent + printable(row[0]), *map(printable, row[1:])] for row in members]
-        rows = [[cell.replace("−", "-") for cell in row] for row in rows]
-        widths = {k: max(cell_len(row[k]) for row in rows) for k in range(len(self.columns))}  # columns may be equal
-        for k in sorted((k for k in widths if self.columns[k].spare), key=lambda k: self.columns[k].spare):
-            if sum(widths.values()) + 2 * (len(widths) - 1) > width:
-                del widths[k]
-        grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-        for column in (self.columns[k] for k in widths):
-            justify = "right" if column.is_number else "left"
-            grid.add_column(justify=justify, no_wrap=not column.is_folded, overflow="fold")
-        for row in rows:
-            foldable = (row[k] if " " in row[k] else FOLDING_POINTS.sub(rf"{FOLD}\g<0>", row[k]) for k in widths)
-            grid.add_row(*map(Text, foldable))
-        gaps = 2 * (len(widths) - 1)
-        least = [min(size, LEAST_WIDTH) if self.columns[k].is_folded else size for k, size in widths.items()]
-        fitting = width if sum(least) + gaps <= width else sum(widths.values()) + gaps
-        rendered = Console(file=io.StringIO(), width=fitting).render_lines(grid, pad=False)
-        texts = ("".join(segment.text for segment in line).replace(FOLD, "").rstrip() for line in rendered)
-        head, *lines = ((printable(names.pop(0)), "bold") if GROUP in text else (text, "") for text in texts)
-        return [(head[0], "bold"), *lines]
+            cells += [[GROUP] + [""] * (len(self.columns) - 1)] if name in names else []
+            cells += [_plain(["  " + row[0], *row[1:]] if names else row) for row in members]
+        widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+        shown = list(range(len(self.columns)))
+        for k in sorted(shown, key=lambda k: self.columns[k].spare):
+            if self.columns[k].spare and sum(widths[k] + 2 for k in shown) - 2 > width:
+                shown.remove(k)
+        grid, least = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False), -2
+        for column, size in ((self.columns[k], widths[k]) for k in shown):
+            folded = column.kind == "text"
+            grid.add_column(justify="right" if column.is_number else "left", no_wrap=not folded, overflow="fold")
+            least += 2 + (min(size, LEAST_WIDTH) if folded else size)
+        for row in cells:
+            texts = [row[k] if " " in row[k] else FOLDING_POINTS.sub(rf"{FOLD}\g<0>", row[k]) for k in shown]
+            grid.add_row(*map(Text, texts))
+        fitting = width if least <= width else sum(widths[k] + 2 for k in shown) - 2
+        lines = []
+        for segments in Console(file=io.StringIO(), width=fitting).render_lines(grid, pad=False):
+            text = "".join(segment.text for segment in segments).replace(FOLD, "").rstrip()
+            lines.append((printable(names.pop(0)), "bold") if GROUP in text else (text, "" if lines else "bold"))
+        return lines
 
     def blocks(self) -> dict[str, list[list[Sequence[str]]]]:
         """The rows by group, and within it in blocks that have the same first cell."""
@@ -224,16 +224,132 @@ def say(text: str, *, indent: str = "") -> None:
         out.print(line, soft_wrap=True)
 
 
+def _plain(row: Sequence[str]) -> list[str]:
+    return [printable(cell).replace("−", "-") for cell in row]
+
+
 def _folded(sentences: Sequence[str], width: int, indent: str = "") -> list[str]:
-    width = max(width, LEAST_WIDTH + len(indent))
-    return [
-        line
-        for sentence in sentences
-        for line in wrap(
-            printable(sentence.replace("\n", " ")),
-            width,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    ]
+    width, lines = max(width, LEAST_WIDTH + len(indent)), []
+    for sentence in sentences:
+        text = printable(sentence.replace("\n", " "))
+        lines += wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines
+
+
+SOFTWARE = "clip-geometry"  # the key of the package itself
+BIBLIOGRAPHY = f"@misc{{{SOFTWARE},"  # the beginning of the files of `bibtex`
+_SIGNS = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}", "±": r"$\pm$", "×": r"$\times$", "−": r"$-$",
+    "<": "$<$", ">": "$>$", "→": r"$\to$", "↓": r"$\downarrow$", "↑": r"$\uparrow$",
+    "·": r"$\cdot$", "∞": r"$\infty$", "–": "--", "…": r"\ldots{}",
+    "α": r"$\alpha$", "κ": r"$\kappa$", "λ": r"$\lambda$", "Δ": r"$\Delta$", "“": "``", "”": "''",
+}  # fmt: skip
+_POWER = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_NAME = r"[^\W\d_a-z][\w'’-]*"
+_CITED = re.compile(rf"({_NAME}(?: & {_NAME})?(?: et al\.)?) (\d{{4}})(?:, ([^;]+))?")
+
+
+def escaped(text: str) -> str:
+    """A text as LaTeX writes it."""
+    return "".join(_SIGNS.get(sign, sign) for sign in printable(text))
+
+
+def in_math(text: str) -> str:
+    """A number as LaTeX writes it: $-0.02 \\pm 0.01$, $3.4 \\times 10^{-7}$; a word as it is."""
+    if not re.match(r"[−-]?\d", text) or not any(sign in text for sign in "±×−-"):
+        return escaped(text)
+    text = re.sub("10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda power: f"10^{{{power[1].translate(_POWER)}}}", text)
+    for sign, command in (("−", "-"), ("±", r"\pm"), ("×", r"\times")):
+        text = text.replace(sign, command)
+    return f"${text}$"
+
+
+def latex(found: Table, *, label: str, measures: Iterable[str], caption: Iterable[str] = ()) -> str:
+    """Return a `table` with booktabs' rules, whose caption cites the package and the sources of the measures.
+
+    Columns that may be left out on a narrow terminal are left out.
+
+    Args:
+        found: The table.
+        label: What `\\ref` takes.
+        measures: Names of the measures.
+        caption: Sentences of the caption; by default the heading and the legend of the table.
+    """
+    shown = [k for k, column in enumerate(found.columns) if not column.spare]
+    numbers = [found.columns[k].is_number for k in shown]
+    groups = []
+    for rows in (found.groups or {}).values():
+        lines = []
+        for row in rows:
+            cells = (getattr(row[k], "full", row[k]) for k in shown)
+            written = (in_math(cell) if right else escaped(cell) for cell, right in zip(cells, numbers, strict=True))
+            lines.append(" & ".join(written) + r" \\")
+        groups += ["\n".join(lines)] if lines else []
+    sentences = list(caption) or ["; ".join(found.heading), *found.legend]
+    keys = list(references(measures))
+    sources = rf", measures after~\cite{{{','.join(keys)}}}" if keys else ""
+    said = escaped(" ".join(f"{sentence}." for sentence in sentences))
+    return "\n".join(
+        [
+            "% needs booktabs; the entries that it cites are in BibTeX's file",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{said} Computed with clip-geometry~\cite{{{SOFTWARE}}}{sources}.}}",
+            rf"\label{{{label}}}",
+            rf"\begin{{tabular}}{{{''.join('r' if right else 'l' for right in numbers)}}}",
+            r"\toprule",
+            " & ".join(escaped(found.columns[k].heading) for k in shown) + r" \\",
+            r"\midrule",
+            *(["\n\\addlinespace\n".join(groups)] if groups else []),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "\\end{table}\n",
+        ]
+    )
+
+
+def bibtex(names: Iterable[str]) -> str:
+    """The BibTeX entries of the package and of the sources of these measures.
+
+    The sources have authors, year and identifier, which is what a measure's reference says.
+    """
+    own = {
+        "title": "{clip-geometry}: measure, explain and change the geometry of multimodal embeddings",
+        "author": "{The clip-geometry developers}",
+        "note": f"Version {version('clip-geometry')}",
+    }
+    entries = []
+    for key, fields in ({SOFTWARE: own} | references(names)).items():
+        lines = "".join(f"  {field} = {{{value}}},\n" for field, value in fields.items())
+        entries.append(f"@misc{{{key},\n{lines}}}\n")
+    return "\n".join(entries)
+
+
+def references(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Key → BibTeX's fields of each source of the measures, in their order; a source has one key in all tables."""
+    found = {}
+    for each in filter(None, map(explain, names)):
+        for people, year, _ in _CITED.findall(each.reference):
+            plain = unicodedata.normalize("NFKD", people.removesuffix(" et al.")).encode("ascii", "ignore").decode()
+            key = "-".join(re.findall(r"[a-z]+", plain.lower())) + year  # radovanovic2010, wang-isola2020
+            found[key] = _sources()[people, year]
+    return found
+
+
+@cache
+def _sources() -> dict[tuple[str, str], dict[str, str]]:
+    """Authors and year → the fields, with the identifier where any measure names it."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for measure in descriptions.values():
+        for people, year, where in _CITED.findall(measure.reference):
+            authors = people.replace(" et al.", " and others").replace(" & ", " and ")
+            fields = found.setdefault((people, year), {"author": authors, "year": year})
+            kind, _, identifier = where.partition(":")
+            identifier = re.split(r"[\s,]", identifier)[0]
+            if kind == "arXiv":
+                fields |= {"eprint": identifier, "archiveprefix": "arXiv"}
+            elif kind == "doi":
+                fields["doi"] = identifier
+            elif where:
+                fields.setdefault("howpublished", escaped(where.strip()))
+    return found

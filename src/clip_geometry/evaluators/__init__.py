@@ -5,9 +5,8 @@ As for measures, numbers are floats for arrays and 0-d tensors for tensors.
 
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
-from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
-from clip_geometry.evaluators.linear_probe import linear_probe
-from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.evaluators.cosine_distributions import cosine_distributions
+from clip_geometry.evaluators.linear_probe import linear_probe, modality_separability
 from clip_geometry.evaluators.retrieval import retrieval
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.registry import import_all
@@ -18,7 +17,6 @@ __all__ = [
     "add_evaluator",
     "contrastive_loss",
     "cosine_distributions",
-    "cosine_histograms",
     "ensemble",
     "linear_probe",
     "modality_separability",

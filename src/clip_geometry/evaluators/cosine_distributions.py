@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,22 +9,14 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.geometry.cosine import random_cosine
-from clip_geometry.geometry.kinds import Values, in_kind
+from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.rows.arguments import whole_number
-from clip_geometry.rows.matrix import Rows, as_aligned, mean_row, total, unit_rows
+from clip_geometry.rows.matrix import Rows, as_aligned, mean_row, unit_rows
 
 EPS = torch.finfo(torch.float64).eps
 BINS = 1_000_000  # 8 MB of counts
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
-
-
-class CosineHistograms(NamedTuple):
-    """Counts of n matching and n(n − 1) random pairs in equal bins [low, high) over [−1, 1], the last one closed."""
-
-    edges: Values
-    matching: Values
-    random: Values
 
 
 @in_kind
@@ -89,40 +80,6 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_siz
     found |= {"random.mean": float(mean), "random.std": _spread(u, v, mean)}
     found |= {f"random.{name}": _quantile(counts, edges, q) for name, q in QUANTILES.items()}
     return found | {"auc": halves / (2 * len(u) * int(counts.sum()))}
-
-
-@in_kind
-@torch.no_grad()
-def cosine_histograms(image: Rows, text: Rows, *, bins: int = 2000, block_size: int = 1024) -> CosineHistograms:
-    """Count the cosines of `cosine_distributions` in equal bins over [−1, 1], for a figure; exact, float64.
-
-    Args:
-        image: (n, d) rows of distinct items, n ≥ 2.
-        text: (n, d) rows, aligned with the images.
-        bins: Of both histograms.
-        block_size: Rows and columns of cosines computed at a time.
-
-    Returns:
-        edges (bins + 1,), and the counts of matching and random pairs, (bins,) each.
-
-    Raises:
-        InputError: For zero rows, sets of unequal length and bins < 1.
-
-    Example:
-        >>> import numpy as np
-        >>> from clip_geometry import cosine_histograms
-        >>> rng = np.random.default_rng(0)
-        >>> image = rng.normal(size=(6, 4))
-        >>> found = cosine_histograms(image, image + 0.3 * rng.normal(size=(6, 4)), bins=4)
-        >>> found.matching.tolist(), found.random.tolist()
-        ([0.0, 0.0, 0.0, 6.0], [4.0, 10.0, 11.0, 5.0])
-    """
-    bins, block_size = whole_number(bins, "bins", most=BINS), whole_number(block_size, "block_size")
-    image, text = as_aligned(image, text, ("image", "text"))
-    u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
-    edges = torch.linspace(-1, 1, bins + 1, dtype=torch.float64, device=u.device)
-    random = total(_counts(1 - squares / 2, edges) for squares in _random_distances(u, v, block_size))
-    return CosineHistograms(edges, _counts((u * v).sum(1), edges), random)
 
 
 def _random_distances(

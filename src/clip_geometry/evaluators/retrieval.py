@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator, share
-from clip_geometry.evaluators.shares import Effects, Share
+from clip_geometry.evaluators.base import Effects, Share, add_evaluator, share
 from clip_geometry.geometry.distances.nearest import nearest, nearest_both_ways
 from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
 from clip_geometry.geometry.kinds import in_kind
@@ -426,7 +425,7 @@ for _name, _index in (("retrieval", "cross"), ("retrieval[mixed]", "mixed")):
     for _way in ("image_to_text", "text_to_image"):
         _remark = {"remark": partial(_queries_and_ties, _way)}
         _numbers |= {f"{_way}.r_at_{top}": _remark for top in RANKS}
-        _numbers[f"{_way}.median_rank"] = {**_remark, "options": {"index": _index}}  # which needs all products
+        _numbers[f"{_way}.median_rank"] = {**_remark, "options": {"index": _index}, "shares": None}  # of all products
     _options = {"index": _index, "median_rank": False}
     add_evaluator(
         Measure(_name, retrieval, options=_options, statistic=Search, remark=_queries, shares=_shares), _numbers

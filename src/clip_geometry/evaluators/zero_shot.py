@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
-from clip_geometry.evaluators.shares import Share
+from clip_geometry.evaluators.base import Share, accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError

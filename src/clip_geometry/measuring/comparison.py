@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import binomtest
 
-from clip_geometry.display.latex import bibtex, latex
+from clip_geometry.display.explained import explain, title_of
+from clip_geometry.display.numbers import MISSING, in_ascii, plus_minus, to_error, with_error
 from clip_geometry.display.origin import heading, words
-from clip_geometry.display.table import Table
-from clip_geometry.evaluators.shares import Z
+from clip_geometry.display.table import Cell, Table, TableColumn, bibtex, latex
+from clip_geometry.evaluators.base import Z
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.io.format import by_suffix
-from clip_geometry.measuring.compared import LEVEL, comparison_table, letter
 from clip_geometry.measuring.given import given_sets
-from clip_geometry.measuring.names import names_to_measure
-from clip_geometry.measuring.records import DEFAULT_STEPS, records_by
+from clip_geometry.measuring.measurement import DEFAULT_STEPS, measure
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows
-from clip_geometry.rows.arguments import seed_number, whole_number
-from clip_geometry.transforms import parse_pipeline, transforms
+from clip_geometry.rows.arguments import seed_number
+from clip_geometry.transforms import transforms
 
 if TYPE_CHECKING:
     import pandas
 
 FLIPS = 9999
+LEVEL = 0.05  # of p, from which a change is a tie
 RAW = "raw"  # as a pipeline, the empty one
 _OF_ONE_SEED = ("note", "trajectory", "seed", "scaling", "expected", "low", "high", "by_item")
 ROUNDING = 1e-9  # relative; a smaller change is none
@@ -184,7 +184,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """The changes as JSON, with all digits."""
-        content = {"flips": self.flips, "seed": self.seed, "changes": list(self.rows())}
+        content = {"flips": self.flips, "seed": self.seed, "changes": self.rows()}
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
     def to_latex(self) -> str:
@@ -207,33 +207,20 @@ class Comparison:
         """A row per number and column but the first."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.rows()))
+        return pd.DataFrame(self.rows())
 
-    def rows(self) -> Iterable[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """The rows of `frame`."""
-        first, *others = self.columns
-        for column, changes in zip(others, self.changes, strict=True):
+        rows = []
+        for column, changes in zip(self.columns[1:], self.changes, strict=True):
             for change in changes:
                 before, after = (each or {} for each in (change.before, change.after))
-                yield {
-                    "measure": change.measure,
-                    "set": change.place,
-                    "from": first.name,
-                    "to": column.name,
-                    "before": before.get("value"),
-                    "before_error": before.get("standard_error"),
-                    "after": after.get("value"),
-                    "after_error": after.get("standard_error"),
-                    "change": change.value,
-                    "standard_error": change.standard_error,
-                    "low": change.low,
-                    "high": change.high,
-                    "p_value": change.p_value,
-                    "error": change.error,
-                    "verdict": change.verdict,
-                    "effect": change.effect,
-                    "obstacle": change.obstacle,
-                }
+                row = {"measure": change.measure, "set": change.place, "from": self.columns[0].name, "to": column.name}
+                row |= {"before": before.get("value"), "before_error": before.get("standard_error")}
+                row |= {"after": after.get("value"), "after_error": after.get("standard_error"), "change": change.value}
+                keys = ("standard_error", "low", "high", "p_value", "error", "verdict", "effect", "obstacle")
+                rows.append(row | {key: getattr(change, key) for key in keys})
+        return rows
 
 
 def compare(
@@ -310,7 +297,7 @@ def compare(
         >>> change.paired, change.verdict, round(change.value, 3), round(change.standard_error, 3)
         (True, 'lower', -0.196, 0.019)
     """
-    seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
+    seed = seed_number(seed)
     pipelines = [pipelines] if isinstance(pipelines, str) else list(pipelines)
     given = [list(each) if isinstance(each, Iterator) else each for each in operands]
     read = [_records(each) for each in given]
@@ -324,30 +311,28 @@ def compare(
         )
     options = {"pipelines": pipelines, "measures": measures, "labels": labels, "blocks": blocks}
     unused = [option for option, value in options.items() if value not in (None, [])]
-    chosen, optional = names_to_measure(measures)
-    several = [[each] for each in pipelines] if 1 < len(pipelines) == len(given) else None
-    named = []
+    found: list[tuple[str, Sequence[Record]]] = []
     for number, (operand, records) in enumerate(zip(given, read, strict=True)):
         name = names[number] if names else str(operand) if isinstance(operand, str | Path) else letter(number)
         if records is not None:
             if unused:
                 what = f"{shown(Path(name))} holds records, which are compared as they are"
                 raise InputError(f"{what}; leave out {listed(unused)}, for embeddings")
-            named.append((records, name))
+            found.append((name, records))
             continue
         sets = given_sets(operand, labels=labels)
-        for steps in several[number] if several else pipelines or [DEFAULT_STEPS]:
-            pipeline = parse_pipeline("" if steps == RAW else steps)
-            measured = records_by(None, sets, pipeline, chosen, seed=seed, blocks=blocks, optional=optional)
-            named.append((measured, name))
-    modalities = [{record.at["modality"] for record in records if "modality" in record.at} for records, _ in named]
+        own = pipelines[number : number + 1] if 1 < len(pipelines) == len(given) else pipelines
+        for steps in own or [DEFAULT_STEPS]:
+            steps = "" if steps == RAW else steps
+            measured = measure(sets, pipeline=steps, measures=measures, seed=seed, blocks=blocks)
+            found.append((name, measured.records))
+    modalities = [{record.at["modality"] for record in records if "modality" in record.at} for _, records in found]
     alone = all(len(each) == 1 for each in modalities) and len(set.union(*modalities)) > 1  # named after their files
-    columns = [column for records, name in named for column in columns_of(records, name, "rows" if alone else None)]
+    columns = [column for name, records in found for column in columns_of(records, name, "rows" if alone else None)]
     if len(columns) < 2:
         raise InputError(f"{len(columns)} run given; compare needs at least two")
-    first, *others = columns
-    changes = (tuple(_changes(first, other, flips, seed)) for other in others)
-    return _named(Comparison(tuple(columns), tuple(changes), flips, seed))
+    changes = tuple(tuple(_changes(columns[0], other, flips, seed)) for other in columns[1:])
+    return Comparison(_with_origins(columns), changes, flips, seed)
 
 
 def _records(operand: Any) -> list[Record] | None:
@@ -361,29 +346,28 @@ def _records(operand: Any) -> list[Record] | None:
     return [Record.of(row) for row in operand] if isinstance(next(iter(operand), {}), Mapping) else None
 
 
-def _named(found: Comparison) -> Comparison:
-    """Adds to the name of each column in what it differs from the others."""
-    firsts = [next(iter(column.records.values())) for column in found.columns]
+def _with_origins(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns, whose names say in what they differ, too."""
+    firsts = [next(iter(column.records.values())) for column in columns]
     fields = [name for name in ORIGIN if name != "fitted_on" and len({words(each, name) for each in firsts}) > 1]
-    columns = []
-    for column, first in zip(found.columns, firsts, strict=True):
-        seeds = f"mean over {len(column.seeds)} seeds" if column.seeds else ""
-        varying = heading(first, [field for field in fields if not (field == "seed" and column.seeds)])
-        columns.append(replace(column, name=" · ".join(dict.fromkeys(filter(None, (column.name, varying, seeds))))))
-    return replace(found, columns=tuple(columns))
+    named = []
+    for column, first in zip(columns, firsts, strict=True):
+        parts = [column.name, heading(first, [each for each in fields if not (each == "seed" and column.seeds)])]
+        parts += [f"mean over {len(column.seeds)} seeds"] if column.seeds else []
+        named.append(replace(column, name=" · ".join(dict.fromkeys(filter(None, parts)))))
+    return tuple(named)
 
 
 def columns_of(records: Iterable[Record], name: str, only: str | None = None) -> list[Column]:
     """A column for each origin; origins that differ in their seed only are one. only: what the single set is called."""
-    runs: dict[str, dict[Any, dict[tuple[str, str], Record]]] = {}
     origins: dict[str, dict[str, Any]] = {}
+    runs: dict[str, dict[Any, dict[tuple[str, str], Record]]] = {}  # origin → seed → measure and place → record
     for record in records:
-        at = dict(record.at)
-        modality = at.pop("modality", "")
-        place = " ".join([only or str(modality), *(f"{key}={value}" for key, value in at.items())]).strip()
+        place = [only or str(record.at.get("modality", ""))]
+        place += [f"{key}={value}" for key, value in record.at.items() if key != "modality"]
         origin = {key: record.get(key) for key in ORIGIN if key != "seed"}
-        origins.setdefault(repr(origin), origin)
-        runs.setdefault(repr(origin), {}).setdefault(record.seed, {})[record.measure, place] = record
+        origins[repr(origin)] = origin
+        runs.setdefault(repr(origin), {}).setdefault(record.seed, {})[record.measure, " ".join(place).strip()] = record
     columns = []
     for key, seeds in runs.items():
         if len(seeds) == 1:
@@ -418,14 +402,13 @@ def _over_seeds(records: Sequence[Record]) -> Record:
 
 def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Change]:
     """The changes in the order of the first column, then what only the other has."""
-    for measure, place in dict.fromkeys([*first.records, *other.records]):
-        before, after = first.records.get((measure, place)), other.records.get((measure, place))
-        valued = [each is not None and each.value is not None for each in (before, after)]
-        change = Change(measure, place, before, after)
-        known = measures.get(measure)
+    for name, place in dict.fromkeys([*first.records, *other.records]):
+        before, after = first.records.get((name, place)), other.records.get((name, place))
+        change, known = Change(name, place, before, after), measures.get(name)
+        valued = _has_value(before), _has_value(after)
         if before is None or after is None or not all(valued):
             if any(valued):
-                yield replace(change, obstacle=_missing(measure, place, other if valued[0] else first))
+                yield replace(change, obstacle=_missing(name, place, other if valued[0] else first))
         elif known is not None and known.depends_on_n and before.n != after.n:
             why = f"depends on n, which is {before.n} and {after.n}; measure as many rows of both"
             yield replace(change, obstacle=why)
@@ -441,12 +424,9 @@ def _error_and_p(value: float, before: Record, after: Record, flips: int, seed: 
     if before.low is not None and after.low is not None:
         ours, theirs = np.array(before.by_item or ()), np.array(after.by_item or ())
         paired = same and len(ours) == len(theirs) > 0
-        p, correlation = None, 0.0
-        if paired:
-            correlation, p = _correlation(ours, theirs), _mcnemar(theirs - ours, flips, seed)
-        low, high = _newcombe(before, after, correlation)
+        low, high = _newcombe(before, after, _correlation(ours, theirs) if paired else 0.0)
         error = (high - low) / (2 * Z)
-        p = _normal_p(value, error) if p is None else p
+        p = _mcnemar(theirs - ours, flips, seed) if paired else _normal_p(value, error)
         interval = {"low": low, "high": high, "assumed": assumed and paired}
         return {"standard_error": error, "p_value": p, "paired": paired, **interval}
     if before.without and after.without and same:
@@ -502,10 +482,132 @@ def _p_of_flips(blocks: np.ndarray, mean: float, flips: int, seed: int) -> float
     return (1 + larger) / (1 + flips)
 
 
-def _missing(measure: str, place: str, lacking: Column) -> str:
+def _missing(name: str, place: str, lacking: Column) -> str:
     """Why a column has no value of a measure that the other has."""
-    record, base = lacking.records.get((measure, place)), measure.partition("[")[0]
-    variants = [name for name, where in lacking.records if where == place and name.partition("[")[0] == base]
-    if record is None and variants:
-        return f"in {lacking.name} it follows another convention, {variants[0]}; measure both with --measures {measure}"
+    record = lacking.records.get((name, place))
     return (record.note if record else None) or f"not measured in {lacking.name}"
+
+
+def letter(number: int) -> str:
+    """A, B, …"""
+    return chr(ord("A") + number) if number < 26 else f"#{number + 1}"
+
+
+def comparison_table(found: Comparison) -> Table:
+    """What is compared, then a table of the changes of each column but the first."""
+    letters = [letter(k) for k in range(len(found.columns))]
+    own = ((a, column.name.removeprefix(f"{a} · ")) for a, column in zip(letters, found.columns, strict=True))
+    a, first = letters[0], found.columns[0]
+    tables = []
+    for b, column, changes in zip(letters[1:], found.columns[1:], found.changes, strict=True):
+        verdict = list(_verdict(changes, a, b))
+        verdict += [f"{name} {each.saw}" for name, each in ((a, first), (b, column)) if each.saw]
+        valued = [each for each in changes if _has_value(each.before) and _has_value(each.after)]
+        columns = [*map(TableColumn, ("measure", "set"))]
+        columns += [TableColumn(name, "number") for name in (a, b, f"{b} − {a}", "p")]
+        rows = [_cells_of(each) for each in valued]
+        if len({each.error for each in valued} - {""}) > 1:
+            columns.append(TableColumn("error", spare=1))
+            rows = [[*row, each.error] for row, each in zip(rows, valued, strict=True)]
+        tables.append(Table(columns, {"": rows}, verdict=verdict, legend=[] if valued else ["no numbers"]))
+    return Table(
+        heading=[f"{a} = {name}" for a, name in own if name != a],
+        more=tables,
+        legend=list(_legend(found)),
+        notes=list(_notes(found)),
+    )
+
+
+def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
+    """What helped and what got worse, as far as the measures say so."""
+    useful = [change for change in changes if (known := measures.get(change.measure)) is not None and known.better]
+    for effect in ("better", "worse"):
+        some = []
+        for each in (change for change in useful if change.effect == effect):
+            values = " → ".join(in_ascii(float(record["value"])) for record in (each.before, each.after) if record)
+            some.append(f"{_name(each)} ({values})")
+        if some:
+            yield f"{effect} in {b} than in {a}: {', '.join(some)}"
+    if unsure := [_name(each) for each in useful if each.verdict == "no error"]:
+        yield f"changed, without a standard error that tells by how much: {', '.join(unsure)}"
+    if ties := [_name(each) for each in useful if each.verdict in ("tie", "equal")]:
+        yield f"no measurable difference between {a} and {b}: {', '.join(ties)}"
+    if not useful:
+        yield f"whether {b} is better than {a}, no measure here says: all describe the geometry"
+
+
+def _name(change: Change) -> str:
+    return change.measure if change.place in ("both", "") else f"{change.measure} {change.place}"
+
+
+def _has_value(record: Record | None) -> bool:
+    return record is not None and record.value is not None
+
+
+def _cells_of(change: Change) -> list[str]:
+    """measure, set, both values, Δ ± SE or Δ [low, high], and p or the verdict."""
+    explanation = explain(change.measure)
+    unit = f" ({explanation.unit})" if explanation is not None and explanation.unit else ""
+    measure = Cell(change.measure, full=title_of(change.measure, explanation) + unit)
+    values = [_value(each, change.standard_error) for each in (change.before, change.after) if each is not None]
+    if change.value is None:
+        return [measure, change.place, *values, MISSING, "not compared"]
+    if change.verdict == "equal":
+        return [measure, change.place, *values, "0", "equal"]
+    row = {"value": change.value, "standard_error": change.standard_error, "low": change.low, "high": change.high}
+    p = MISSING if change.p_value is None else f"{change.p_value:.4f}" if change.p_value >= 1e-4 else "<0.0001"
+    return [measure, change.place, *values, with_error(row), "tie" if change.verdict == "tie" else p]
+
+
+def _value(record: Record, error: float | None) -> str:
+    """A value with the decimals of the change; in LaTeX with its own standard error or interval."""
+    if record.get("sd") is not None:
+        return plus_minus(record["value"], record["sd"])
+    text = in_ascii(float(record["value"])) if error is None else to_error(record["value"], error)
+    return Cell(text, full=with_error(record))
+
+
+def _legend(found: Comparison) -> Iterator[str]:
+    """What the columns and signs mean."""
+    changes = [change for each in found.changes for change in each]
+    same = [each for each in changes if each.error in ("paired", "by position")]
+    blocks = {len(each.before.without) for each in same if each.low is None and each.before and each.before.without}
+    if blocks:
+        parts = " or ".join(map(str, sorted(blocks)))
+        yield (
+            f"±: paired standard error of the difference, jackknife over the same {parts} blocks of items or seeds; "
+            f"p by {found.flips} sign flips of the blocks, seed {found.seed}"
+        )
+        if 2 / 2 ** min(blocks) > LEVEL:
+            yield f"p is at least {2 / 2 ** min(blocks):.3g} with {min(blocks)} blocks, so that every change is a tie"
+    if any(each.low is not None for each in same):
+        yield (
+            "[ ]: 95% interval of the difference of two shares (Newcombe); p by McNemar's test of the same queries, or "
+            f"by {found.flips} sign flips of the items where a query is partly right"
+        )
+    if any(each.error == "independent" for each in changes):
+        yield "independent: not the same items in the same blocks; errors of two samples, p of the normal distribution"
+    if any(each.verdict == "tie" for each in changes):
+        yield "tie: p is 0.05 or more; of 20 numbers that did not change, one is called changed by chance"
+    if any(column.seeds for column in found.columns):
+        yield "values of several seeds are mean ± standard deviation"
+
+
+def _notes(found: Comparison) -> Iterator[str]:
+    """What the errors take for granted, and what was not compared and why."""
+    changes = [change for each in found.changes for change in each]
+    if any(each.error == "by position" for each in changes):
+        yield (
+            "the items have no ids: row i of one column is assumed to be the item of row i of the other, as in the "
+            "same data embedded twice; if it is not, the errors are those of independent samples and hold as well"
+        )
+    if any(each.verdict == "no error" for each in changes):
+        yield (
+            "no ±: there are no standard errors (--blocks 0), none of the measure can be trusted, or there are too "
+            "many or too few rows for it"
+        )
+    obstacles: dict[str, dict[str, None]] = {}
+    for change in changes:
+        if change.obstacle:
+            obstacles.setdefault(change.obstacle, {})[_name(change)] = None
+    yield from (f"not compared: {', '.join(some)}: {why}" for why, some in obstacles.items())

@@ -1,11 +1,14 @@
-"""Sets of embeddings as a notebook gives them: arrays, tables, paths, by position or by name."""
+"""Sets of embeddings as a caller gives them: arrays, tables and paths, by position or by name, whole or by groups."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.embeddings import Embeddings
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings, chosen_rows, is_large
 from clip_geometry.io.labels import read_labels, with_labels
 from clip_geometry.io.sides import UNNAMED
 from clip_geometry.io.sources import own_name, read_embeddings, read_sets, read_sides, together
@@ -26,6 +29,19 @@ def given_sets(image: Any, text: Any = None, *more: Any, labels: Any = None, ids
     return sets
 
 
+def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
+    """What each modality was given: the same for all, or what a mapping has for it."""
+    if not isinstance(given, Mapping):
+        return {} if given is None else dict.fromkeys(sets, given)
+    for name in given.keys() - sets.keys():
+        raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
+    return given
+
+
+def _values(given: Any) -> Any:
+    return read_labels(given) if isinstance(given, str | Path) else given
+
+
 def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
     first = given[0]
     if any(isinstance(each, Mapping) for each in given):
@@ -42,7 +58,14 @@ def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
         return found
     if all(isinstance(each, str | Path) for each in given):
         return read_sets(*given)
-    sources = [_source(each, place) for place, each in enumerate(given)]
+    sources = []  # what a message calls a set, its name where it has none, and its sides
+    for place, each in enumerate(given):
+        if isinstance(each, str | Path):
+            sources.append((shown(Path(each)), own_name(each), read_sides(each)))
+            continue
+        what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
+        embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
+        sources.append((what, "rows", {embeddings.modality: embeddings}))
     if len(given) > 2 and any(UNNAMED in sides for *_, sides in sources):
         raise InputError(
             f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
@@ -51,23 +74,47 @@ def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
     return dict(together(sources))
 
 
-def _source(each: Any, place: int) -> tuple[str, str, Mapping[str, Embeddings]]:
-    """A set for `together`: what a message calls it, its name where it has none, and its sides."""
-    if isinstance(each, str | Path):
-        return shown(Path(each)), own_name(each), read_sides(each)
-    what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
-    embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
-    return what, "rows", {embeddings.modality: embeddings}
+def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:
+    """(value, the rows with that value of `column` in every set) for each value, numbers first and in their order.
+
+    column: "label", "language" or a metadata column. Rows of sets that are too large for the memory are not read yet.
+    Raises InputError where a set lacks it.
+    """
+    large = is_large(*(each.vectors.shape for each in sets.values()))
+    columns = {modality: _column(each, column) for modality, each in sets.items()}
+    values = dict.fromkeys(value for each in columns.values() for value in each.tolist())
+    for value in sorted(values, key=_as_sorted):
+        part = {}
+        for modality, each in sets.items():
+            rows = np.flatnonzero(columns[modality] == value)
+            part[modality] = each.take(rows, vectors=chosen_rows(each.vectors, rows) if large else None)
+        yield value, part
 
 
-def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
-    """What each modality was given: the same for all, or what a mapping has for it."""
-    if not isinstance(given, Mapping):
-        return {} if given is None else dict.fromkeys(sets, given)
-    for name in given.keys() - sets.keys():
-        raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
-    return given
+def _as_sorted(value: Any) -> tuple[float, str]:
+    """2 before 10, also where they are text; what is no number after all numbers, as text."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.inf
+    return (number if math.isfinite(number) else math.inf), str(value)
 
 
-def _values(given: Any) -> Any:
-    return read_labels(given) if isinstance(given, str | Path) else given
+def _column(embeddings: Embeddings, column: str) -> np.ndarray:
+    columns = dict(embeddings.metadata)
+    if embeddings.labels is not None:
+        columns["label"] = embeddings.labels
+    if embeddings.language is not None:
+        columns["language"] = np.full(len(embeddings), embeddings.language)
+    whose = f"{embeddings.modality} embeddings"
+    if column not in columns:
+        known = f"they have {', '.join(columns)}" if columns else "they carry no columns at all"
+        raise InputError(f"{whose} have no column {column!r} to group by; {known}")
+    values = np.asarray(columns[column])
+    odd = [value for value in values.tolist() if isinstance(value, list | dict)]
+    if odd or values.ndim != 1:
+        example = shown(odd[0] if odd else values[0])
+        raise InputError(
+            f"column {shown(column)} of {whose} holds {example}; expected one number or text per row to group by"
+        )
+    return values

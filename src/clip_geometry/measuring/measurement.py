@@ -1,33 +1,33 @@
-"""One call for a notebook: embeddings in, a measurement out that shows itself as a table, a file or a figure."""
+"""One call for a notebook: embeddings in, a measurement out that shows itself as a table or a file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clip_geometry.config import digest
 from clip_geometry.display.explained import explain
-from clip_geometry.display.latex import bibtex, latex
-from clip_geometry.display.table import Table
+from clip_geometry.display.table import Table, bibtex, latex
 from clip_geometry.embedding.engines import Engine
+from clip_geometry.embeddings import naming_files
 from clip_geometry.files import write_text
-from clip_geometry.measuring.given import given_sets
-from clip_geometry.measuring.names import names_to_measure
-from clip_geometry.measuring.records import DEFAULT_STEPS, as_lines, records_by
-from clip_geometry.measuring.table import measurement_table
-from clip_geometry.measuring.verdict import verdict
+from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.given import given_sets, split_by
+from clip_geometry.measuring.records import measure_sets, names_to_measure
+from clip_geometry.measuring.scaling import add_scaling
+from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.measuring.table import measurement_table, verdict
 from clip_geometry.paths import expanded
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
-from clip_geometry.results import Record
-from clip_geometry.rows.arguments import seed_number, whole_number
+from clip_geometry.results import Record, lines_of
+from clip_geometry.rows.arguments import RowError, seed_number, whole_number
 from clip_geometry.transforms import Step, parse_pipeline
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
-
-_SIZE = ("n", "value", "standard_error", "subsets")
+DEFAULT_STEPS = "normalize"
 
 
 class Estimate(NamedTuple):
@@ -114,59 +114,26 @@ class Measurement:
         """
         import pandas as pd
 
-        groups = self._groups
-        scaled, full = any(record.scaling for record in self), any(record.expected for record in self)
+        groups = list(dict.fromkeys(key for record in self for key in record.at if key != "modality"))
         rows = []
         for record in self:
-            sizes = [size["value"] for size in record.scaling or ()]
-            expected = record.expected or {}
+            sizes, expected = [size["value"] for size in record.scaling or ()], record.expected or {}
             about = explain(record.measure)  # None for numbers that only an experiment has
-            rows.append(
-                {
-                    **_place(record, groups),
-                    **{key: record.get(key) for key in ("value", "standard_error", "null_value", "n", "d")},
-                    **dict(zip(("n/2", "n/4"), sizes[-2::-1], strict=False)),
-                    **{f"expected{end and '_'}{end}": expected.get(end or "value") for end in ("", "low", "high")},
-                    **{key: getattr(about, key, "") for key in ("unit", "direction", "title")},
-                    "note": record.note or "",
-                }
-            )
-        numbers = ["value", "standard_error", "null_value", *(["n/4", "n/2"] if scaled else [])]
-        numbers += ["expected", "expected_low", "expected_high"] if full else []
+            keys = ("measure", "value", "standard_error", "null_value", "n", "d")
+            row = {**record.at, "set": record.at.get("modality"), **{key: record.get(key) for key in keys}}
+            row |= {
+                "note": record.note or "",
+                **{key: getattr(about, key, "") for key in ("unit", "direction", "title")},
+            }
+            row |= dict(zip(("n/2", "n/4"), sizes[-2::-1], strict=False))
+            row |= {"expected": expected.get("value")}
+            row |= {f"expected_{end}": expected.get(end) for end in ("low", "high")}
+            rows.append(row)
+        numbers = ["value", "standard_error", "null_value"]
+        numbers += ["n/4", "n/2"] if any(record.scaling for record in self) else []
+        numbers += ["expected", "expected_low", "expected_high"] if any(record.expected for record in self) else []
         columns = ["measure", *groups, "set", *numbers, "n", "d", "unit", "direction", "title", "note"]
         return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
-
-    @property
-    def scaling(self) -> "pandas.DataFrame":
-        """A row per number that depends on n and size: n (items), value, standard_error and subsets, the smallest
-        size first.
-
-        Empty unless `measure` was given `scaling` or a full size.
-
-        Example:
-            >>> import numpy as np, clip_geometry as cg
-            >>> x = np.random.default_rng(0).normal(size=(400, 32))
-            >>> result = cg.measure({"audio": x}, measures="participation_ratio", scaling=True)
-            >>> result.scaling[["measure", "set", "n", "value"]].round(1)
-                           measure    set    n  value
-            0  participation_ratio  audio   50   19.5
-            1  participation_ratio  audio  100   24.3
-            2  participation_ratio  audio  200   27.7
-            3  participation_ratio  audio  400   29.5
-        """
-        import pandas as pd
-
-        groups = self._groups
-        rows = [
-            {**_place(record, groups), **{key: size[key] for key in _SIZE}}
-            for record in self
-            for size in record.scaling or ()
-        ]
-        return pd.DataFrame(rows, columns=["measure", *groups, "set", *_SIZE])
-
-    @property
-    def _groups(self) -> list[str]:
-        return list(dict.fromkeys(key for record in self for key in record.at if key != "modality"))
 
     def __iter__(self) -> Iterator[Record]:
         return (record for record in self.records if record.value is not None)
@@ -181,7 +148,12 @@ class Measurement:
         of `by`, if any, is one more part of the key. Raises InputError for a key of no number or of several.
         """
         name, *places = key if isinstance(key, tuple) and key else (key,)
-        of_measure = self._of(name)
+        of_measure = [record for record in self if record.measure == name]
+        if not of_measure and name in self.notes:
+            raise InputError(f"{name} was not computed: {self.notes[name]}")
+        if not of_measure:
+            near = did_you_mean(str(name), self._measures, listed_by=".frame")
+            raise InputError(f"no {shown(name)} was measured{near}")
         found = [record for record in of_measure if _is_at(record, places)]
         if len(found) != 1:
             near = (str([name, *reversed(record.at.values())]) for record in found or of_measure)
@@ -192,60 +164,9 @@ class Measurement:
         (record,) = found
         return Estimate(record["value"], record.standard_error, record.null_value)
 
-    def _of(self, name: Any) -> list[Record]:
-        found = [record for record in self if record.measure == name]
-        if found:
-            return found
-        if name in self.notes:
-            raise InputError(f"{name} was not computed: {self.notes[name]}")
-        raise InputError(f"no {shown(name)} was measured{did_you_mean(str(name), self._measures, listed_by='.frame')}")
-
     @property
     def _measures(self) -> list[str]:
         return list(dict.fromkeys(record.measure for record in self))
-
-    def matrix(self, measure: str, *group: Any) -> "pandas.DataFrame":
-        """The values of a measure across modalities as a table of modality × modality.
-
-        A row is the first set of the measure and a column the second. Values of a measure that does not depend on their
-        order are on both sides of the diagonal. What was not computed is NaN.
-
-        Args:
-            measure: Its name.
-            group: The value of `by`, if there is one.
-
-        Raises:
-            InputError: There are fewer than three modalities, or the measure was not taken across them.
-
-        Example:
-            >>> import numpy as np, clip_geometry as cg
-            >>> a, b, c = np.random.default_rng(0).normal(size=(3, 100, 8)) + [[[0]], [[1]], [[3]]]
-            >>> cg.measure({"a": a, "b": b, "c": c}, measures="modality_gap").matrix("modality_gap").round(2)
-                  a     b     c
-            a   NaN  0.76  0.98
-            b  0.76   NaN  0.23
-            c  0.98  0.23   NaN
-        """
-        import pandas as pd
-
-        found = {
-            (couple[0], couple[1]): record["value"]
-            for record in self._of(measure)
-            if len(couple := _couple(record)) == 2 and all(each in record.at.values() for each in group)
-        }
-        if not found:
-            raise InputError(
-                f"{shown(measure)} is no measure across three modalities or more here; result[measure, set] has it"
-            )
-        if len({tuple(record.at.items())[:-1] for record in self._of(measure)}) > 1 and not group:
-            raise InputError(f"there is a matrix of {shown(measure)} for each value of `by`; add one of these values")
-        names = sorted({name for couple in found for name in couple})
-        table = pd.DataFrame(float("nan"), index=names, columns=names)
-        for (one, other), value in found.items():
-            table.loc[one, other] = value
-            if "swap" in getattr(explain(measure), "invariances", ()):
-                table.loc[other, one] = value
-        return table
 
     @property
     def table(self) -> Table:
@@ -326,34 +247,16 @@ class Measurement:
 
     def to_json(self, path: str | Path) -> None:
         """Writes what `clip-geometry measure --json` writes: `read_rows` and `clip-geometry compare` read it."""
-        _write(path, as_lines(self.records))
-
-    def plot(self) -> "Figure":
-        """Draws the numbers: a panel per measure, with the values of all sets, standard errors and null values.
-
-        Of three modalities or more, measures across them are heat maps of modality × modality.
-        """
-        from clip_geometry.measuring.figure import draw
-
-        return draw(self.records)
-
-
-def _place(record: Record, groups: Sequence[str]) -> dict[str, Any]:
-    of_groups = {key: record.at.get(key) for key in groups}
-    return {"measure": record.measure, **of_groups, "set": record.at.get("modality")}
-
-
-def _couple(record: Record) -> list[str]:
-    """["audio", "image"] of "audio+image", otherwise the set alone."""
-    return str(record.at.get("modality", "")).split("+")
+        _write(path, lines_of(digest([dict(record) for record in self.records]), self.records))
 
 
 def _is_at(record: Record, places: Sequence[Any]) -> bool:
     """Whether each place is a value of `by` or the set, of which the key may leave out what needs no saying."""
     groups = [value for key, value in record.at.items() if key != "modality"]
     names = [name for place in places if place not in groups for name in str(place).split("+")]
+    couple = str(record.at.get("modality", "")).split("+")
     swaps = "swap" in getattr(explain(record.measure), "invariances", ())
-    return names in ([], _couple(record)) or (swaps and names == _couple(record)[::-1])
+    return names in ([], couple) or (swaps and names == couple[::-1])
 
 
 def _write(path: str | Path, text: str) -> None:
@@ -401,7 +304,7 @@ def measure(
             items.
         engine: Of `open_engine`, to read large sets on a cluster.
         scaling: Take the measures that depend on n at n/2, n/4 and n/8 items, too: columns of `frame`, and
-            `Measurement.scaling`. The pipeline stays as it was fitted on all items.
+            `scaling` of each record. The pipeline stays as it was fitted on all items.
         full_size: Number of items of the set that these are a sample of, which implies `scaling`. The numbers that
             depend on n then say what to expect there, where a fit of the trend supports it.
         progress: Shows the progress over measures, such as `clip_geometry.progress.progress`.
@@ -431,17 +334,27 @@ def measure(
     steps = parse_pipeline(pipeline or "")
     names, optional = names_to_measure(measures)
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
-    records = records_by(
-        by,
-        sets,
-        steps,
-        names,
-        seed=seed,
-        blocks=blocks,
-        engine=engine,
-        optional=optional,
-        scaling=scaling,
-        full_size=full_size,
-        progress=progress,
-    )
+    if full_size is not None and by is not None:
+        raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
+    dealt = BLOCKS if blocks is None else blocks
+    groups = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
+    records = []
+    with naming_files(sets), progress("measures", len(groups) * len(names)) as advance:
+        for at, part in groups:
+            try:
+                measured = MeasuredSets(part, steps, seed=seed, blocks=dealt, engine=engine)
+                if blocks and not 2 <= blocks <= len(measured.items):  # rather than a table without standard errors
+                    most = f"the number of items, which is {len(measured.items)}"
+                    raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
+                shared, remarks = measured.context(), measured.remarks()
+                rows = list(measure_sets(measured, names, advance, optional=optional))
+                if scaling or full_size is not None:
+                    add_scaling(measured, rows, full_size)
+            except InputError as error:
+                if not at or isinstance(error, RowError):  # a row is named by its file, in which rows are counted
+                    raise
+                (value,) = at.values()
+                raise InputError(f"in the group of {by} {value}: {error}") from None
+            shared |= {"remarks": remarks} if remarks else {}
+            records += [Record.of({**shared, **row, "at": {**at, **row["at"]}}) for row in rows]
     return Measurement(records)

@@ -1,78 +1,68 @@
-"""Records of sets: all of their rows, or each group of them, measured through one pipeline."""
+"""Records of sets: the measures that were asked for, each in every place where it can be taken."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clip_geometry.config import digest
-from clip_geometry.embedding.engines import Engine
-from clip_geometry.embeddings import Embeddings, naming_files
-from clip_geometry.geometry import Measure, by_group
+from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.distances.nearest import keeping_lists
 from clip_geometry.geometry.statistics import Moments
-from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.names import named
-from clip_geometry.measuring.scaling import add_scaling
-from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber
-from clip_geometry.measuring.splitting import split_by
-from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import InputError
-from clip_geometry.results import Record, Row, lines_of
-from clip_geometry.rows.arguments import RowError
+from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber, call_of
+from clip_geometry.registry import InputError, unknown
+from clip_geometry.results import Row
 from clip_geometry.rows.threads import side_by_side
-from clip_geometry.transforms import Step
 
-DEFAULT_STEPS = "normalize"
+# what a first look needs, as it is read; all but retrieval in O(n)
+CORE = (
+    "average_cosine",
+    "isoscore[unbiased]",
+    "modality_gap",
+    "relative_modality_gap",
+    "modality_silhouette[cosine]",
+    "matching_cosine",
+    "random_cosine",
+    "retrieval.image_to_text.r_at_1",
+    "retrieval.text_to_image.r_at_1",
+    "retrieval[mixed].image.same_modality_at_10",
+    "retrieval[mixed].text.same_modality_at_10",
+    "retrieval[mixed].image_to_text.r_at_1",
+    "retrieval[mixed].text_to_image.r_at_1",
+    "silhouette[cosine]",
+)
+ALL = "all"  # in place of names: the core and all default measures
 MOST_WORK = 2e11  # multiplications of all couples in one O(n²) measure: about a minute for the core on two cores
 
 
-def records_by(
-    column: str | None,
-    sets: Mapping[str, Embeddings],
-    pipeline: Sequence[Step],
-    names: list[str],
-    *,
-    seed: int,
-    blocks: int | None,
-    engine: Engine | None = None,
-    optional: bool = False,
-    scaling: bool = False,
-    full_size: int | None = None,
-    progress: Progress = quiet,
-) -> list[Record]:
-    """The records of the sets, or of the rows of each value of a column.
+def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool]:
+    """The measures to take, and whether what cannot be measured is left out with a note.
 
-    names, optional: as of `names_to_measure`. None of blocks means their default number. scaling, full_size: as of
-    `add_scaling`; a full size is one of all rows, so that it does not go with a column.
+    names: of measures, or of evaluators for all of their numbers; None for the core, `ALL` for it and all default
+    measures.
     """
-    if full_size is not None and column is not None:
-        raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
-    parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
-    records = []
-    with naming_files(sets), progress("measures", len(parts) * len(names)) as advance:
-        for at, part in parts:
-            try:
-                given = BLOCKS if blocks is None else blocks
-                measured = MeasuredSets(part, pipeline, seed=seed, blocks=given, engine=engine)
-                if blocks and not 2 <= blocks <= len(measured.items):  # rather than a table without standard errors
-                    most = f"the number of items, which is {len(measured.items)}"
-                    raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
-                remarks = measured.remarks()
-                found = list(measure_sets(measured, names, advance, optional=optional))
-                if scaling or full_size is not None:
-                    add_scaling(measured, found, full_size)
-            except InputError as error:
-                if not at or isinstance(error, RowError):  # a row is named by its file, in which rows are counted
-                    raise
-                group = ", ".join(f"{key} {value}" for key, value in at.items())
-                raise InputError(f"in the group of {group}: {error}") from None
-            shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
-            records += [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
-    return records
+    if names is None:
+        return list(CORE), True
+    if names == ALL:
+        return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
+    given = names.split(",") if isinstance(names, str) else names
+    chosen = [each.name for each in named(name.strip() for name in given if name.strip())]
+    if not chosen:
+        raise InputError("measures is empty; give names, comma-separated, or leave it out for the core")
+    return chosen, False
 
 
-def as_lines(records: Sequence[Record]) -> str:
-    """The records as a results file of their own, which `read_rows` and `clip-geometry compare` read."""
-    return lines_of(digest([dict(record) for record in records]), records)
+def named(names: Iterable[str]) -> list[Measure]:
+    """Measures and numbers of evaluators; the name of an evaluator stands for all of its numbers."""
+    numbers: dict[str, list[Measure]] = {}
+    for measure in measures.values():
+        numbers.setdefault(measure.evaluator or measure.name, []).append(measure)
+    found: dict[str, Measure] = {}
+    for name in names:
+        if name not in measures and name not in numbers:
+            evaluator = [each.name for each in numbers.get(name.partition(".")[0], ())]
+            known, what = (evaluator, "evaluators") if evaluator else ([*measures, *numbers], "measures")
+            raise unknown("measure", name, known, f"clip-geometry list {what}")
+        for each in numbers.get(name) or [measures[name]]:
+            found[each.name] = each
+    return list(found.values())
 
 
 def measure_sets(
@@ -108,28 +98,29 @@ def measure_sets(
     chosen = by_group() if names is None else named(names)
     groups: dict[Any, list[Measure]] = {}  # that share a statistic, or a call
     for measure in chosen:
-        shared = measure.statistic or (measure.function, repr(measure.options))
-        groups.setdefault((shared, measure.takes), []).append(measure)
+        shared = (measure.statistic, measure.takes) if measure.statistic else call_of(measure)
+        groups.setdefault(shared, []).append(measure)
 
     def rows_of(group: Sequence[Measure]) -> dict[str, list[Row]]:
-        rows = {each.name: rows_or_notes(sets, each, named=names is not None and not optional) for each in group}
+        found = {}
+        for measure in group:
+            found[measure.name] = rows_or_notes(sets, measure, named=names is not None and not optional)
         sets.forget(group[0].statistic)
-        return rows
+        return found
 
     if sets.small:
         _ = sets.null, sets.items.can_be_dealt and sets.items.block_of  # once, before threads would do so twice
-    found: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {}
     with keeping_lists():
-        for rows in (side_by_side if sets.small else map)(rows_of, list(groups.values())):
-            found |= rows
-            advance(len(rows))
+        for found in (side_by_side if sets.small else map)(rows_of, list(groups.values())):
+            rows |= found
+            advance(len(found))
     for measure in chosen:
-        yield from found[measure.name]
+        yield from rows[measure.name]
 
 
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
     """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
-    rows = []
     if not named and (why := _why_not_unasked(sets, measure)):
         return [_note(measure, {}, InputError(why))]
     try:
@@ -138,14 +129,16 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
         if named:
             raise
         return [_note(measure, {}, error)]
+    rows = []
     for place in places:
         try:
             rows.append(sets.row(measure, place))
         except InputError as error:
+            note = _note(measure, {"modality": place}, error)
             # one couple of several may fail, and so may one number of an evaluator that was named for all of them
             if named and not isinstance(error, NoSuchNumber) and len(sets.rows) < 3:
-                raise InputError(f"{measure.name}, {place}: {_without_name(measure, error)}") from None
-            rows.append(_note(measure, {"modality": place}, error))
+                raise InputError(f"{measure.name}, {place}: {note['note']}") from None
+            rows.append(note)
     if named and len(sets.rows) > 2 and all(row["value"] is None for row in rows):
         raise InputError(f"{measure.name}, {rows[0]['at']['modality']}: {rows[0]['note']}")
     return rows
@@ -160,16 +153,15 @@ def _why_not_unasked(sets: MeasuredSets, measure: Measure) -> str | None:
     anyway = "named in --measures it is taken all the same"
     if sets.streamed and measure.streams:
         return f"time grows with n² and the rows are streamed; {anyway}"
-    couples = [(sets.embeddings[one], sets.embeddings[other]) for one, other in sets.view.couples.values()]
-    if measure.inputs.across and sum(len(x) * len(y) * x.dim for x, y in couples) > MOST_WORK:
+    work, couples = 0, sets.couples.values()
+    for one, other in couples if measure.inputs.across else ():
+        work += len(sets.embeddings[one]) * len(sets.embeddings[other]) * sets.embeddings[one].dim
+    if work > MOST_WORK:
         rows_of = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
         return f"time grows with n², and is minutes for {rows_of}; {anyway}"
     return None
 
 
 def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:
-    return {"measure": measure.name, "value": None, "note": _without_name(measure, error), "at": dict(at)}
-
-
-def _without_name(measure: Measure, error: InputError) -> str:
-    return str(error).removeprefix(f"{measure.name} ")
+    note = str(error).removeprefix(f"{measure.name} ")
+    return {"measure": measure.name, "value": None, "note": note, "at": dict(at)}

@@ -11,7 +11,7 @@ import numpy as np
 
 from clip_geometry.catalog import read_yaml
 from clip_geometry.geometry import Measure, measures
-from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.measuring.sets import MeasuredSets, call_of
 from clip_geometry.measuring.views import View
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -115,7 +115,7 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
     for row in rows:
         measure = measures[row["measure"]]
         if row["value"] is not None and measure.depends_on_n:
-            calls[measure.function, repr(measure.options), measure.takes, row["at"]["modality"]].append((measure, row))
+            calls[*call_of(measure), row["at"]["modality"]].append((measure, row))
 
     def by_size(members: list[tuple[Measure, Row]]) -> dict[str, list[Row]]:
         return _by_size(sets, [measure for measure, _ in members], members[0][1]["at"]["modality"])
@@ -167,24 +167,23 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
 
     unseen: through the pipeline as it is fitted on the items outside of the subset, rather than on all.
     """
-    rng = np.random.default_rng(sets.seed)
+    rng, items = np.random.default_rng(sets.seed), sets.items.of_rows
     for _ in range(DEALS):
         order = rng.permutation(len(sets.items))
         for k in range(len(sets.items) // n):
-            chosen = np.zeros(len(sets.items) + 1, bool)
-            chosen[order[k * n : (k + 1) * n]] = True
-            outside = ~chosen
-            chosen[-1] = outside[-1] = True  # class prompts are item -1, and in all subsets
-            kept = {name: each.take(chosen[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
-            if unseen:
-                others = {name: each.take(outside[sets.items.of_rows[name]]) for name, each in sets.embeddings.items()}
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # said once, of all rows
-                    fitted = View.through(sets.steps, others).fitted
-                assert fitted is not None
-                yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
-            else:
-                yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.items.of_rows[name]]] for name in kept})
+            inside = np.isin(np.arange(len(sets.items)), order[k * n : (k + 1) * n])
+            # class prompts are item -1, the last one, and in all subsets
+            chosen, outside = (np.append(some, True) for some in (inside, ~inside))
+            kept = {name: each.take(chosen[items[name]]) for name, each in sets.embeddings.items()}
+            if not unseen:
+                yield View(kept, {name: np.asarray(sets.rows[name])[chosen[items[name]]] for name in kept})
+                continue
+            others = View({name: each.take(outside[items[name]]) for name, each in sets.embeddings.items()})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # said once, of all rows
+                fitted = others.through(sets.steps).fitted
+            assert fitted is not None
+            yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
 
 
 def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int) -> Row:

@@ -1,18 +1,19 @@
 """The table of a measurement: its numbers, what they say, and what its columns mean."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from clip_geometry.catalog import descriptions
-from clip_geometry.display.explained import Explanation, about, explain, group_order, title_of
-from clip_geometry.display.known_models import values_of
-from clip_geometry.display.numbers import as_number, bound, number, to_error, with_error
-from clip_geometry.display.origin import Row, data_words, model_words, pipeline_words, places, roles_of, runs, words
+from clip_geometry.display.explained import Explanation, explain, group_order, title_of, values_of
+from clip_geometry.display.numbers import as_number, bound, brief, number, percent, to_error, with_error
+from clip_geometry.display.origin import Row, data_words, model_words, pipeline_words, places, runs, words
 from clip_geometry.display.table import Cell, Table, TableColumn
 from clip_geometry.display.words import listed
 from clip_geometry.embeddings import LARGE
+from clip_geometry.measuring.records import CORE
 from clip_geometry.measuring.sets import QUADRATIC_ROWS
-from clip_geometry.measuring.verdict import verdict
+from clip_geometry.modalities import plural
 
 SETS = ("image", "text", "both")
 SIZE_FIELDS = ("n", "d")
@@ -62,69 +63,79 @@ def numbers_table(
         explanations: Measure → its explanation.
         spare_n: Whether n may be left out on a narrow terminal.
     """
-    found = runs(rows)
-    several = len(found) > 1
-    # a row that lacks a field does not make it vary
-    varying_sizes = [name for name in SIZE_FIELDS if len({text for row in rows if (text := words(row, name))}) > 1]
-    varying = [*places(rows), *varying_sizes]
+    found, varying = runs(rows), places(rows)
+    for name in SIZE_FIELDS:
+        if len({words(row, name) for row in rows} - {""}) > 1:  # a row that lacks a field does not make it vary
+            varying.append(name)
     by_measure: dict[str, list[tuple[Row, list[str]]]] = {}
     for run in found:
         for row in run.rows:
-            cells = [*([run.label] if several else []), *(words(row, name) for name in varying)]
+            cells = [run.label] if len(found) > 1 else []
+            cells += [words(row, name) for name in varying]
             by_measure.setdefault(row["measure"], []).append((row, cells))
     groups: dict[str, list[list[str]]] = {}
     for name, members in by_measure.items():
         explanation = explain(name, explanations)
         group = "other" if explanation is None else explanation.group
         groups.setdefault(group, []).extend(_rows_of(name, members, explanation))
-    sizes = {name: TableColumn(name, "number", spare=2 if spare_n and name == "n" else 0) for name in SIZE_FIELDS}
-    columns = [
-        TableColumn("measure", shared=True),
-        TableColumn("set"),
-        *([TableColumn("run")] if several else []),
-        *(sizes.get(name, TableColumn(name)) for name in varying),
+    columns = [TableColumn("measure", shared=True), TableColumn("set")]
+    columns += [TableColumn("run")] if len(found) > 1 else []
+    for name in varying:
+        size = TableColumn(name, "number", spare=2 if spare_n and name == "n" else 0)
+        columns.append(size if name in SIZE_FIELDS else TableColumn(name))
+    columns += [
         TableColumn("value", "number"),
         TableColumn("null", "number"),
         TableColumn("", shared=True),
         TableColumn("direction", shared=True, spare=3),
         TableColumn("range", shared=True, spare=1),
     ]
-    labels = [f"{run.label} = {run.heading}" for run in found] if several else []
+    labels = [f"{run.label} = {run.heading}" for run in found] if len(found) > 1 else []
     return Table(columns, {group: groups[group] for group in sorted(groups, key=group_order)}, heading=labels)
 
 
 def _rows_of(name: str, members: Sequence[tuple[Row, list[str]]], explanation: Explanation | None) -> Iterator[list]:
-    order = {modality: place for place, modality in enumerate(SETS)}
-    near = [row.get(key) for row, _ in members for key in ("value", "null_value")]  # read beside each other
-    unit = f" ({explanation.unit})" if explanation is not None and explanation.unit else ""
-    hint = "" if explanation is None else about(explanation)
-    measure = Cell(name + unit, full=title_of(name, explanation) + unit, hint=hint, of=explanation)
-    arrow = direction = limits = ""
+    near = []  # numbers that are read beside each other
+    for row, _ in members:
+        near += [row.get("value"), row.get("null_value")]
+    unit = hint = arrow = direction = limits = ""
     if explanation is not None:
+        unit = f" ({explanation.unit})" if explanation.unit else ""
+        hint = f"{explanation.title}: {explanation.summary} {explanation.reading}"
         first, _, rest = explanation.direction.partition(" ")  # "lower is more isotropic" as "↓" and "isotropic"
         arrow = ARROWS.get(first, "")
         direction = rest.removeprefix("is ").removeprefix("more ") if arrow else explanation.direction
         limits = " … ".join(map(bound, explanation.range))
+    measure = Cell(name + unit, full=title_of(name, explanation) + unit, hint=hint, of=explanation)
     # sorting is stable: within a set, runs keep their order
-    for row, cells in sorted(members, key=lambda member: order.get(_modality(member[0]), len(SETS))):
+    for row, cells in sorted(members, key=lambda member: set_order(member[0])):
         value = "" if as_number(row.get("value")) is None else with_error(row, *near)
         null = to_error(row.get("null_value"), row.get("standard_error"), *near)
-        yield [measure, _modality(row), *cells, Cell(value, of=row), null, arrow, direction, limits]
+        yield [measure, set_of(row), *cells, Cell(value, of=row), null, arrow, direction, limits]
 
 
-def _modality(row: Row) -> str:
+def set_of(row: Row) -> str:
+    """The set or the couple of sets that a number is of."""
     return str((row.get("at") or {}).get("modality") or "")
+
+
+def set_order(row: Row) -> int:
+    """The place of its set in tables and figures."""
+    return SETS.index(set_of(row)) if set_of(row) in SETS else len(SETS)
 
 
 def couples(rows: Iterable[R]) -> list[R]:
     """The numbers of two of three modalities or more, where they are those of all rows."""
-    at = ((row, row.get("at") or {}) for row in rows if row.get("value") is not None)
-    return [row for row, place in at if place.keys() == {"modality"} and "+" in str(place["modality"])]
+    found = []
+    for row in rows:
+        alone = (row.get("at") or {}).keys() == {"modality"}
+        found += [row] if alone and "+" in set_of(row) and row.get("value") is not None else []
+    return found
 
 
 def names_of(rows: Iterable[Row]) -> list[str]:
     """The modalities of couples, in the order of their matrices."""
-    return sorted({name for row in rows for name in row["at"]["modality"].split("+")})
+    return sorted({name for row in rows for name in set_of(row).split("+")})
 
 
 def matrices(rows: Sequence[Row]) -> list[Table]:
@@ -134,7 +145,7 @@ def matrices(rows: Sequence[Row]) -> list[Table]:
         members = [row for row in rows if row["measure"] == measure]
         names, cells = names_of(members), {}
         for row in members:
-            first, second = sorted(row["at"]["modality"].split("+"))
+            first, second = sorted(set_of(row).split("+"))
             cells[first, second] = with_error(row, row.get("null_value"))
             cells[second, first] = to_error(row.get("null_value"), row.get("standard_error"), row["value"])
         lines = [[one, *(cells.get((one, other), "") for other in names)] for one in names]
@@ -145,17 +156,19 @@ def matrices(rows: Sequence[Row]) -> list[Table]:
 def _scaling_table(records: Sequence[Row]) -> Table:
     """The values at n/8, n/4, n/2 and n items, and what to expect at full size."""
     full = next((record["expected"]["n"] for record in records if record.get("expected")), None)
-    groups = dict.fromkeys(key for record in records for key in record["at"] if key != "modality")
+    groups = list(dict.fromkeys(key for record in records for key in record["at"] if key != "modality"))
     rows, unexpected = [], {}
     for record in records:
         sizes = [number(size["value"]) for size in record["scaling"]][-4:]
         expected = record.get("expected") or {}
-        interval = [number(expected[key]) for key in ("value", "low", "high") if key in expected]
-        text = "{} [{}, {}]".format(*interval) if interval else "-"
-        at = [*(str(record["at"][key]) for key in groups), _modality(record)]
-        rows.append([record["measure"], *at, *[""] * (4 - len(sizes)), *sizes, *([text] if full else [])])
-        if "note" in expected:
+        row = [record["measure"], *(str(record["at"][key]) for key in groups), set_of(record)]
+        row += [""] * (4 - len(sizes)) + sizes
+        if "value" in expected:
+            row.append("{} [{}, {}]".format(*(number(expected[key]) for key in ("value", "low", "high"))))
+        elif full:
+            row.append("-")
             unexpected.setdefault(expected["note"], {})[record["measure"]] = None
+        rows.append(row)
     items = {record["scaling"][-1]["n"] for record in records}
     n = f"n = {items.pop()} items; " if len(items) == 1 else ""
     legend = [f"value by size: {n}below n the mean over random subsets, through the pipeline of all items"]
@@ -163,26 +176,28 @@ def _scaling_table(records: Sequence[Row]) -> Table:
         held = "an interval meant to hold 95%, which held 93% at 4 n and 88% at 8 n in trials (docs/null_value.md)"
         legend.append(f"at {full}: what a fit of the trend predicts, with {held}")
     notes = [f"at {full}, nothing is expected of {', '.join(each)}: {note}" for note, each in unexpected.items()]
-    ends = ["n/8", "n/4", "n/2", "n", *([f"at {full}"] if full else [])]
-    columns = [
-        *map(TableColumn, ("measure", *groups, "set")),
-        *(TableColumn(end, "number", spare=int(end == "n/8")) for end in ends),
-    ]
+    columns = list(map(TableColumn, ("measure", *groups, "set")))
+    for end in ("n/8", "n/4", "n/2", "n", *([f"at {full}"] if full else [])):
+        columns.append(TableColumn(end, "number", spare=int(end == "n/8")))
     return Table(columns, {"": rows}, legend=legend, notes=notes)
 
 
 def _sizes(records: Sequence[Row]) -> list[str]:
     """1000 image and 5000 text rows in 512 dimensions, where the records tell all of it; else the n and d of all."""
-    alone = [record for record in records if "+" not in _modality(record) and _modality(record) != "both"]
-    alone = [record for record in alone if getattr(explain(record["measure"]), "takes", "") == "rows"]
-    counts = {_modality(record): record.get("n") for record in alone}
-    dimensions = {record.get("d") for record in alone}
-    whole = all(record["at"].keys() == {"modality"} for record in alone)
-    if counts and whole and len(dimensions) == 1:
+    counts, dimensions, whole = {}, set(), True
+    for record in records:
+        if getattr(explain(record["measure"]), "takes", "") == "rows" and set_of(record) != "both":
+            counts[set_of(record)] = record.get("n")
+            dimensions.add(record.get("d"))
+            whole = whole and record["at"].keys() == {"modality"}
+    if whole and len(dimensions) == 1:
         rows = [f"{n} {modality}".removesuffix(" rows") for modality, n in counts.items()]
         return [f"{listed(rows)} rows in {dimensions.pop()} dimensions"]
     shared = {name: {record.get(name) for record in records} for name in SIZE_FIELDS}
     return [f"{name} = {values.pop()}" for name, values in shared.items() if len(values) == 1]
+
+
+# --- below the table
 
 
 def _legend(records: Sequence[Row]) -> Iterator[str]:
@@ -198,8 +213,15 @@ def _legend(records: Sequence[Row]) -> Iterator[str]:
     yield "↓ lower, ↑ higher is more isotropic, closer, … (clip-geometry list measures NAME says which)"
     if couples(records):
         yield "above the diagonal: the value of the couple; below it: its null value"
-    if roles := roles_of(records):
-        yield roles
+    # what "image" and "text" in the name of a measure stand for, where a set is called otherwise
+    across = {set_of(record) for record in records if "image" in record["measure"] or "text" in record["measure"]}
+    named = sorted(place.split("+") for place in across if "+" in place)
+    named += [sorted({set_of(record) for record in records} - {"both", ""})] if "both" in across else []
+    for first, second in [couple for couple in named if len(couple) == 2 and couple != ["image", "text"]][:1]:
+        yield (
+            "image and text in the name of a measure are the first and the second set: "
+            f"of {first}+{second}, {first} and {second}"
+        )
 
 
 def _notes_on_errors(records: Sequence[Row]) -> Iterator[str]:
@@ -208,10 +230,8 @@ def _notes_on_errors(records: Sequence[Row]) -> Iterator[str]:
         return
     first = records[0]
     if first.get("streamed"):
-        engine = first.get("engine")
-        yield "rows were streamed: " + (
-            f"engine {engine}" if engine else f"in float64 they take more than {LARGE / 1e6:.3g} MB"
-        )
+        large = f"in float64 they take more than {LARGE / 1e6:.3g} MB"
+        yield f"rows were streamed: {'engine ' + first['engine'] if first.get('engine') else large}"
     by_default, maps = first.get("pipeline") == ["normalize"], any(record.get("maps") for record in records)
     if by_default and not maps and (known := values_of(MODEL, [record["measure"] for record in records])):
         yield f"for comparison, {MODEL} (500 pairs): {known} (the page of measures has other models)"
@@ -249,11 +269,148 @@ def _remarks_and_notes(records: Sequence[Row]) -> Iterator[str]:
         for remark in record.get("remarks", ()):
             groups.setdefault(remark, {})[group] = None
         if record.get("note"):
-            missing = record["value"] is None
+            begin = "not computed: " if record["value"] is None else ""
             place = f" of {' '.join(map(str, record['at'].values()))}" if record["at"] else ""
-            key = "not computed: " if missing else "", f"{place}: {record['note']}"
-            notes.setdefault(key, {})[record["measure"]] = None
+            notes.setdefault((begin, f"{place}: {record['note']}"), {})[record["measure"]] = None
     for remark, names in groups.items():
         yield f"remark{f' on {listed(names)}' if any(names) else ''}: {remark}"
     for (begin, end), names in notes.items():
         yield f"{begin}{', '.join(names)}{end}"
+
+
+# --- the verdict above it
+
+CONE = 0.2  # average cosine from which rows that are no sphere are called a cone
+FAR, NEAR = 0.5, 0.95  # IsoScore relative to its null value: below, far from isotropic; above, as good as isotropic
+SEPARATED = 0.9  # share of the own modality among ten neighbors
+ROUNDING = 1e-9  # values that differ by less are the same
+CLEAR = 2.0  # standard errors of a difference, from which it is claimed
+Found = Mapping[str, Mapping[str, Row]]
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """What the numbers say together. A difference of less than two standard errors is called none, and nothing is
+    claimed of a number without a standard error.
+
+    Args:
+        rows: Records of one table, those without a value included.
+
+    Returns:
+        Sentences on cones and isotropy, on the gap, and on pairs, each where there are numbers for it. Empty where the
+        core was not measured, or in groups.
+    """
+    if not set(CORE) <= {row["measure"] for row in rows} or any(row["at"].keys() - {"modality"} for row in rows):
+        return ""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row.get("value") is not None and row.get("null_value") is not None:
+            found.setdefault(row["measure"], {})[set_of(row)] = row
+    sentences = filter(None, (_on_sets(found), _on_gaps(found), _on_pairs(found)))
+    return " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences)
+
+
+def _on_sets(found: Found) -> str:
+    said = []
+    for measure in ("average_cosine", "isoscore[unbiased]"):
+        shapes: dict[str, list[str]] = {}
+        for place, row in found.get(measure, {}).items():
+            value, null, clear = row["value"], row["null_value"], _from_null(row)
+            if measure == "average_cosine":
+                is_cone = value > 0 and clear == 1
+                shape = "lean slightly to one side" if is_cone and value < CONE else "sit in a cone"
+                shape = shape if is_cone else "sit in no cone"
+            elif value >= NEAR * null or clear != -1:
+                shape = "as even as that of isotropic rows, or nearly so"
+            else:
+                shape = "far from isotropic" if value < FAR * null else "not isotropic"
+            if clear is not None:
+                shapes.setdefault(shape, []).append(place)
+        for shape, names in shapes.items():
+            rows = "the rows" if len(found[measure]) == 1 else f"{listed(names)} rows"
+            values = listed(brief(found[measure][name]["value"]) for name in names)
+            if measure == "average_cosine":
+                several = shape.replace("a cone", "cones") if len(names) > 1 else shape
+                said.append(f"{rows} {several} (average cosine {values}; isotropic rows have 0)")
+            else:
+                said.append(f"the variance of {rows} is {shape} (IsoScore {values} of 1)")
+    return "; ".join(said)
+
+
+def _on_gaps(found: Found) -> str:
+    gaps: dict[str, Row] = {}
+    for place, row in found.get("modality_gap", {}).items():
+        # what chance gives two samples of these rows about one mean: the null value, which is that of rows without a
+        # common direction, times √(1 − average cosine)
+        cosines = [found.get("average_cosine", {}).get(name) for name in _modalities(place, found)]
+        values = [cosine["value"] for cosine in cosines if cosine is not None]
+        spread = 1 - max(0.0, sum(values) / len(values)) if values else 1.0
+        gaps[place] = {**row, "null_value": row["null_value"] * math.sqrt(spread)}
+    if len(gaps) < 2:
+        return "; ".join(_on_one_gap(place, gap, found) for place, gap in gaps.items())
+    ends = []
+    for end in (min, max):
+        place = end(gaps, key=lambda place: gaps[place]["value"])
+        ends.append(f"{brief(gaps[place]['value'])} ({listed(_modalities(place, found))})")
+    said = f"The means of the modalities are {ends[0]} to {ends[1]} apart"
+    without = [listed(_modalities(place, found)) for place, gap in gaps.items() if _from_null(gap) in (0, -1)]
+    if len(without) == len(gaps):
+        return f"{said}, none clearly further than by chance"
+    return f"{said}; the gap between {', or '.join(without)} is not clearly larger than by chance" if without else said
+
+
+def _on_one_gap(place: str, gap: Row, found: Found) -> str:
+    names, clear = _modalities(place, found), _from_null(gap)
+    sides = "the modalities" if place == "both" else listed(names)
+    value, null = brief(gap["value"]), brief(gap["null_value"])
+    said = f"A gap lies between {sides}: their means are {value} apart (by chance: {null})"
+    if clear is None:
+        said = f"The means of {sides} are {value} apart (by chance: {null})"
+    elif clear != 1:
+        said = f"No gap shows: the means of {sides} are no further apart than by chance ({value} against {null})"
+    own = [found.get(f"retrieval[mixed].{role}.same_modality_at_10", {}).get(place) for role in ("image", "text")]
+    shares = [row for row in own if row is not None]
+    if len(shares) < 2:
+        return said
+    texts = [percent(row["value"]) for row in shares]
+    share = " and ".join(f"{text} ({name} queries)" for text, name in zip(texts, names, strict=True))
+    ten = f"{texts[0] if texts[0] == texts[1] else share} of a query's 10 nearest rows are of its own modality"
+    if clear == 1 and all(row["value"] >= SEPARATED > row["null_value"] for row in shares):
+        return f"{said}; it separates them in a mixed index, where {ten}"
+    if all(_from_null(row) == 0 for row in shares):
+        return f"{said}; a mixed index is about even: {ten}"
+    return f"{said}; in a mixed index {ten}"
+
+
+def _on_pairs(found: Found) -> str:
+    matching, random = (list(found.get(name, {}).items()) for name in ("matching_cosine", "random_cosine"))
+    if len(matching) != 1 or len(random) != 1:
+        return ""
+    (place, one), (_, other) = matching[0], random[0]
+    values = brief(one["value"]), brief(other["value"])
+    errors = [row["standard_error"] for row in (one, other) if row.get("standard_error") is not None]
+    if len(errors) < 2:
+        return f"Pairs have cosine {values[0]} and random ones {values[1]}"
+    beside = f"(cosine {values[0]} against {values[1]})"
+    if one["value"] - other["value"] <= max(CLEAR * math.hypot(*errors), ROUNDING):
+        return f"Pairs are not closer than random ones by two standard errors {beside}"
+    said = f"Pairs are closer than random ones {beside}"
+    ways = [found.get(f"retrieval.{way}.r_at_1", {}).get(place) for way in ("image_to_text", "text_to_image")]
+    shares = [percent(row["value"]) for row in ways if row is not None]
+    if len(shares) < 2:
+        return said
+    first, second = map(plural, _modalities(place, found))
+    return f"{said} and come first for {shares[0]} of {first} and {shares[1]} of {second}"
+
+
+def _modalities(place: str, found: Found) -> list[str]:
+    """The modalities of a couple, in the order in which a measure takes them."""
+    return sorted(found.get("average_cosine", ("image", "text"))) if place == "both" else place.split("+")
+
+
+def _from_null(row: Row) -> int | None:
+    """1 where the value is clearly above its null value, which is one draw with an error as large, −1 below, 0
+    elsewhere; None without a standard error."""
+    difference, error = row["value"] - row["null_value"], row.get("standard_error")
+    if error is None or abs(difference) <= max(CLEAR * math.sqrt(2) * error, ROUNDING):
+        return None if error is None else 0
+    return 1 if difference > 0 else -1

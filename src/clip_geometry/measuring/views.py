@@ -1,21 +1,25 @@
-"""Embeddings after a pipeline, in the shapes that measures take: rows, labeled rows, pairs, …"""
+"""Embeddings after a pipeline: their items and origin, and their rows in the shapes that measures take."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry import Measure
-from clip_geometry.measuring.items import is_prompts
+from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
+from clip_geometry.results import Row
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.relevance import Relevance
 from clip_geometry.transforms import Pipeline, Step
 from clip_geometry.transforms.pipeline import taken
+from clip_geometry.versions import library_versions
 
 Rows: TypeAlias = Mapping[str, np.ndarray | StreamedRows]
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -26,29 +30,20 @@ class View:
 
     Args:
         embeddings: As they were before it; they have the ids and labels.
-        rows: Modality → the rows after it.
+        rows: Modality → the rows after it. Default: the vectors as they are.
         fitted: The pipeline as it was fitted on these rows, or None.
     """
 
-    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows, fitted: Pipeline | None = None):
+    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows | None = None, fitted: Pipeline | None = None):
         self.embeddings = dict(embeddings)
-        self.rows, self.fitted = rows, fitted
+        self.rows: Mapping[str, Any] = rows or {modality: each.vectors for modality, each in embeddings.items()}
+        self.fitted = fitted
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}
 
-    @classmethod
-    def through(
-        cls,
-        steps: Sequence[Step],
-        embeddings: Mapping[str, Embeddings],
-        *,
-        origin: str = "these rows",
-        rows: Rows | None = None,
-    ) -> "View":
-        """The rows after a pipeline that is fitted on them. rows: `StreamedRows` of the embeddings, to be read instead
-        of their vectors."""
-        raw = cls(embeddings, rows or {modality: each.vectors for modality, each in embeddings.items()})
-        fitted, transformed = Pipeline(steps).fit_transform(raw.rows, raw.pairs, origin=origin)
-        return cls(embeddings, transformed, fitted)
+    def through(self, steps: Sequence[Step], origin: str = "these rows") -> "View":
+        """The rows after a pipeline that is fitted on them."""
+        fitted, rows = Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
+        return View(self.embeddings, rows, fitted)
 
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:
@@ -57,13 +52,13 @@ class View:
         The order within a couple is that of `in_order`, whatever the order of the sets.
         """
         order = in_order(self.embeddings)
-        found = [
-            (one, other) if order.index(one) < order.index(other) else (other, one)
-            for one, other in combinations(self.embeddings, 2)
-        ]
-        return {"both" if len(found) == 1 else "+".join(couple): couple for couple in found}
+        found = {}
+        for couple in combinations(self.embeddings, 2):
+            one, other = sorted(couple, key=order.index)
+            found[f"{one}+{other}"] = one, other
+        return found if len(order) > 2 else dict(zip(("both",), found.values(), strict=False))
 
-    def pairs(self, first: str, second: str, *, distinct: bool = False) -> Pairs:
+    def pairs_of(self, first: str, second: str, *, distinct: bool = False) -> Pairs:
         """Row indices (i, j) of all matching pairs of two sets, or of one for each item; InputError without any."""
         key = first, second, distinct
         if key not in self._pairs:
@@ -75,101 +70,225 @@ class View:
 
         Raises InputError where nowhere.
         """
-        if measure.takes not in ARGUMENTS:
+        if measure.takes == "train and test":
             call = f"clip_geometry.{measure.function.__name__}"
             raise InputError(f"{measure.name} needs {measure.needs[0]}, which this command does not have; call {call}")
-        if not measure.inputs.across and measure.takes != "labeled rows":
+        if measure.takes == "rows":
             return list(self.rows)
-        if measure.inputs.across:
-            if len(self.rows) < 2:
-                raise InputError(f"{measure.name} needs two modalities, only {next(iter(self.rows))} was given")
-            if self.fitted and self.fitted.refusal:
-                raise InputError(f"{measure.name} compares the modalities, but {self.fitted.refusal}")
-            dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
-            couples = self.couples.items()
-            places = [place for place, (one, two) in couples if not measure.one_space or dims[one] == dims[two]]
-            if not places:
-                given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
-                raise InputError(f"{measure.name} needs one space, but {given}")
-            return places
-        # a class prompt stands for its class: alone in it, it has no silhouette
-        labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not is_prompts(e)]
-        if not labeled:
-            raise InputError(f"{measure.name} needs labels; give one per row (labels, --labels FILE)")
-        return labeled
+        if measure.takes == "labeled rows":
+            # a class prompt stands for its class: alone in it, it has no silhouette
+            labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not is_prompts(e)]
+            if not labeled:
+                raise InputError(f"{measure.name} needs labels; give one per row (labels, --labels FILE)")
+            return labeled
+        if len(self.rows) < 2:
+            raise InputError(f"{measure.name} needs two modalities, only {next(iter(self.rows))} was given")
+        if self.fitted and self.fitted.refusal:
+            raise InputError(f"{measure.name} compares the modalities, but {self.fitted.refusal}")
+        dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
+        couples = self.couples.items()
+        places = [place for place, (one, two) in couples if not measure.one_space or dims[one] == dims[two]]
+        if not places:
+            given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
+            raise InputError(f"{measure.name} needs one space, but {given}")
+        return places
 
-    def arguments(self, measure: Measure, place: str) -> tuple:
+    def arguments(self, measure: Measure, place: str) -> tuple[Any, ...]:
         """What the measure takes, in one of its places: a modality, or a couple of them."""
-        return ARGUMENTS[measure.takes](self, measure, place)
+        if measure.takes == "rows":
+            return (self.rows[place],)
+        if measure.takes == "labeled rows":
+            return self.rows[place], np.asarray(self.embeddings[place].labels)
+        first, second = self.couples[place]
+        x, y = self.rows[first], self.rows[second]
+        if measure.takes == "two sets":
+            return x, y
+        if measure.takes == "classes":
+            of_row, of_text = self._classes(measure, first, second)
+            return x, of_row, y[of_text]
+        labels = [self.embeddings[name].labels for name in (first, second)]
+        if measure.takes == "relevant sets" and labels[0] is not None and labels[1] is not None:
+            return x, y, Relevance.of_labels(image=labels[0], text=labels[1])
+        try:
+            i, j = self.pairs_of(first, second, distinct=measure.takes == "distinct pairs")
+        except InputError as error:
+            raise InputError(f"{measure.name} needs pairs: {error}") from None
+        if measure.takes == "relevant sets":
+            return x, y, Relevance.of_pairs((i, j), image=len(x), text=len(y))
+        if measure.takes == "matched sets":
+            (ones, of_one), (others, of_other) = (np.unique(rows, return_inverse=True) for rows in (i, j))
+            if not len(ones) == len(others) == len(i):  # rows have several pairs
+                return taken(x, ones), taken(y, others), np.stack((of_one, of_other))
+        return taken(x, i), taken(y, j)
+
+    def _classes(self, measure: Measure, first: str, second: str) -> Pairs:
+        """The class of each row of the first set, and the row of the second that is the text of each class."""
+        given, texts = self.embeddings[first].labels, self.embeddings[second].labels
+        if given is None:
+            raise InputError(f"{measure.name} needs labels of the {plural(first)}")
+        if texts is None:
+            raise InputError(
+                f"{measure.name} needs a label for every text, its class: a column 'label' beside the embeddings "
+                "(.parquet, .npz 'labels'), or a store embedded with a prompt"
+            )
+        labels, classes = np.asarray(given), np.unique(np.asarray(texts))
+        if len(classes) < len(texts):  # a caption is no class prompt
+            raise InputError(
+                f"{measure.name} needs one text per class, but {len(texts)} texts have {len(classes)} labels; captions "
+                f"are no class prompts: embed the {plural(first)}' classes with a prompt"
+            )
+        of_row = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+        if not np.array_equal(classes[of_row], labels):
+            raise InputError(
+                f"{measure.name} needs a prompt for every class; some {plural(first)} have a label without one"
+            )
+        return of_row, np.argsort(np.asarray(texts))
 
 
-def _pairs(view: View, measure: Measure, place: str) -> tuple:
-    first, second = view.couples[place]
-    i, j = _indices(view, measure, first, second, distinct=measure.takes == "distinct pairs")
-    return taken(view.rows[first], i), taken(view.rows[second], j)
+class Items:
+    """The items of several sets: an image and all its captions are one item, and lie in one block of the jackknife.
+
+    Class prompts are not a sample. They belong to no item, and stay where a block is left out.
+
+    Args:
+        sets: Modality → `Embeddings`. Rows without ids are items by position.
+        blocks: Number of blocks that the items are dealt into.
+        seed: Seed of the dealing.
+    """
+
+    def __init__(self, sets: Mapping[str, Embeddings], *, blocks: int, seed: int):
+        self.sets = {name: sets[name] for name in sorted(sets)}  # the order in which sets are given changes no number
+        self.blocks, self.seed = blocks, seed
+
+    @cached_property
+    def _keys(self) -> dict[str, Any]:
+        """Modality → the item of each row: its id; without ids that of the rows that it pairs with, by position."""
+        samples = [each for each in self.sets.values() if not is_prompts(each)]
+        found = {}
+        for name, own in self.sets.items():
+            alike = (own, *(each for each in samples if len(each) == len(own)))
+            ids = next((each.item_id for each in alike if each.item_id is not None), None)
+            found[name] = range(len(own)) if ids is None else ids.tolist()
+        return found
+
+    @cached_property
+    def _numbers(self) -> Mapping[Any, int] | range:
+        """Every item, numbered; a range where no row has an id."""
+        if all(each.item_id is None and not is_prompts(each) for each in self.sets.values()):
+            return range(max(map(len, self.sets.values())))
+        numbers: dict[Any, int] = {}
+        for name, each in self.sets.items():
+            for key in () if is_prompts(each) else self._keys[name]:
+                numbers.setdefault(key, len(numbers))
+        return numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def can_be_dealt(self) -> bool:
+        """Whether there are blocks, and an item for each."""
+        return 2 <= self.blocks <= len(self)
+
+    @cached_property
+    def of_rows(self) -> dict[str, np.ndarray]:
+        """The number of the item of each row, from 0; -1 of class prompts."""
+        numbers, found = self._numbers, {}
+        for name, each in self.sets.items():
+            if is_prompts(each):
+                found[name] = np.full(len(each), -1)
+            elif isinstance(numbers, range):
+                found[name] = np.arange(len(each))
+            else:
+                found[name] = np.array([numbers[key] for key in self._keys[name]])
+        return found
+
+    @cached_property
+    def block_of(self) -> dict[str, np.ndarray]:
+        """The block of each row; -1 of class prompts."""
+        dealt = deal(len(self), self.blocks, self.seed).numpy()
+        return {name: np.where(items < 0, -1, dealt[items]) for name, items in self.of_rows.items()}
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What pairs the errors of two records: `item_blocks`, equal for the same items in the same blocks; and
+        `items_from`, "ids" or a digest of the first and last rows, since equal rows are surely the same items."""
+        numbers, found = self._numbers, hashlib.blake2b(digest_size=16)
+        if not isinstance(numbers, range):
+            blocks = digest([[str(key) for key in numbers], self.blocks, self.seed])
+            return {"item_blocks": blocks, "items_from": "ids"}
+        for each in self.sets.values():
+            for part in (each.vectors[:4096], each.vectors[-4096:]):
+                found.update(np.ascontiguousarray(part).tobytes())
+        blocks = digest([f"{len(numbers)} rows", self.blocks, self.seed])
+        return {"item_blocks": blocks, "items_from": found.hexdigest()}
 
 
-def _indices(view: View, measure: Measure, first: str, second: str, *, distinct: bool = False) -> Pairs:
-    try:
-        return view.pairs(first, second, distinct=distinct)
-    except InputError as error:
-        raise InputError(f"{measure.name} needs pairs: {error}") from None
+def is_prompts(embeddings: Embeddings) -> bool:
+    """Whether the rows are class prompts."""
+    return embeddings.pair_on == "label"
 
 
-def _matched_sets(view: View, measure: Measure, place: str) -> tuple:
-    """The rows that have a pair: aligned where each has one, else the rows of either side and their pairs (2, p)."""
-    first, second = view.couples[place]
-    pairs = _indices(view, measure, first, second)
-    (ones, i), (others, j) = (np.unique(rows, return_inverse=True) for rows in pairs)
-    if len(ones) == len(others) == len(i):
-        return taken(view.rows[first], pairs[0]), taken(view.rows[second], pairs[1])
-    return taken(view.rows[first], ones), taken(view.rows[second], others), np.stack((i, j))
+def context(
+    sets: Mapping[str, Embeddings],
+    *,
+    seed: int,
+    steps: Sequence[Step | str] = (),
+    fitted_on: str | None = None,
+    blocks: int = 0,
+) -> Row:
+    """What every row of these sets has in common: where the numbers come from and how they were made.
+
+    sets: as they were before `steps`. blocks: of the jackknife, 0 for none.
+    """
+    return {
+        "model": _of_all(sets, "model"),
+        "model_options": _options(sets, "model_options"),
+        "dataset": _of_all(sets, "dataset") or _of_all(sets, "source"),
+        "data_options": _options(sets, "data_options"),
+        "split": _of_all(sets, "split"),
+        "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.values())),
+        "maps": _maps(sets),
+        "pipeline": [str(step) for step in steps],
+        "fitted_on": fitted_on,
+        "seed": seed,
+        "jackknife_blocks": blocks,
+        "versions": library_versions(),
+    }
 
 
-def _relevant_sets(view: View, measure: Measure, place: str) -> tuple:
-    """All rows of both sets, and what is relevant: equal labels where both have some, else the pairs."""
-    first, second = view.couples[place]
-    one, other = view.embeddings[first], view.embeddings[second]
-    if one.labels is not None and other.labels is not None:
-        relevance = Relevance.of_labels(image=one.labels, text=other.labels)
-    else:
-        pairs = _indices(view, measure, first, second)
-        relevance = Relevance.of_pairs(pairs, image=len(one), text=len(other))
-    return view.rows[first], view.rows[second], relevance
+def origin_of(sets: Mapping[str, Embeddings]) -> str:
+    """`scenes/test`: the data set and split of the rows, where they are known."""
+    data = _of_all(sets, "dataset") or _of_all(sets, "source")
+    return "/".join(filter(None, (data, _of_all(sets, "split")))) or "these rows"
 
 
-def _classes(view: View, measure: Measure, place: str) -> tuple:
-    """Rows, the class of each, and a class text per class."""
-    first, second = view.couples[place]
-    rows, text = view.embeddings[first], view.embeddings[second]
-    if rows.labels is None:
-        raise InputError(f"{measure.name} needs labels of the {plural(first)}")
-    if text.labels is None:
-        raise InputError(
-            f"{measure.name} needs a label for every text, its class: a column 'label' beside the embeddings "
-            "(.parquet, .npz 'labels'), or a store embedded with a prompt"
-        )
-    classes, of_text = np.unique(np.asarray(text.labels), return_inverse=True)
-    if len(classes) < len(text):  # a caption is no class prompt
-        raise InputError(
-            f"{measure.name} needs one text per class, but {len(text)} texts have {len(classes)} labels; captions are "
-            f"no class prompts: embed the {plural(first)}' classes with a prompt"
-        )
-    of_row = np.searchsorted(classes, np.asarray(rows.labels)).clip(max=len(classes) - 1)
-    if not np.array_equal(classes[of_row], np.asarray(rows.labels)):
-        raise InputError(
-            f"{measure.name} needs a prompt for every class; some {plural(first)} have a label without one"
-        )
-    return view.rows[first], of_row, view.rows[second][np.argsort(of_text)]
+def _of_all(sets: Mapping[str, Embeddings], key: str) -> str | None:
+    """What the provenance of the sets says under a key, each value once."""
+    values = {}
+    for each in sets.values():
+        if each.provenance.get(key):
+            values[str(each.provenance[key])] = True
+    return " + ".join(values) or None
 
 
-ARGUMENTS: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
-    "rows": lambda view, measure, place: (view.rows[place],),
-    "labeled rows": lambda view, measure, place: (view.rows[place], np.asarray(view.embeddings[place].labels)),
-    "two sets": lambda view, measure, place: tuple(view.rows[name] for name in view.couples[place]),
-    "pairs": _pairs,
-    "distinct pairs": _pairs,
-    "matched sets": _matched_sets,
-    "relevant sets": _relevant_sets,
-    "classes": _classes,
-}
+def _options(sets: Mapping[str, Embeddings], key: str) -> dict[str, Any]:
+    """Options that all sets share, or those of each."""
+    options = {}
+    for modality, each in sets.items():
+        options[modality] = dict(each.provenance.get(key) or {})
+    first, *others = options.values()
+    return first if others.count(first) == len(others) else options
+
+
+def _maps(sets: Mapping[str, Embeddings]) -> str | None:
+    """The saved maps that the rows had gone through before they were read, in words."""
+    words = {}
+    for modality, each in sets.items():
+        maps = []
+        for applied in each.provenance.get("maps") or ():
+            maps.append(f"{' → '.join(applied['pipeline'])} fitted on {applied['fitted_on']}")
+        words[modality] = ", then ".join(maps)
+    if len(set(words.values())) == 1:
+        return next(iter(words.values())) or None
+    return "; ".join(f"{modality} {each}" for modality, each in words.items() if each)

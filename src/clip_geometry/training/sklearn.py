@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.measure import as_registered
-from clip_geometry.measuring.views import ARGUMENTS, View
+from clip_geometry.measuring.views import View
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import flag
@@ -223,7 +223,7 @@ def scorer(
         {'k': 2}
     """
     found = as_registered(measure)
-    if found.takes not in ARGUMENTS:
+    if found.takes == "train and test":
         raise InputError(
             f"{found.name} takes {found.takes}, which no scorer is given: put a classifier at the end of the pipeline "
             "and score its predictions"

@@ -7,8 +7,8 @@ from typing import Any
 from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import pipeline_words
 from clip_geometry.embeddings import Embeddings, pair_of
-from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.measuring.views import origin_of
 from clip_geometry.transforms import Pipeline, parse_pipeline
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment

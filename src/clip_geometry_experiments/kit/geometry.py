@@ -10,8 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from clip_geometry.display.origin import data_words, model_words, pipeline_words, with_options
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.names import named
-from clip_geometry.measuring.records import rows_or_notes
+from clip_geometry.measuring.records import named, rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.modalities import plural
 from clip_geometry.progress import note

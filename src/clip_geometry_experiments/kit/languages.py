@@ -20,8 +20,8 @@ from clip_geometry.geometry import silhouette
 from clip_geometry.geometry.distances.pairwise import single_is_exact, squared_distances
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
-from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.sets import KEPT_BYTES, QUADRATIC_ROWS
+from clip_geometry.measuring.views import context, origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.rows.arguments import block_number, flag

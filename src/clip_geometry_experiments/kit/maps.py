@@ -17,8 +17,8 @@ from clip_geometry.display.origin import with_options
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.measuring.views import context, origin_of
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import Record, Row
 from clip_geometry.transforms import ANY, Pipeline, parse_pipeline, transforms

@@ -10,8 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.measuring.names import named
-from clip_geometry.measuring.provenance import origin_of
+from clip_geometry.measuring.records import named
+from clip_geometry.measuring.views import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.search.held_out import search_index

@@ -16,8 +16,7 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
-from clip_geometry.evaluators.linear_probe import linear_probe
-from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.evaluators.linear_probe import linear_probe, modality_separability
 from clip_geometry.evaluators.retrieval import retrieval
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife

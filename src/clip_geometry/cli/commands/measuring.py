@@ -63,7 +63,7 @@ def measure(
     from clip_geometry.files import claimed
     from clip_geometry.measuring.measurement import DEFAULT_STEPS
     from clip_geometry.measuring.measurement import measure as measure_sets
-    from clip_geometry.measuring.names import ALL
+    from clip_geometry.measuring.records import ALL
     from clip_geometry.progress import progress
 
     with nullcontext() if json_file is None else claimed(json_file) as target, open_engine(engine, address) as opened:
@@ -119,10 +119,10 @@ def compare(
         check_pipeline("" if steps == "raw" else steps)
     check_measures(measures)
 
-    from clip_geometry.display.latex import BIBLIOGRAPHY
+    from clip_geometry.display.table import BIBLIOGRAPHY
     from clip_geometry.files import write_text
     from clip_geometry.measuring.comparison import compare as compare_sets
-    from clip_geometry.measuring.names import ALL
+    from clip_geometry.measuring.records import ALL
 
     bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
     before = bibliography.read_bytes() if bibliography is not None and bibliography.exists() else None

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.provenance import context
+from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.measuring.provenance import context, origin_of
+from clip_geometry.measuring.views import context, origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows

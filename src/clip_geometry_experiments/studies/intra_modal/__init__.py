@@ -10,7 +10,7 @@ from pydantic import Field
 
 from clip_geometry.display.origin import with_options
 from clip_geometry.encoders import load_encoder
-from clip_geometry.measuring.provenance import context
+from clip_geometry.measuring.views import context
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row

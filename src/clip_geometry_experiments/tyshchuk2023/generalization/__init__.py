@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import share
 from clip_geometry.evaluators.zero_shot import zero_shot_ranks
-from clip_geometry.measuring.provenance import origin_of
+from clip_geometry.measuring.views import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import class_indices

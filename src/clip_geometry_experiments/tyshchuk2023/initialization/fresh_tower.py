@@ -17,8 +17,7 @@ from clip_geometry.encoders.hf.text import HFTextConfig
 from clip_geometry.encoders.open_clip import FreshConfig
 from clip_geometry.encoders.runtime import quiet_logging
 from clip_geometry.geometry import average_cosine
-from clip_geometry.measuring.names import named
-from clip_geometry.measuring.records import rows_or_notes
+from clip_geometry.measuring.records import named, rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row

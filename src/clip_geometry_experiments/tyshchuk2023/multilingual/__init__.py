@@ -12,7 +12,7 @@ from clip_geometry.data import load_dataset
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.names import named
+from clip_geometry.measuring.records import named
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row

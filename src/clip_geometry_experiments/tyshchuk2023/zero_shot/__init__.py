@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from clip_geometry.measuring.names import named
+from clip_geometry.measuring.records import named
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig

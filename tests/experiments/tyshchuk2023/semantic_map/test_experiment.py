@@ -195,7 +195,6 @@ def test_sets_that_do_not_pair_have_a_map_each(tmp_path):
     planned = experiment(tmp_path, repeats=1)
     text = planned.sets.embeddings["text"]
     planned.sets.embeddings["text"] = replace(text, item_id=np.array([f"other {k}" for k in range(30)]))
-    planned.sets.view.embeddings["text"] = planned.sets.embeddings["text"]
     assert "no item_id in common" in at(rows_of(planned), "semantic_map.disparity", "both")["note"]
     names = [entry.name for entry in planned.figures(tmp_path / "figures")]
     assert names == ["semantic_images", "semantic_texts"]
