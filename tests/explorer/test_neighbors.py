@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.explorer import neighbors
-from clip_geometry.explorer.neighbors import K, neighbors_of, search_numbers
+from clip_geometry.explorer import states
 from clip_geometry.explorer.points import choose_points
-from clip_geometry.explorer.states import chances, make, states_of
+from clip_geometry.explorer.states import K, chances, make, neighbors_of, search_numbers, states_of
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import quiet
 
@@ -36,7 +35,7 @@ def all_scores(repair, points):
     ["none", "center", "gr_clip", "procrustes", "posterior", "posterior[isotonic]", "csls", "whiten(8)[pooled]"],
 )
 def test_lists_are_those_of_all_scores(name, points, monkeypatch):
-    monkeypatch.setattr(neighbors, "SCORES", 1000)  # 25 items at a time
+    monkeypatch.setattr(states, "SCORES", 1000)  # 25 items at a time
     queries = np.arange(1, len(points), 3)
     repair, found = found_by(name, points, queries)
     scores = all_scores(repair, points)

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.registry import InputError
-from clip_geometry.training.covariance import RunningCovariance, second_moments
-from clip_geometry.training.losses import IStar
+from clip_geometry.training.losses import IStar, RunningCovariance, second_moments
 
 
 def batches(count=5, seed=0):

@@ -1,5 +1,9 @@
 """All transforms as scikit-learn's estimators: its own checks, tables, names of features, pipelines and searches."""
 
+import doctest
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -268,3 +272,13 @@ def test_a_target_is_no_labels(x):
         make_pipeline(Procrustes(), LogisticRegression()).fit(x, np.arange(40)[:, None] % 2)
     with pytest.raises(InputError, match="requires y to be passed, but the target y is None"):
         make_pipeline(Procrustes()).fit(x)
+
+
+def test_the_page_in_the_documentation_runs():
+    page = Path(__file__).parents[2] / "docs" / "howto" / "sklearn.md"
+    if not page.exists():
+        pytest.skip("docs/ is not part of an installed package")
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, str(page), None, 0)
+    failed, tried = doctest.DocTestRunner().run(test)
+    assert tried > 10 and not failed

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.display.words import listed
-from clip_geometry.explorer.illustrations import Illustrations, illustrate
 from clip_geometry.explorer.page import plotly_script, render
-from clip_geometry.explorer.points import MOST_FIT, Points, choose_points
+from clip_geometry.explorer.points import MOST_FIT, Illustrations, Points, choose_points, illustrate
 from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.measuring.given import given_sets

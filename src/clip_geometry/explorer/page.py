@@ -16,9 +16,8 @@ from markupsafe import Markup
 from clip_geometry.display.style import COLOR, COLORS
 from clip_geometry.display.words import html_templates, listed, security_policy
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.explorer.neighbors import K
 from clip_geometry.explorer.points import Points
-from clip_geometry.explorer.states import State, chances
+from clip_geometry.explorer.states import K, State, chances
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import is_missing

@@ -17,7 +17,7 @@ from clip_geometry.display.explained import explain
 from clip_geometry.display.style import COLOR, COLORS, INK, LINE, WIDTH, styled
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown, unknown
-from clip_geometry.training.collapse import PREFIX
+from clip_geometry.training import PREFIX
 
 COLLAPSE = "collapse"
 STEPS = (f"{PREFIX}step", "step", "global_step", "_step")  # of loggers, the first that a row has

@@ -1,17 +1,12 @@
 """Transforms of embeddings, and pipelines of them."""
 
 from clip_geometry.registry import import_all
-from clip_geometry.transforms.affine import Affine
 from clip_geometry.transforms.base import OntoTransform, PairedTransform, RankWarning, Transform, register, transforms
-from clip_geometry.transforms.cluster_center import ClusterCenter
-from clip_geometry.transforms.conceptor import Conceptor
-from clip_geometry.transforms.elementary import Center, Normalize, Scale
-from clip_geometry.transforms.isoclip import IsoCLIP
+from clip_geometry.transforms.elementary import Center, ClusterCenter, Normalize, Scale
 from clip_geometry.transforms.paired import LeastSquares, Procrustes, Ridge
-from clip_geometry.transforms.pipeline import ANY, Pipeline
-from clip_geometry.transforms.principal import PCA, AllButTheTop, Whiten
-from clip_geometry.transforms.realign import ReAlign
-from clip_geometry.transforms.step import Step, parse_pipeline
+from clip_geometry.transforms.pipeline import ANY, Affine, Pipeline, Step, parse_pipeline
+from clip_geometry.transforms.principal import PCA, AllButTheTop, Conceptor, Whiten
+from clip_geometry.transforms.unpaired import IsoCLIP, ReAlign
 
 import_all(__name__)  # a new file registers its transforms by being there
 

@@ -18,8 +18,7 @@ from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.geometry.uncertainty import BLOCKS, standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry.training.covariance import second_moments
-from clip_geometry.training.hidden import Layers
+from clip_geometry.training.losses import Layers, second_moments
 from clip_geometry_experiments.kit import training, trajectories
 from clip_geometry_experiments.report.figures import sampled_cosines
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
