@@ -277,13 +277,16 @@ def test_compute_without_rows_is_empty():
             lambda: EmbeddingGeometry("rows", measures=["modality_gap"]),
             "compares two modalities, and there is one, rows",
         ),
-        (lambda: EmbeddingGeometry(measures=[]), "measures is empty; expected names, or None for the usual ones"),
+        (
+            lambda: EmbeddingGeometry(measures=[]),
+            r"measures = \[\]; expected a list of names, or None for the usual ones",
+        ),
         (lambda: EmbeddingGeometry(kept=1), "kept = 1; expected a whole number from 2 on"),
         (lambda: EmbeddingGeometry().update(torch.ones(2, 2)), r"expected update\(image=…, text=…\)"),
         (lambda: EmbeddingGeometry().update(image=torch.ones(2, 2)), "rows of image are given; expected update"),
         (
             lambda: EmbeddingGeometry().update(image=torch.ones(2, 2), text=torch.ones(3, 2)),
-            r"image has shape \(2, 2\) and text has \(3, 2\); expected pairs in one space",
+            r"image has shape \(2, 2\) and text has shape \(3, 2\); expected pairs in one space",
         ),
         (lambda: EmbeddingGeometry().update(image=torch.ones(2), text=torch.ones(2)), "image has shape"),
     ],

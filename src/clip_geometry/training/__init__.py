@@ -15,7 +15,7 @@ _HOME = {
     "lightning": ["LightningGeometry"],
     "losses": ["CosReg", "IStar", "SIGReg"],
     "metrics": ["EmbeddingGeometry"],
-    "monitor": ["CollapseAlarm", "CollapseWarning", "GeometryMonitor", "Threshold"],
+    "monitor": ["CollapseAlarm", "CollapseWarning", "GeometryMonitor"],
     "sentence_transformers": ["GeometryEvaluator"],
     "transformers": ["GeometryCallback"],
 }
