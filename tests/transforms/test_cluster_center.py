@@ -52,7 +52,7 @@ def test_too_few_rows():
     x = np.repeat(cone(3, 4, np.random.default_rng(0)), 4, axis=0)
     with pytest.raises(InputError, match=r"cluster_center\(13\) needs 13 different rows, but it is fitted on 12 rows"):
         ClusterCenter(13).fit(x)
-    with pytest.raises(InputError, match=r"\(5\) needs 5 different rows, but the 12 rows .* only 3 different ones"):
+    with pytest.raises(InputError, match="needs 5 different rows, but it is fitted on 12 rows, 3 of them different"):
         ClusterCenter(5).fit(x)
     assert np.abs(ClusterCenter(3).fit(x).transform(x)).max() < 1e-12
 

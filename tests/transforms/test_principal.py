@@ -65,7 +65,7 @@ def test_rank_of_equal_rows():
 def test_k_above_the_rank_is_an_error(make):
     x = cone(8, 20, np.random.default_rng(0))
     make(6 if make is AllButTheTop else 7).fit(x)
-    with pytest.raises(InputError, match=r"\(8\) needs 8 directions, but the 8 rows it is fitted on span only 7; take"):
+    with pytest.raises(InputError, match=r"\(8\) needs 8 directions, but the 8 rows it is fitted on span only 7"):
         make(8).fit(x)
     PCA(8, center=False).fit(x)
     with pytest.raises(InputError, match=r"pca\(9\) needs 9 directions, but the 8 rows it is fitted on span only 8"):
@@ -111,7 +111,7 @@ def test_defaults_in_pipelines_copies_and_files(make, tmp_path):
 
 @pytest.mark.parametrize("make", [Whiten, PCA, AllButTheTop])
 def test_equal_rows_have_no_direction_by_default_either(make):
-    with pytest.raises(InputError, match=r"\(1\) needs 1 direction, but the 6 rows it is fitted on span only 0; they"):
+    with pytest.raises(InputError, match=r"\(1\) needs 1 direction, but the 6 rows it is fitted on span only 0"):
         make().fit(np.tile(np.arange(4.0), (6, 1)))
 
 

@@ -10,9 +10,9 @@ from sklearn.utils import Tags
 from clip_geometry import memory
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import SEEDS, positive_number, whole_number
-from clip_geometry.rows.matrix import BLOCK, blocks, in_one_piece, unit_rows
+from clip_geometry.rows.matrix import BLOCK, as_matrix, blocks, in_one_piece, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.transforms.base import Rows, Transform, as_rows, mean_of, register
+from clip_geometry.transforms.base import Rows, Transform, mean_of, register
 
 
 @register
@@ -39,10 +39,10 @@ class Normalize(Transform):
         return tags
 
     def apply(self, x: Rows) -> Any:
-        rows = x if isinstance(x, StreamedRows) else as_rows(x)
+        rows = as_matrix(x, name="rows", least=1)
         self._check_dimension(rows)
         unit = unit_rows(rows, name="rows")
-        return unit if isinstance(unit, StreamedRows) else unit.numpy()
+        return unit if isinstance(unit, StreamedRows) else unit.detach().cpu().numpy()
 
 
 @register
@@ -138,32 +138,28 @@ class ClusterCenter(Transform):
     def _learn(self, x: Rows) -> None:
         from sklearn.cluster import KMeans
 
-        if isinstance(x, StreamedRows):
-            x = self._in_memory(x)
-        if len(x) < self.k:
-            given = "1 sample" if len(x) == 1 else f"{len(x)} rows"
-            raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {given}")
-        mean = x.mean(0)  # squared distances far from the origin would cancel
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: an error below
-            found = KMeans(int(self.k), n_init=10, tol=0, max_iter=1000, random_state=int(self.seed))  # pyright: ignore
-            found.fit(x - mean)
-        if (distinct := len(set(np.asarray(found.labels_).tolist()))) < self.k:
-            raise InputError(
-                f"{self.name}({self.k}) needs {self.k} different rows, but the {len(x)} rows it is fitted on "
-                f"are only {distinct} different ones"
-            )
-        self.cluster_centers_ = mean + found.cluster_centers_
-
-    def _in_memory(self, x: StreamedRows) -> np.ndarray:
-        """Return the rows at once, of at most `memory.MOST_HELD` bytes."""
         n, d = x.shape
-        if not memory.can_be_held(x.shape):
+        if isinstance(x, StreamedRows):
+            if not memory.can_be_held(x.shape):
+                raise InputError(
+                    f"{self.name} needs its {n} rows in memory, and they are streamed; fit it on up to "
+                    f"{memory.MOST_HELD // (8 * d)}"
+                )
+            x = in_one_piece(blocks(x), n).numpy()
+        distinct = 1 if n == 1 else min(n, self.k)
+        mean = x.mean(0)  # squared distances far from the origin would cancel
+        if distinct == self.k:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: an error below
+                clusters: Any = KMeans(int(self.k), n_init=10, tol=0, max_iter=1000, random_state=int(self.seed))  # pyright: ignore
+                clusters.fit(x - mean)
+            distinct = len(np.unique(clusters.labels_))
+            self.cluster_centers_ = mean + clusters.cluster_centers_
+        if distinct < self.k:
             raise InputError(
-                f"{self.name} needs its {n} rows in memory, and they are streamed; fit it on up to "
-                f"{memory.MOST_HELD // (8 * d)}"
+                f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on "
+                f"{'1 sample' if n == 1 else f'{n} rows, {distinct} of them different'}"
             )
-        return in_one_piece(blocks(x), n).numpy()
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x - self.cluster_centers_[self.nearest(x)]

@@ -48,6 +48,7 @@ class LeastSquares(PairedTransform):
             real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        self._check_sets(source, target)
         d = source.shape[1]
         self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
@@ -104,6 +105,7 @@ class Procrustes(PairedTransform):
         one_of(self.completion, f"completion of {self.name}", ("identity", "lapack"))
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        self._check_sets(source, target)
         n, d = source.shape
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
             product, squares = np.zeros((d, d)), np.zeros(2)
@@ -170,6 +172,7 @@ class Ridge(PairedTransform):
             whole_number(self.rank, f"rank of {self.name}")
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        self._check_sets(source, target)
         (n, d), e = source.shape, target.shape[1]
         if self.rank is not None and self.rank > (most := min(n - 1, d, e)):
             raise InputError(

@@ -78,12 +78,10 @@ class IsoCLIP(NewFeatures):
         second.set_, second.fitted_on_ = 1, len(sets[1])
         return [first, second]
 
-    def _check_sets(self, *sets: Rows) -> None:
+    def _learn(self, *sets: Rows) -> None:
         if len({x.shape[1] for x in sets}) > 1:
             dimensions = " and ".join(str(x.shape[1]) for x in sets)
             raise InputError(f"{self.name} needs one space, but the sets have dimensions {dimensions}")
-
-    def _learn(self, *sets: Rows) -> None:
         a, b = (triangle(in_torch(x)).numpy() for x in sets)  # of A = QR: A⁺ U Uᵀ A has no Q
         u, values, vt = np.linalg.svd(a @ b.T, full_matrices=False)
         rank = int((values > max(map(len, sets)) * np.finfo(np.float64).eps * values[0]).sum())
@@ -145,6 +143,7 @@ class ReAlign(OntoTransform):
         flag(self.centroid, f"centroid of {self.name}")
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        self._check_sets(source, target)
         self.mean_, self.target_mean_ = mean_of(source), mean_of(target)
         total = {"source": self._variance(source, "source"), "target": self._variance(target, "target")}
         self.scale_ = float(np.sqrt(total["target"] / total["source"]))
