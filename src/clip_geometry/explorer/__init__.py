@@ -60,7 +60,7 @@ class Exploration:
         if len(self.queries) < len(points):
             notes.append(
                 f"Neighbors among all {len(points):,} points were computed for {len(self.queries):,} of them. A click "
-                "on another point selects the nearest of these on the plane, and hubness counts their lists only."
+                "on another point selects the nearest of these on the plane."
             )
         fitted = listed(f"{len(rows):,} {plural(name)}" for name, rows in points.fit.items())
         if len(states) > 1:
