@@ -208,14 +208,6 @@ def test_a_probe_may_come_in_batches():
     assert several == pytest.approx(one, rel=1e-12, abs=1e-12)
 
 
-def test_of_one_modality_and_an_own_metric():
-    monitor = GeometryMonitor(
-        embed=lambda model: {"text": PROBE}, metric=EmbeddingGeometry("text", measures=["isoscore"])
-    )
-    assert set(monitor.measure(3)) == {"geometry/isoscore/text", "geometry/invalid_rows", "geometry/collapse"}
-    assert set(monitor.values) == {"isoscore/text", "invalid_rows"}
-
-
 def test_the_alarm_warns_once_calls_back_and_is_logged():
     logged, called = [], []
     monitor = GeometryMonitor(
@@ -289,14 +281,6 @@ def test_the_callback_of_transformers_measures_at_evaluations_and_the_end(tmp_pa
     training.train()
     history = training.state.log_history
     assert [row["step"] for row in history if "geometry/alignment" in row] == [5, 10, 12]
-
-
-@pytest.mark.parametrize("every", [-1, 0, "a"])
-def test_the_callback_of_transformers_checks_its_steps(every):
-    from clip_geometry.training import GeometryCallback
-
-    with pytest.raises(InputError, match=r"every = .*; expected a whole number from 1 on"):
-        GeometryCallback(None, embed, every=every)
 
 
 def test_a_collapse_stops_transformers(tmp_path):
@@ -384,12 +368,8 @@ def test_the_evaluator_selects_by_a_number_that_it_returns(evaluator):
     assert evaluator(QA, primary_metric="alignment").primary_metric == "alignment"
     with pytest.raises(InputError, match="unknown primary_metric 'alignmnt'; did you mean 'alignment'"):
         evaluator(QA, primary_metric="alignmnt")
-
-
-@pytest.mark.parametrize("inputs", ["hello", {"question": "abc", "answer": "def"}, {"text": 3}])
-def test_the_evaluator_takes_lists(evaluator, inputs):
     with pytest.raises(InputError, match="expected a list, or a mapping of modality → list"):
-        evaluator(inputs)
+        evaluator({"question": "abc", "answer": "def"})
 
 
 def test_a_single_item_is_too_few_and_no_collapse():
