@@ -218,7 +218,7 @@ def test_sentence_transformers_evaluator_returns_its_numbers(tmp_path, monkeypat
     capitals = {"France": "Paris", "Italy": "Rome", "Japan": "Tokyo", "Peru": "Lima", "Kenya": "Nairobi"}
     capitals |= {"Cuba": "Havana", "Spain": "Madrid", "Egypt": "Cairo", "Norway": "Oslo", "Chile": "Santiago"}
     questions = [f"What is the capital of {name}?" for name in capitals]
-    answers = [f"{city} is where the government of {name} sits." for city in capitals.values()]
+    answers = [f"{city} is where the government of {name} sits." for name, city in capitals.items()]
     names = run("sentence-transformers", 0, model=model, questions=questions, answers=answers)
     evaluator = names["evaluator"]
     values = evaluator(model, "output", epoch=1.0, steps=7)

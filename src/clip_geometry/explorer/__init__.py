@@ -69,15 +69,9 @@ class Exploration:
                 "means over the other points as queries, in an index of all points that are shown."
             )
         notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
-        scored = [state.name for state in states if state.name not in (state.drawn_as, NONE)]
+        scored = " and ".join(state.name for state in states if state.name not in (state.drawn_as, NONE))
         if scored:
-            notes.append(
-                f"The points do not move at {' and '.join(scored)}: the scores of pairs of rows change there, not the "
-                "rows."
-            )
-        notes.append("The signs of principal components are chosen so that they agree along the slider.")
-        if states[0].umap is not None:
-            notes.append("UMAP is by the cosine with 15 neighbors, with a seed.")
+            notes.append(f"The points do not move at {scored}: the scores of pairs of rows change there, not the rows.")
         notes += [f"{name} was left out: {why}." for name, why in self.failed.items()]
         return [*notes, *self.illustrations.notes]
 

@@ -23,6 +23,12 @@ from clip_geometry.search.repairs.base import Listwise
 from clip_geometry.search.repairs.maps import Mapped, SeparateMeans
 from clip_geometry.transforms import RankWarning, transforms
 
+NONE = "none"
+BY_DEFAULT = ("center", "whiten", "procrustes", "least_squares", "posterior")
+OF_MANY = ("center", "procrustes", "posterior")
+MANY = 20_000  # points above which fewer repairs are shown by default
+K = 10  # neighbors of each kind
+SCORES = 2**24  # in memory at a time, twice
 UMAP_NEIGHBORS = 15
 UMAP_ROWS = 4000  # at most; of more, UMAP searches with code that takes a minute to compile
 
@@ -78,10 +84,6 @@ def umap_plane(rows: np.ndarray, *, seed: int = 0, start: np.ndarray | None = No
             return np.asarray(umap.fit_transform(rows), np.float64)
     finally:  # numba sets the number of threads of the OpenMP that torch shares with it
         torch.set_num_threads(threads)
-
-
-K = 10
-SCORES = 2**24  # in memory at a time, twice
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,12 +170,6 @@ def search_numbers(points: Points, queries: np.ndarray, found: Neighbors, before
 def _mean(values: np.ndarray, modality: np.ndarray, chosen: np.ndarray) -> float:
     means = [values[chosen & (modality == each)].mean() for each in np.unique(modality[chosen])]
     return float(np.mean(means)) if means else float("nan")
-
-
-NONE = "none"
-BY_DEFAULT = ("center", "whiten", "procrustes", "least_squares", "posterior")
-OF_MANY = ("center", "procrustes", "posterior")
-MANY = 20_000  # points above which fewer repairs are shown by default
 
 
 @dataclass(frozen=True, eq=False)

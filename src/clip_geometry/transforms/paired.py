@@ -107,14 +107,11 @@ class Procrustes(PairedTransform):
     def _learn(self, source: Rows, target: Rows) -> None:
         self._check_sets(source, target)
         n, d = source.shape
-        if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
-            product, squares = np.zeros((d, d)), np.zeros(2)
-            for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
-                product += a.T @ b
-                squares += np.square(a).sum(), np.square(b).sum()
-            norms = float(np.sqrt(squares).prod())
-        else:
-            product, norms = source.T @ target, float(np.linalg.norm(source) * np.linalg.norm(target))
+        product, squares = np.zeros((d, d)), np.zeros(2)
+        for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
+            product += a.T @ b
+            squares += np.square(a).sum(), np.square(b).sum()
+        norms = float(np.sqrt(squares).prod())
         u, values, vt = np.linalg.svd(product)
         self.rank_ = r = int((values > max(n, d) * np.finfo(np.float64).eps * norms).sum())
         if self.completion == "identity":

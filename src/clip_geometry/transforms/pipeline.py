@@ -20,6 +20,10 @@ from clip_geometry.transforms.base import Rows, Transform, as_matrix, transforms
 from clip_geometry.transforms.elementary import Normalize
 from clip_geometry.transforms.unpaired import IsoCLIP
 
+RowSets: TypeAlias = Mapping[str, Rows]
+Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
+PairIndices: TypeAlias = Indices | Callable[[str, str], Indices] | None
+
 SCOPES = ("pooled", "each")  # or the name of a modality
 ANY = "any"  # the name of a set of no particular modality: its chain serves all of them
 
@@ -248,11 +252,6 @@ class Affine:
             raise InputError(f"rows have dimension {x.shape[1]}, but the map was fitted on dimension {len(self.W)}")
         mapped = (x if self.identity else x @ self.W) + self.b
         return Normalize().apply(mapped) if self.renormalise else mapped
-
-
-RowSets: TypeAlias = Mapping[str, Rows]
-Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
-PairIndices: TypeAlias = Indices | Callable[[str, str], Indices] | None
 
 
 class Pipeline:
