@@ -216,7 +216,8 @@ def test_sentence_transformers_evaluator_returns_its_numbers(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     model = sentence_transformers.SentenceTransformer(str(minilm()), device="cpu")
     capitals = {"France": "Paris", "Italy": "Rome", "Japan": "Tokyo", "Peru": "Lima", "Kenya": "Nairobi"}
-    capitals |= {"Cuba": "Havana", "Spain": "Madrid", "Egypt": "Cairo", "Norway": "Oslo", "Chile": "Santiago"}
+    capitals |= {"Cuba": "Havana", "Spain": "Madrid", "Egypt": "Cairo", "Norway": "Oslo"}
+    capitals |= {"Poland": "Warsaw", "Iran": "Tehran", "Chile": "Santiago"}
     questions = [f"What is the capital of {name}?" for name in capitals]
     answers = [f"{city} is where the government of {name} sits." for name, city in capitals.items()]
     names = run("sentence-transformers", 0, model=model, questions=questions, answers=answers)
