@@ -20,7 +20,7 @@ from clip_geometry.search.checks import checks
 from clip_geometry.search.repairs import InnerProduct, repairs
 from clip_geometry.search.shipping import targets
 from clip_geometry.transforms import transforms
-from clip_geometry.transforms.step import usage
+from clip_geometry.transforms.pipeline import usage
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.explorer import neighbors
-from clip_geometry.explorer.neighbors import K, neighbors_of, search_numbers
+from clip_geometry.explorer import states
 from clip_geometry.explorer.points import choose_points
-from clip_geometry.explorer.states import chances, make, states_of
+from clip_geometry.explorer.states import K, make, neighbors_of, search_numbers, states_of
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import quiet
 
@@ -36,7 +35,7 @@ def all_scores(repair, points):
     ["none", "center", "gr_clip", "procrustes", "posterior", "posterior[isotonic]", "csls", "whiten(8)[pooled]"],
 )
 def test_lists_are_those_of_all_scores(name, points, monkeypatch):
-    monkeypatch.setattr(neighbors, "SCORES", 1000)  # 25 items at a time
+    monkeypatch.setattr(states, "SCORES", 1000)  # 25 items at a time
     queries = np.arange(1, len(points), 3)
     repair, found = found_by(name, points, queries)
     scores = all_scores(repair, points)
@@ -77,14 +76,6 @@ def test_numbers_are_those_of_the_toolkit(name, points):
     theirs = cg.search_index(points.index, repair)
     assert set(ours) == {"own_share", "r_at_1", "hit_at_10", "cross_r_at_1", "neighbors"}
     assert ours == pytest.approx({key: theirs[key].value for key in ours}, abs=1e-9)
-
-
-def test_the_chance_of_the_own_modality_is_that_of_a_random_order(points):
-    """Each point has the others of its modality among all other points; of unlike sizes, the mean over modalities."""
-    sizes = [len(each) for each in points.sets.values()]
-    shares = [(size - 1) / (sum(sizes) - 1) for size in sizes]
-    found = chances(points)
-    assert found["own_share"] == pytest.approx(np.mean(shares), rel=1e-12)
 
 
 def test_numbers_are_of_held_out_queries(points):

@@ -89,14 +89,13 @@ def test_it_has_no_faults_on_any_screen(browser, file):
 def test_nor_with_a_point_selected_and_another_color(browser, file):
     from support.browser import faults_of
 
-    for width in (1400, 390):
-        with opened(browser, file, width=width, dark=True) as page:
-            page.wait_for_selector("html[data-drawn]")
-            page.evaluate("explorer.select(3)")
-            move(page, 3)
-            page.select_option("#color", "label")
-            page.wait_for_selector(".chosen")
-            assert faults_of(page) == []
+    with opened(browser, file, width=390, dark=True) as page:
+        page.wait_for_selector("html[data-drawn]")
+        page.evaluate("explorer.select(3)")
+        move(page, 3)
+        page.select_option("#color", "label")
+        page.wait_for_selector(".chosen")
+        assert faults_of(page) == []
 
 
 def test_the_points_are_those_of_the_planes(page, exploration):
@@ -116,14 +115,6 @@ def test_it_says_why_the_points_stay(page, exploration):
     move(page, 1)
     assert not said.is_visible()
     assert "The points do not move at posterior: the scores of pairs of rows change" in " ".join(exploration.notes)
-
-
-def test_numbers_before_and_after(page, exploration):
-    before, after = (exploration.states[k].numbers["modality_gap"] for k in (0, 1))
-    first = page.locator("#numbers dd").first
-    assert first.inner_text().startswith(f"{before:.3f}")
-    move(page, 1)
-    assert first.inner_text().startswith(f"{before:.3f} → {after:.3f}")
 
 
 def test_the_other_plane(page):
@@ -182,21 +173,14 @@ def test_search_by_caption(page, scenes):
 
 
 def test_colors(page, exploration):
-    page.select_option("#color", "hubness")
-    page.wait_for_timeout(200)
-    counts = exploration.states[0].neighbors.counts(120)
-    colors = page.evaluate("[0, 1].flatMap((m) => Array.from(document.getElementById('plot').data[m].marker.color))")
-    assert colors == pytest.approx(np.log1p(counts), rel=1e-5)
     page.select_option("#color", "label")
     page.wait_for_timeout(200)
-    buttons = page.locator("#legend button")
-    assert buttons.count() == 12  # two modalities and the ten largest labels
-    buttons.nth(2).click()
-    page.wait_for_timeout(200)
-    shown = page.evaluate("[0, 1].flatMap((m) => Array.from(document.getElementById('plot').data[m].marker.color))")
-    name, _, size = buttons.nth(2).inner_text().rpartition(" ")
-    assert sum(shown) == int(size.strip("()")) and name
-    buttons.nth(0).click()
+    entries = page.locator("#legend li")
+    assert entries.count() >= 12  # two modalities and the ten largest labels
+    colors = page.evaluate("[0, 1].flatMap((m) => Array.from(document.getElementById('plot').data[m].marker.color))")
+    name, _, size = entries.nth(2).inner_text().strip().rpartition(" ")
+    assert colors.count(1) == int(size.strip("()")) and name
+    page.locator("#legend button").nth(0).click()
     assert page.evaluate("document.getElementById('plot').data[0].visible") is False
 
 
@@ -213,37 +197,6 @@ def test_the_slider_and_the_neighbors_are_reached_by_keyboard(page, exploration)
     page.keyboard.press("Enter")
     page.wait_for_function(f"explorer.now.point !== {before} && document.activeElement.id === 'panel'")
     assert ids_of(exploration)[page.evaluate("explorer.now.point")] == name
-
-
-def test_points_without_a_list_give_the_nearest_that_has_one(browser, exploration, tmp_path):
-    few = np.arange(0, 120, 4)
-    states = [
-        replace(
-            each,
-            neighbors=replace(each.neighbors, numbers=each.neighbors.numbers[few], scores=each.neighbors.scores[few]),
-        )
-        for each in exploration.states
-    ]
-    with opened(browser, replace(exploration, states=states, queries=few).save(tmp_path / "few.html")) as page:
-        page.wait_for_selector("html[data-drawn]")
-        page.evaluate("explorer.select(5)")
-        page.wait_for_selector(".chosen")
-        plane = exploration.states[0].pca.points
-        images = few[few < 60]
-        assert page.evaluate("explorer.now.point") == images[np.linalg.norm(plane[images] - plane[5], axis=1).argmin()]
-        assert "The nearest point on this plane" in page.locator(".chosen").inner_text()
-
-
-def test_a_text_ends_no_script(browser, tmp_path):
-    x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-    (tmp_path / "captions.txt").write_text("\n".join(f"</script><b>{k}</b>" for k in range(30)))
-    found = cg.explore(x, x + 1, captions=tmp_path / "captions.txt", title="</title><i>", repairs=[], umap=False)
-    with opened(browser, found.save(tmp_path / "a.html")) as page:
-        page.wait_for_selector("html[data-drawn]")
-        page.evaluate("explorer.select(31)")
-        page.wait_for_selector(".chosen")
-        assert "</script><b>1</b>" in page.locator(".chosen .what").inner_text()
-        assert page.title() == "</title><i>" and page.errors == []
 
 
 class Scripts(HTMLParser):
@@ -271,22 +224,17 @@ def test_a_label_ends_no_script():
     """Labels stand as text in the JSON of the page. No HTML parser may find the end or the start of a script in it."""
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     names = ["</script><script>document.title='owned'</script>", "<!--<script>", "]]><b>", "a & b"]
-    pages = [
-        cg.explore(x, x + 1, labels=[each[k % 4] for k in range(30)], repairs=[], umap=False).to_html()
-        for each in (names, "abcd")
-    ]
+    rows = {"image": x, "text": x + 1}
+    pages = []
+    for each in ([*names, ""], [*"abcd", ""]):  # the last rows have no label
+        labels = [each[k % 5] for k in range(30)]
+        sets = {name: cg.Embeddings(rows[name], name, labels=labels) for name in rows}
+        pages.append(cg.explore(sets, repairs=[], umap=False, title="</title><i>").to_html())
+    assert "<title>&lt;/title&gt;&lt;i&gt;</title>" in pages[0]
     found, plain = (Scripts(page).found for page in pages)
     assert found.keys() == plain.keys() and "meta" in found
-    assert json.loads(found["meta"])["colors"]["label"]["names"] == names
+    assert json.loads(found["meta"])["label"]["names"] == names
     assert "<" not in found["meta"]
-
-
-def test_points_without_a_label_are_no_class():
-    x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-    labels = ["a", "b", "", "", ""] * 6
-    sets = {name: cg.Embeddings(x + k, name, labels=labels) for k, name in enumerate(("image", "text"))}
-    meta = json.loads(Scripts(cg.explore(sets, repairs=[], umap=False).to_html()).found["meta"])
-    assert meta["colors"]["label"] == {"names": ["a", "b"], "shown": [0, 1], "sizes": [12, 12]}
 
 
 def test_plotly_is_needed(monkeypatch):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.explorer.planes import principal_plane, umap_plane
+from clip_geometry.explorer.states import principal_plane, umap_plane
 
 
 def rows(n=300, d=12, seed=0):

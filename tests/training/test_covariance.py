@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.registry import InputError
-from clip_geometry.training.covariance import RunningCovariance, second_moments
-from clip_geometry.training.losses import IStar
+from clip_geometry.training.losses import IStar, RunningCovariance
 
 
 def batches(count=5, seed=0):
@@ -48,15 +47,6 @@ def test_a_batch_may_be_layers_and_a_sample_may_have_a_mask():
     assert np.allclose(running.covariance, np.cov(torch.cat([hidden, 2 * hidden]).view(-1, 4).numpy().T))
 
 
-def test_no_gradient_goes_through_c_0():
-    rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    istar = IStar(1.0, momentum=0.5)
-    istar.refresh(rows)
-    assert istar.running.covariance is not None and not istar.running.covariance.requires_grad
-    istar(rows).backward()
-    assert not istar.running.covariance.requires_grad
-
-
 def test_momentum_averages_the_batches_of_training():
     istar = IStar(1.0, momentum=0.25)
     parts = [np.cov(hidden[mask].numpy().T) for hidden, mask in batches(3)]
@@ -67,16 +57,6 @@ def test_momentum_averages_the_batches_of_training():
         assert np.allclose(istar.running.covariance, expected, rtol=1e-12)
     istar.eval()(batches(1)[0][0])
     assert np.allclose(istar.running.covariance, expected, rtol=1e-12)  # as batch norm does
-
-
-def test_a_batch_is_scored_against_those_before_it():
-    istar = IStar(1.0, zeta=1.0, momentum=0.5)
-    first, second = batches(2)
-    istar(*first)
-    found = istar(*second)
-    before = IStar(1.0, zeta=1.0)
-    before.refresh(*first)
-    assert float(found) == pytest.approx(float(before(*second)), abs=1e-14)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -102,15 +82,9 @@ def test_a_sample_that_is_not_finite_is_refused_and_c_0_kept(value):
     before = istar.state_dict()["running.covariance"].clone()
     rows = torch.ones(5, 4)
     rows[2, 1] = value
-    with pytest.raises(InputError, match="the sample has entries that are not finite, or too large to be squared"):
+    with pytest.raises(InputError, match="or entries that are not finite or too large to be squared"):
         istar.refresh([torch.ones(3, 4), rows])
     assert torch.equal(istar.state_dict()["running.covariance"], before)
-
-
-def test_without_momentum_only_refresh_sets_c_0():
-    istar = IStar(1.0)
-    istar(batches(1)[0][0])
-    assert istar.running.covariance is None
 
 
 def test_state_dict_round_trip():
@@ -140,27 +114,16 @@ def test_inside_a_model_it_goes_to_its_device_but_keeps_its_precision():
     assert model.to("meta")["istar"].running.covariance.device.type == "meta"
 
 
-def test_a_buffer_elsewhere_follows_the_rows():
-    running = RunningCovariance()
-    running.refresh(batches())
-    assert running.covariance is not None
-    running.covariance = running.covariance.float()
-    moments = second_moments([torch.randn(5, 4)])
-    found = running.like(moments)
-    assert found is not None and found.dtype == moments.M2.dtype == torch.float64
-
-
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
         ([], "there are no batches"),
-        (torch.ones(1, 3), "sample has 1 row; expected at least 2"),
+        (torch.ones(1, 3), "the sample has fewer than 2 rows, or entries that are not finite"),
         ([torch.ones(5, 3), torch.ones(5, 4)], "dimension 3 and 4 cannot be merged"),
-        ([torch.ones(2)], r"shape \(2,\); expected floating point"),
-        ([(torch.ones(2, 3, 4), torch.ones(2, 3))], r"the mask is float32 of shape \(2, 3\); expected \(2, 3\), true"),
-        ([[torch.ones(2, 3, 4), torch.ones(2, 3)]], r"the mask is float32 of shape \(2, 3\); expected"),
-        ([[torch.ones(2, 3, 4), torch.ones(2, 2).bool()]], r"the mask is bool of shape \(2, 2\); expected"),
-        ([([torch.ones(2, 3, 4)] * 2, torch.ones(2, 3))], r"the mask is float32 of shape \(2, 3\); expected"),
+        ([torch.ones(2)], r"float32 \(2,\); expected floating point"),
+        ([(torch.ones(2, 3, 4), torch.ones(2, 3))], "the same for every layer"),
+        ([[torch.ones(2, 3, 4), torch.ones(2, 2).bool()]], r"the mask is \(2, 2\); expected \(2, 3\)"),
+        (3, "the sample is a int; expected a tensor, or batches, each with its own mask"),
     ],
 )
 def test_errors(sample, message):

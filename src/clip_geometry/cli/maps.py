@@ -25,7 +25,7 @@ from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.repairs.repair_file import KEY as REPAIR
 from clip_geometry.search.shipping import SavedPipeline, item_map, targets, write_shipment
 from clip_geometry.transforms import ANY, Normalize, Pipeline, Step, parse_pipeline
-from clip_geometry.transforms.step import SCOPES
+from clip_geometry.transforms.pipeline import SCOPES
 from clip_geometry.versions import library_versions
 
 Sides = Mapping[str, Embeddings]

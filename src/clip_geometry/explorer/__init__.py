@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.display.words import listed
-from clip_geometry.explorer.illustrations import Illustrations, illustrate
 from clip_geometry.explorer.page import plotly_script, render
-from clip_geometry.explorer.points import MOST_FIT, Points, choose_points
+from clip_geometry.explorer.points import MOST_FIT, Illustrations, Points, choose_points, illustrate
 from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.measuring.given import given_sets
@@ -61,7 +60,7 @@ class Exploration:
         if len(self.queries) < len(points):
             notes.append(
                 f"Neighbors among all {len(points):,} points were computed for {len(self.queries):,} of them. A click "
-                "on another point selects the nearest of these on the plane, and hubness counts their lists only."
+                "on another point selects the nearest of these on the plane."
             )
         fitted = listed(f"{len(rows):,} {plural(name)}" for name, rows in points.fit.items())
         if len(states) > 1:
@@ -70,15 +69,9 @@ class Exploration:
                 "means over the other points as queries, in an index of all points that are shown."
             )
         notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
-        scored = [state.name for state in states if state.name not in (state.drawn_as, NONE)]
+        scored = " and ".join(state.name for state in states if state.name not in (state.drawn_as, NONE))
         if scored:
-            notes.append(
-                f"The points do not move at {' and '.join(scored)}: the scores of pairs of rows change there, not the "
-                "rows."
-            )
-        notes.append("The signs of principal components are chosen so that they agree along the slider.")
-        if states[0].umap is not None:
-            notes.append("UMAP is by the cosine with 15 neighbors, with a seed.")
+            notes.append(f"The points do not move at {scored}: the scores of pairs of rows change there, not the rows.")
         notes += [f"{name} was left out: {why}." for name, why in self.failed.items()]
         return [*notes, *self.illustrations.notes]
 

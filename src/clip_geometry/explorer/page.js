@@ -8,7 +8,7 @@
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const colorOf = (m) => dark.matches ? modalities[m].dark : modalities[m].color;
   const of = (p) => { let m = 0; while (p >= modalities[m].start + modalities[m].size) m++; return m; };
-  const now = {state: 0, plane: "pca", color: "modality", only: null, hidden: new Set(), point: null, list: "mixed"};
+  const now = {state: 0, plane: "pca", color: "modality", hidden: new Set(), point: null, list: "mixed"};
 
   // --- what the file carries, unpacked when it is asked for
 
@@ -57,10 +57,13 @@
       URL.createObjectURL(new Blob([all.subarray(offsets[k], offsets[k + 1])], {type: "image/webp"})));
   };
   const saying = async (p) => {
-    const [ids, texts] = await Promise.all([strings("ids"), strings("texts")]), {label} = meta.colors;
-    const code = !texts[p] && label ? (await numbers("label", Uint16Array))[p] : null;
-    const named = label && label.names[code];
-    return {id: ids[p], text: texts[p] || (named && !/^\d+$/.test(named) ? named : "")};
+    const [ids, texts] = await Promise.all([strings("ids"), strings("texts")]);
+    const label = await labelOf(p);
+    return {id: ids[p], label, text: texts[p] || (label && !/^\d+$/.test(label) ? label : "")};
+  };
+  const labelOf = async (p) => {
+    if (!meta.label) return "";
+    return meta.label.names[(await numbers("label", Uint16Array))[p]] || "";
   };
 
   // --- elements
@@ -107,28 +110,17 @@
       xaxis: axis(a, x), yaxis: {...axis(b, y), scaleanchor: "x"}};
   };
 
-  const PALETTE = meta.palette;
   const coloring = async () => {
     if (now.color === "modality") return modalities.map((_, m) => ({color: colorOf(m), opacity}));
-    if (now.color === "hubness") {
-      const counts = await numbers(`counts-${now.state}`, Uint16Array);
-      const top = Math.log1p(Math.max(...states.map((each) => each.most)));
-      return modalities.map((_, m) => ({
-        color: Float32Array.from(part(counts, m), Math.log1p), cmin: 0, cmax: top, showscale: false, opacity,
-        colorscale: hubScale()}));
-    }
-    const {names, shown} = meta.colors[now.color], codes = await numbers(now.color, Uint16Array);
+    const {names, shown} = meta.label, codes = await numbers("label", Uint16Array);
     const place = new Float32Array(names.length + 1);  // 0 is gray
-    if (now.only !== null) place[now.only] = 1; else shown.forEach((code, k) => { place[code] = k + 1; });
-    const colors = now.only !== null ? [css("--faint"), css("--link")] : [css("--faint"), ...PALETTE.slice(0, shown.length)];
+    shown.forEach((code, k) => { place[code] = k + 1; });
+    const colors = [css("--faint"), ...meta.palette.slice(0, shown.length)];
     const scale = colors.flatMap((color, k) => [[k / colors.length, color], [(k + 1) / colors.length, color]]);
     return modalities.map((_, m) => ({
       color: Float32Array.from(part(codes, m), (code) => place[code]), cmin: -0.5, cmax: colors.length - 0.5, opacity,
       colorscale: scale, showscale: false}));
   };
-  const hubScale = () => dark.matches
-    ? [[0, "#2b3a55"], [0.4, "#5b6470"], [0.7, "#b5a04a"], [1, "#ffee58"]]
-    : [[0, "#ccd5e0"], [0.4, "#8c9bb5"], [0.7, "#3f5591"], [1, "#00153d"]];
 
   let at = await coordinates(0, "pca");
   const colors = await coloring();
@@ -217,20 +209,14 @@
     const items = modalities.map(({plural}, m) => make("button", {
       type: "button", "aria-pressed": String(!now.hidden.has(m)), title: `show or hide ${plural}`, onclick: () => toggle(m)},
     now.color === "modality" ? mark(m) : null, plural));
-    if (now.color === "hubness") {
-      const most = Math.max(...states.map((each) => each.most)), scale = make("span", {className: "scale"});
-      scale.style.background = `linear-gradient(to right, ${hubScale().map(([at, color]) => `${color} ${100 * at}%`)})`;
-      items.push(make("span", {className: "ends"}, "in no list"), scale, make("span", {className: "ends"}, `in ${most.toLocaleString("en")} of ${meta.queries.toLocaleString("en")} lists`));
-    } else if (now.color !== "modality") {
-      const {names, shown, sizes} = meta.colors[now.color];
-      const choose = (code) => { now.only = now.only === code ? null : code; $("only").value = now.only ?? ""; paint(); legend(); };
+    if (now.color === "label") {
+      const {names, shown, sizes} = meta.label;
       for (const [k, code] of shown.entries()) {
         const dot = make("span", {className: "mark"});
-        dot.style.setProperty("--mark", now.only === null ? PALETTE[k] : now.only === code ? css("--link") : css("--faint"));
-        items.push(make("button", {type: "button", "aria-pressed": String(now.only === null || now.only === code),
-          title: `show ${names[code]} alone`, onclick: () => choose(code)}, dot, `${names[code]} (${sizes[k].toLocaleString("en")})`));
+        dot.style.setProperty("--mark", meta.palette[k]);
+        items.push(make("span", {}, dot, ` ${names[code]} (${sizes[k].toLocaleString("en")})`));
       }
-      if (names.length > shown.length) items.push(make("span", {className: "ends"}, `${names.length - shown.length} more in gray`));
+      if (names.length > shown.length) items.push(make("span", {}, `${names.length - shown.length} more in gray`));
     }
     $("legend").replaceChildren(...items.map((each) => make("li", {}, each)));
   };
@@ -276,13 +262,8 @@
     const p = now.point;
     if (p === null) return;
     const mine = ++asked, m = of(p);
-    const [{id, text}, image, keys, counts, held] = await Promise.all([
+    const [{id, text, label}, image, keys, counts, held] = await Promise.all([
       saying(p), picture(p), numbers("keys", Int32Array), numbers(`counts-${now.state}`, Uint16Array), numbers("held", Uint8Array)]);
-    const facts = [];
-    for (const [name, {names}] of Object.entries(meta.colors)) {
-      const code = (await numbers(name, Uint16Array))[p];
-      if (code < names.length) facts.push(`${name} ${names[code]}`);
-    }
     const pick = make("fieldset", {}, make("legend", {}, "Neighbors in"), ...(modalities.length > 1 ? [["mixed", "the mixed index"],
       ["own", "its modality"], ["across", "the others"]] : [["mixed", "the index"]]).map(([value, said]) => make("label", {},
       make("input", {type: "radio", name: "list", value, checked: now.list === value,
@@ -293,7 +274,7 @@
     const focused = document.activeElement, inside = $("panel").contains(focused), again = inside && focused.name === "list";
     $("panel").replaceChildren(
       make("div", {className: "chosen"}, image, make("div", {}, make("p", {className: "what"}, mark(m), " ", text || id),
-        make("p", {}, [modalities[m].name, text ? id : null, ...facts].filter(Boolean).join(" · ")),
+        make("p", {}, [modalities[m].name, text ? id : null, label ? `label ${label}` : null].filter(Boolean).join(" · ")),
         make("p", {}, `Among the first ${meta.k} of ${counts[p].toLocaleString("en")} lists${now.state ? ` after ${states[now.state].name}` : ""}. ${held[p]
           ? "No repair was fitted on it." : "Repairs were fitted on it."}`),
         now.instead ? make("p", {}, "The nearest point on this plane whose neighbors were computed.") : null)),
@@ -322,25 +303,15 @@
   const go = async (state) => {
     now.state = state;
     tell();
-    await Promise.all([move(), now.color === "hubness" ? paint() : null, describe()]);
+    await Promise.all([move(), describe()]);
   };
   $("slider").addEventListener("input", (event) => go(Number(event.target.value)));
   $("planes").append(...[["pca", "PCA"], ["umap", "UMAP"]].filter(([value]) => planes[0][value]).map(([value, said]) =>
     make("label", {}, make("input", {type: "radio", name: "plane", value, checked: value === "pca",
       onchange: () => { now.plane = value; tell(); move(); }}), said)));
-  $("color").append(...["modality", ...Object.keys(meta.colors), "hubness"].map((name) => make("option", {value: name}, name)));
+  $("color-label").hidden = !meta.label;
   $("color").addEventListener("change", (event) => {
     now.color = event.target.value;
-    now.only = null;
-    const more = meta.colors[now.color];
-    $("only-label").hidden = !more || more.names.length <= more.shown.length;
-    if (more) $("only").replaceChildren(make("option", {value: ""}, "the largest"), ...[...more.names.keys()]
-      .sort((a, b) => more.names[a].localeCompare(more.names[b])).map((code) => make("option", {value: code}, more.names[code])));
-    paint();
-    legend();
-  });
-  $("only").addEventListener("change", (event) => {
-    now.only = event.target.value === "" ? null : Number(event.target.value);
     paint();
     legend();
   });

@@ -16,9 +16,8 @@ from markupsafe import Markup
 from clip_geometry.display.style import COLOR, COLORS
 from clip_geometry.display.words import html_templates, listed, security_policy
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.explorer.neighbors import K
 from clip_geometry.explorer.points import Points
-from clip_geometry.explorer.states import State, chances
+from clip_geometry.explorer.states import K, State, chances
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import is_missing
@@ -73,7 +72,7 @@ def render(found: "Exploration", command: str) -> str:
         ],
         "numbers": [{"key": key, "title": title.format(partner), "kind": kind} for key, title, kind in NUMBERS],
         "chances": chances(points),
-        "colors": _colors(points, packed),
+        "label": _labels(points, packed),
         "palette": COLORS[1:],
         "keyed_by": points.keyed_by,
         "thumbnails": len(illustrations.thumbnails),
@@ -125,27 +124,28 @@ def render(found: "Exploration", command: str) -> str:
 
 def _packed_plane(state: State, number: int, packed: dict[str, bytes]) -> dict[str, Any]:
     assert state.pca is not None
-    found: dict[str, Any] = {"name": state.name, "shares": state.pca.shares, "umap": None}
+    bounds: dict[str, Any] = {"shares": state.pca.shares, "umap": None}
     for name, plane in (("pca", state.pca.points), ("umap", state.umap)):
         if plane is not None:
-            low, high = plane.min(0), plane.max(0)
-            steps = np.rint((plane - low) / np.where(high > low, high - low, 1) * 65535)
-            packed[f"{name}-{number}"] = steps.T.astype("<u2").tobytes()
-            found[name] = np.stack([low, high], axis=1).tolist()
-    return found
+            axes = [_steps(plane[:, 0]), _steps(plane[:, 1])]
+            packed[f"{name}-{number}"] = b"".join(steps for steps, *_ in axes)
+            bounds[name] = [[low, high] for _, low, high in axes]
+    return bounds
 
 
 def _packed_state(state: State, number: int, n: int, packed: dict[str, bytes]) -> dict[str, Any]:
     numbers, scores = state.neighbors.numbers, state.neighbors.scores
     there = numbers >= 0
-    low, high = (float(scores[there].min()), float(scores[there].max())) if there.any() else (0.0, 1.0)
-    steps = np.where(there, np.rint((scores - low) / ((high - low) or 1) * 65535), 0)
-    counts = state.neighbors.counts(n)
     packed[f"near-{number}"] = np.where(there, numbers, 2**32 - 1).astype("<u4").tobytes()
-    packed[f"scores-{number}"] = steps.astype("<u2").tobytes()
-    packed[f"counts-{number}"] = np.minimum(counts, 65535).astype("<u2").tobytes()
-    facts = {"scores": [low, high], "most": int(counts.max())}
-    return {"name": state.name, "summary": state.summary, "numbers": state.numbers, **facts}
+    packed[f"scores-{number}"], low, high = _steps(np.where(there, scores, scores[there].min()))
+    packed[f"counts-{number}"] = np.minimum(state.neighbors.counts(n), 65535).astype("<u2").tobytes()
+    return {"name": state.name, "summary": state.summary, "numbers": state.numbers, "scores": [low, high]}
+
+
+def _steps(values: np.ndarray) -> tuple[bytes, float, float]:
+    """Values as 16-bit steps between their bounds."""
+    low, high = float(values.min()), float(values.max())
+    return np.rint((values - low) / ((high - low) or 1) * 65535).astype("<u2").tobytes(), low, high
 
 
 def _modalities(points: Points) -> list[dict[str, Any]]:
@@ -158,26 +158,19 @@ def _modalities(points: Points) -> list[dict[str, Any]]:
     return found
 
 
-def _colors(points: Points, packed: dict[str, bytes]) -> dict[str, Any]:
-    """The columns that points can be colored by: labels, and the language where there are several."""
-    found = {}
-    for name, column in {"label": _labels, "language": _languages}.items():
-        values = np.array([value for each in points.sets.values() for value in column(each)], object)
-        codes, names = pd.factorize(values)
-        if 2 <= len(names) <= 60_000:
-            sizes = np.bincount(codes[codes >= 0], minlength=len(names))
-            largest = np.argsort(-sizes, kind="stable")[:SHOWN_LABELS]
-            packed[name] = np.where(codes < 0, len(names), codes).astype("<u2").tobytes()
-            found[name] = {"names": names.tolist(), "shown": largest.tolist(), "sizes": sizes[largest].tolist()}
-    return found
+def _labels(points: Points, packed: dict[str, bytes]) -> dict[str, Any] | None:
+    """The labels that points can be colored by: all names, and the largest with their sizes."""
+    values = np.array([name for each in points.sets.values() for name in _label_names(each)], object)
+    codes, names = pd.factorize(values)
+    if not 2 <= len(names) <= 60_000:
+        return None
+    packed["label"] = np.where(codes < 0, len(names), codes).astype("<u2").tobytes()
+    sizes = np.bincount(codes[codes >= 0], minlength=len(names))
+    largest = np.argsort(-sizes, kind="stable")[:SHOWN_LABELS]
+    return {"names": names.tolist(), "shown": largest.tolist(), "sizes": sizes[largest].tolist()}
 
 
-def _languages(each: Embeddings) -> list[str | None]:
-    spoken = each.metadata["language"].tolist() if "language" in each.metadata else [each.language] * len(each)
-    return [None if is_missing(value) else str(value) for value in spoken]
-
-
-def _labels(each: Embeddings) -> list[str | None]:
+def _label_names(each: Embeddings) -> list[str | None]:
     if each.labels is None:
         return [None] * len(each)
     names: dict[Any, str] = dict(enumerate(each.provenance.get("class_names") or ()))

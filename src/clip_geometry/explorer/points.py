@@ -1,24 +1,35 @@
-"""Which rows are shown, as unit rows, with what is known of them: items, labels, which are held out from the fits."""
+"""Which rows are shown, as unit rows, with what is known of them: items, labels, captions, thumbnails."""
 
+import io
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
+from clip_geometry.data import dataset_from, load_dataset, resolve_dataset
+from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embeddings import Embeddings, pair_of
+from clip_geometry.io.labels import read_labels
 from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import plural
-from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import in_one_piece
+from clip_geometry.progress import Progress
+from clip_geometry.registry import InputError, shown
+from clip_geometry.rows.matrix import as_rows, in_one_piece, unit_blocks
 from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, logit_scale_of, require_one_space
-from clip_geometry.transforms import Normalize, Pipeline
+from clip_geometry.transforms import Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
 BLOCK = 4096
 ROW = "row of the set"  # a column of the metadata: the number that a shown row had before sampling
+EDGE = 96  # pixels of the longer edge of a thumbnail
+THUMBNAIL_BYTES = 6_000_000  # of all thumbnails
+CAPTIONS = ("text", "caption", "captions", "prompt", "token")  # columns that hold what a row is the embedding of
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +41,7 @@ class Points:
         fit: Modality → numbers of the rows that repairs are fitted on.
         held_out: (n,) mask of the points that no repair is fitted on, so that numbers can be read off them.
         given: Modality → number of rows before sampling.
-        notes: What was left out, in sentences.
+        notes: Of a sample, its size, in a sentence.
     """
 
     index: MixedIndex
@@ -64,26 +75,27 @@ class Points:
     @cached_property
     def keys(self) -> np.ndarray:
         """(n,) equal for points that belong together, of one item or else of one label; −1 for those of none."""
-        groups = [group for group in self.index.groups.values() if group is not None]
-        if len(groups) == len(self.sets):
-            return np.concatenate(groups)
-        return np.concatenate(list(self.index.codes.values())) if self.index.codes else np.full(len(self), -1)
+        if self.keyed_by == "labels":
+            return np.concatenate(list(self.index.codes.values()))
+        if self.keyed_by is None:
+            return np.full(len(self), -1)
+        return np.concatenate([np.asarray(group) for group in self.index.groups.values()])
 
     @property
     def keyed_by(self) -> str | None:
         """What `keys` are: "pairs", "labels" or None."""
-        if len(self.sets) < 2 or not (self.keys >= 0).any():
+        if len(self.sets) < 2:
             return None
-        return "labels" if any(group is None for group in self.index.groups.values()) else "pairs"
+        if all(group is not None for group in self.index.groups.values()):
+            return "pairs"
+        return "labels" if self.index.codes else None
 
     @cached_property
     def has_partner(self) -> np.ndarray:
         """(n,) mask of the points that a point of another modality belongs to."""
-        found = np.zeros(len(self), dtype=bool)
-        for place in range(len(self.sets)):
-            own = self.modality == place
-            found[own] = np.isin(self.keys[own], self.keys[~own])
-        return found & (self.keys >= 0)
+        places = np.unique(np.stack([self.keys, self.modality]), axis=1)  # each key once for each modality that has it
+        keys, modalities = np.unique(places[0], return_counts=True)
+        return np.isin(self.keys, keys[modalities > 1]) & (self.keys >= 0)
 
     def sample(self, most: int, seed: int) -> np.ndarray:
         """Numbers of at most `most` points, ascending, whole items where possible."""
@@ -109,48 +121,38 @@ def sampled_rows(index: MixedIndex, most: int, seed: int) -> RowNumbers:
 
 
 def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, seed: int) -> Points:
-    """Choose at most `limit` rows at random, whole items where possible, without rows that have no direction.
+    """Choose at most `limit` rows at random, whole items where possible.
 
     Raises:
-        InputError: Modalities differ in their dimension, or have fewer than 2 rows with a direction.
+        InputError: Modalities differ in their dimension or have fewer than 2 rows, or a row has no direction.
     """
     require_one_space(sets, "one plane")
-    if all(each.item_id is None for each in sets.values()) and len({len(each) for each in sets.values()}) == 1:
+    sizes = {name: len(each) for name, each in sets.items()}
+    if all(each.item_id is None for each in sets.values()) and len(set(sizes.values())) == 1:
         sets = {name: replace(each, item_id=np.arange(len(each))) for name, each in sets.items()}
-    whole, notes = _index(sets), []
-    rows, total = sampled_rows(whole, limit, seed), sum(map(len, sets.values()))
-    dim = next(iter(sets.values())).dim
-    require_memory(3 * 8 * dim * sum(map(len, rows.values())), "the points, with their rows before and after a repair,")
-    numbers, shown = {}, {}
-    for name, chosen in rows.items():
-        vectors = np.asarray(sets[name].vectors[chosen], dtype=np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            fine = np.isfinite(vectors).all(1) & (np.abs(vectors).max(1) > 0)
-        numbers[name] = chosen[fine]
-        if not fine.all():
-            lost = len(chosen) - len(numbers[name])
-            notes.append(f"{lost:,} {plural(name)} have zeros only, NaN or infinity, and are left out.")
-        if len(numbers[name]) < 2:
-            raise InputError(f"fewer than 2 of the {name} rows have a direction; nothing can be shown")
-        kept = whole.sets[name].take(numbers[name], vectors=vectors[fine])
-        shown[name] = replace(kept, metadata={**kept.metadata, ROW: numbers[name]})
-    if total > limit:
-        sizes = (f"{len(chosen):,} of {len(sets[name]):,} {plural(name)}" for name, chosen in numbers.items())
-        notes.insert(0, f"A random sample is shown, {' and '.join(sizes)} (seed {seed}).")
-    prepared = {name: each.vectors for name, each in shown.items()}
-    prepared = Pipeline(pipeline).fit_transform(prepared, pair_of(shown))[1]
-    unit = {name: in_blocks(lambda rows: Normalize().apply(np.asarray(rows)), x) for name, x in prepared.items()}
-    index = MixedIndex(
-        {name: replace(each, vectors=unit[name]) for name, each in shown.items()},
-        whole.by,
-        {name: None if group is None else group[numbers[name]] for name, group in whole.groups.items()},
-        {name: codes[numbers[name]] for name, codes in whole.codes.items()},
-        whole.logit_scale,
-    )
+    whole = _index(sets)
+    chosen, total = sampled_rows(whole, limit, seed), sum(sizes.values())
+    width = next(iter(sets.values())).dim * sum(map(len, chosen.values()))
+    require_memory(3 * 8 * width, "the points, with their rows before and after a repair,")
+    shown = {}
+    for name, each in whole.sets.items():
+        vectors = np.asarray(each.vectors[chosen[name]], dtype=np.float32)
+        shown[name] = each.take(chosen[name], vectors=vectors)
+    prepared = Pipeline(pipeline).fit_transform({name: each.vectors for name, each in shown.items()}, pair_of(shown))[1]
+    for name, rows in prepared.items():
+        unit = unit_blocks(as_rows(rows, name=f"the {name} set"), name=f"the {name} set", size=BLOCK)
+        vectors = in_one_piece((block.float() for block in unit), len(rows)).numpy()
+        metadata = {**shown[name].metadata, ROW: chosen[name]}
+        shown[name] = replace(shown[name], vectors=vectors, metadata=metadata)
+    index = _index(shown)
     split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
     fitted = {name: () if index.groups[name] is None else rows for name, rows in split.fit.items()}
     held_out = np.concatenate([~np.isin(np.arange(len(each)), fitted[name]) for name, each in index.sets.items()])
-    return Points(index, split.fit, held_out, {name: len(each) for name, each in whole.sets.items()}, tuple(notes))
+    notes = ()
+    if total > limit:
+        of_each = (f"{len(rows):,} of {sizes[name]:,} {plural(name)}" for name, rows in chosen.items())
+        notes = (f"A random sample is shown, {' and '.join(of_each)} (seed {seed}).",)
+    return Points(index, split.fit, held_out, sizes, notes)
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
@@ -166,3 +168,122 @@ def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:
     """What a function of the rows gives for some of them at a time, in float32."""
     parts = (function(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK))
     return in_one_piece((torch.from_numpy(part.astype(np.float32)) for part in parts), len(rows)).numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class Illustrations:
+    """Captions and thumbnails.
+
+    Attributes:
+        texts: (n,) captions, "" for none.
+        thumbnails: Point → a WebP file.
+        notes: What is missing, in sentences.
+    """
+
+    texts: list[str]
+    thumbnails: Mapping[int, bytes]
+    notes: tuple[str, ...]
+
+
+def illustrate(
+    points: Points, queries: np.ndarray, *, data: Any = None, captions: str | Path | None = None, progress: Progress
+) -> Illustrations:
+    """Find the captions of the texts and the images of the rest.
+
+    Args:
+        points: What is shown.
+        queries: The points that are illustrated first.
+        data: A data set, or the name or path of one; by default that of the store which the rows are from.
+        captions: A file with a line for each row of the texts.
+        progress: As of `cg.embed`.
+
+    Raises:
+        InputError: What was given is not what the rows are of.
+    """
+    given = data if isinstance(data, Dataset | None) else load_dataset(resolve_dataset(data))
+    texts: list[str] = []
+    images: dict[int, tuple[Side, int]] = {}
+    stored: dict[str, Dataset | str | None] = {}
+    for name, each in points.sets.items():
+        dataset = given or _of_store(each, stored)
+        column = next((each.metadata[key] for key in CAPTIONS if key in each.metadata), None)
+        shows_images = name == "image" or (each.language is None and name != "text" and column is None)
+        if captions is not None and (name == "text" or ("text" not in points.sets and name != "image")):
+            lines = read_labels(captions)
+            if len(lines) != points.given[name]:
+                raise InputError(
+                    f"{shown(Path(captions))} has {len(lines)} captions for {points.given[name]} {each.modality} rows; "
+                    "give one each"
+                )
+            column = np.array([lines[int(row)] for row in each.metadata[ROW]], dtype=object)
+        side = None if dataset is None else dataset.image if shows_images else dataset.text
+        places = np.full(len(each), -1) if side is None else _places(each, side)
+        if column is not None:
+            texts += ["" if value is None else str(value) for value in column.tolist()]
+        else:
+            texts += ["" if shows_images or k < 0 else str(side.load(k)) for k in places.tolist()]  # pyright: ignore
+        if shows_images and side is not None:
+            images |= {points.starts[name] + row: (side, k) for row, k in enumerate(places.tolist()) if k >= 0}
+    if given is not None and not images and not any(texts):
+        raise InputError("no row is of the data set that was given: neither ids nor the number of rows agree")
+    notes = [each for each in stored.values() if isinstance(each, str)]
+    thumbnails = _thumbnails(images, queries, progress)
+    if len(thumbnails) < len(images):
+        notes.append(f"{len(thumbnails):,} of {len(images):,} images have a thumbnail, to keep the file small.")
+    return Illustrations(texts, thumbnails, tuple(notes))
+
+
+def _of_store(each: Embeddings, stored: dict[str, Dataset | str | None]) -> Dataset | None:
+    """The data set that the manifest names; `stored` keeps it, or a sentence on why it cannot be read."""
+    recipe = dict(each.provenance.get("recipe") or {}).get("dataset")
+    key = repr(recipe)
+    if recipe and key not in stored:
+        try:
+            stored[key] = load_dataset(dataset_from(recipe))
+        except (InputError, OSError) as error:
+            name = shown(recipe.get("name"))
+            stored[key] = f"There are no images, since the data set {name} of the store could not be read: {error}."
+    found = stored.get(key)
+    return found if isinstance(found, Dataset) else None
+
+
+def _places(each: Embeddings, side: Side) -> np.ndarray:
+    """The item of the data set that each row is of, by its id or the stem of a file name; −1 for none.
+
+    Where no id agrees, decimal ids are numbers of items, as those of rows without ids are.
+    """
+    if each.item_id is None:
+        return np.full(len(each), -1)
+    ids, index = np.asarray(side.item_id, dtype=object), np.asarray(each.metadata.get("index", ()))
+    if len(index) and index.dtype.kind in "iu" and index.max() < len(ids) and (ids[index] == each.item_id).all():
+        return index
+    items = list(enumerate(side.item_id))[::-1]  # of equal ones, the first counts
+    known = {Path(item).stem: k for k, item in items} | {item: k for k, item in items}
+    places = np.array([known.get(item, -1) for item in each.item_id])
+    if (places < 0).all() and all(isinstance(item, str) and item.isdecimal() for item in each.item_id):
+        rows = np.array([int(item) for item in each.item_id])
+        return rows if rows.max() < len(ids) else places
+    return places
+
+
+def _thumbnails(images: Mapping[int, tuple[Side, int]], queries: np.ndarray, progress: Progress) -> dict[int, bytes]:
+    """As many as the budget allows, those of queries first."""
+    order = dict.fromkeys((*(point for point in queries.tolist() if point in images), *images))
+    found, size = {}, 0
+    if not order:
+        return {}
+    with progress("thumbnails", len(order)) as advance:
+        for point in order:
+            side, k = images[point]
+            with suppress(OSError):  # a file that is missing or damaged has no thumbnail
+                image = side.load(k)
+                assert isinstance(image, Image.Image)
+                small, file = image.convert("RGB"), io.BytesIO()
+                small.thumbnail((EDGE, EDGE))
+                small.save(file, "WEBP", quality=72)
+                found[point] = file.getvalue()
+                size += len(found[point])
+            advance(1)
+            if size > THUMBNAIL_BYTES:
+                break
+    return found

@@ -1,19 +1,23 @@
 """The stops of the slider: no repair, then one repair after the other, each with its plane, neighbors and numbers."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from clip_geometry.explorer.neighbors import Neighbors, neighbors_of, search_numbers
-from clip_geometry.explorer.planes import UMAP_ROWS, PrincipalPlane, principal_plane, umap_plane
 from clip_geometry.explorer.points import Points, in_blocks
-from clip_geometry.geometry import modality_gap, null_value
+from clip_geometry.geometry import Moments, modality_gap, null_value
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import blocks
+from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.repairs import Repair, repairs
 from clip_geometry.search.repairs.base import Listwise
 from clip_geometry.search.repairs.maps import Mapped, SeparateMeans
@@ -23,6 +27,149 @@ NONE = "none"
 BY_DEFAULT = ("center", "whiten", "procrustes", "least_squares", "posterior")
 OF_MANY = ("center", "procrustes", "posterior")
 MANY = 20_000  # points above which fewer repairs are shown by default
+K = 10  # neighbors of each kind
+SCORES = 2**24  # in memory at a time, twice
+UMAP_NEIGHBORS = 15
+UMAP_ROWS = 4000  # at most; of more, UMAP searches with code that takes a minute to compile
+
+
+class PrincipalPlane(NamedTuple):
+    """The first two principal components of all rows.
+
+    points: (n, 2), of the sets one after the other. shares: of the variance, of each component.
+    """
+
+    points: np.ndarray
+    shares: tuple[float, float]
+
+
+def principal_plane(sets: Sequence[np.ndarray], like: np.ndarray | None = None) -> PrincipalPlane:
+    """Return the first two principal components of the rows of all sets; in one dimension, the second is 0.
+
+    Args:
+        sets: (n, d) rows each.
+        like: (n, 2) points of the same rows. Components have either sign; each is given the one that correlates with
+            these points, or by default the one that makes its largest entry positive.
+    """
+    rows = [StreamedRows.of(x) for x in sets]
+    moments = reduce(Moments.__add__, map(Moments.of, rows))
+    squares, axes = (each.flip(-1) for each in torch.linalg.eigh(moments.M2))
+    axes = axes[:, :2]
+    axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    points = torch.cat([(block - moments.mean) @ axes for x in rows for block in blocks(x)]).numpy()
+    shares = (squares[:2].clamp(min=0) / squares.clamp(min=0).sum().clamp(min=1e-300)).tolist()
+    if points.shape[1] < 2:
+        points, shares = np.column_stack([points, np.zeros(len(points))]), [*shares, 0.0]
+    if like is not None:
+        points = points * np.where((points * (like - like.mean(0))).sum(0) < 0, -1.0, 1.0)
+    return PrincipalPlane(points, (shares[0], shares[1]))
+
+
+def umap_plane(rows: np.ndarray, *, seed: int = 0, start: np.ndarray | None = None) -> np.ndarray:
+    """Return (n, d) rows in two dimensions by UMAP, by the cosine with 15 neighbors; n ≥ 4.
+
+    start: (n, 2) where the points begin, such as the plane of these rows before a map, so that both planes agree in
+    their orientation; by default UMAP's spectral layout.
+    """
+    init: Any = "spectral" if len(rows) > UMAP_NEIGHBORS else "random"
+    if start is not None:  # as UMAP scales its spectral layout, so that clusters can still be untangled
+        centered = start - start.mean(0)
+        init = (10 * centered / (np.abs(centered).max() or 1.0)).astype(np.float32)
+    k, threads = min(UMAP_NEIGHBORS, len(rows) - 1), torch.get_num_threads()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of its dependencies, and that a seed means one thread
+            from umap import UMAP
+
+            umap = UMAP(metric="cosine", n_neighbors=k, init=init, random_state=seed, n_jobs=1)
+            return np.asarray(umap.fit_transform(rows), np.float64)
+    finally:  # numba sets the number of threads of the OpenMP that torch shares with it
+        torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbors:
+    """The best items of each query by their score: ten of its own modality and ten of the others, in one order.
+
+    Attributes:
+        numbers: (q, w) points, best first; −1 where there are fewer.
+        scores: (q, w) their scores; of maps of the rows these are cosines.
+    """
+
+    numbers: np.ndarray
+    scores: np.ndarray
+
+    def counts(self, n: int) -> np.ndarray:
+        """N_k: in how many of the lists each of the n points is among the first ten."""
+        first = self.numbers[:, :K]
+        return np.bincount(first[first >= 0], minlength=n)
+
+
+def neighbors_of(repair: Repair, points: Points, queries: np.ndarray, advance: Callable[[int], object]) -> Neighbors:
+    """Return the neighbors of each query among all points but itself, by the scores of a fitted repair."""
+    width = 2 * K if len(points.sets) > 1 else K
+    numbers, scores = np.full((len(queries), width), -1), np.full((len(queries), width), -np.inf)
+    for place, query in enumerate(points.sets):
+        chosen = np.flatnonzero(points.modality[queries] == place)
+        if len(chosen):
+            best = {item: _best_items(repair, points, query, queries[chosen], item) for item in points.sets}
+            lists = [best.pop(query)]
+            if best:
+                lists.append(_top([*best.values()], K))
+            values, found = _top(lists, width)
+            scores[chosen, : values.shape[1]] = values.numpy()
+            numbers[chosen, : values.shape[1]] = found.masked_fill(values == -torch.inf, -1).numpy()
+        advance(len(chosen))
+    return Neighbors(numbers, scores)
+
+
+def _best_items(repair: Repair, points: Points, query: str, queries: np.ndarray, item: str) -> tuple[Tensor, Tensor]:
+    """Scores and numbers of the K best items of a modality. Items come in blocks, so that each is mapped once."""
+    q, x, step = points.rows[query][queries - points.starts[query]], points.rows[item], max(K, SCORES // len(queries))
+    lists = []
+    for start in range(0, len(x), step):
+        table = repair.scores(query, q, item, x[start : start + step])
+        itself = queries - points.starts[item] - start  # of queries of another modality, out of range
+        inside = (itself >= 0) & (itself < table.shape[1])
+        table[inside, itself[inside]] = -np.inf
+        values, columns = torch.from_numpy(table).topk(min(K, table.shape[1]))
+        lists.append((values, columns + points.starts[item] + start))
+    return _top(lists, K)
+
+
+def _top(lists: Sequence[tuple[Tensor, Tensor]], most: int) -> tuple[Tensor, Tensor]:
+    values, numbers = (torch.cat(each, dim=1) for each in zip(*lists, strict=True))
+    values, order = values.sort(dim=1, descending=True, stable=True)
+    return values[:, :most], numbers.gather(1, order)[:, :most]
+
+
+def search_numbers(points: Points, queries: np.ndarray, found: Neighbors, before: Neighbors) -> dict[str, float]:
+    """What held-out queries find, as `diagnose` calls it: the mean over modalities of the mean over their queries.
+
+    Returns:
+        own_share, and where points belong together r_at_1, hit_at_10 and cross_r_at_1; neighbors.
+    """
+    own = points.modality[queries][:, None]
+    listed = found.numbers >= 0
+    same = listed & (points.modality[found.numbers] == own)
+    across = listed & ~same
+    partner = across & (points.keys[found.numbers] == points.keys[queries][:, None])
+    was_own = (before.numbers >= 0) & (points.modality[before.numbers] == own)
+    stays = was_own[:, :, None] & same[:, None, :] & (before.numbers[:, :, None] == found.numbers[:, None, :])
+    held_out = points.held_out[queries]
+    numbers = {"neighbors": (stays.sum((1, 2)) / np.maximum(was_own.sum(1), 1), held_out)}
+    if len(points.sets) > 1:
+        numbers["own_share"] = (same[:, :K].sum(1) / listed[:, :K].sum(1), held_out)
+    asked = held_out & points.has_partner[queries]
+    if asked.any():
+        numbers["r_at_1"] = (partner[:, 0], asked)
+        numbers["hit_at_10"] = (partner[:, :K].any(1), asked)
+        numbers["cross_r_at_1"] = ((partner & (across.cumsum(1) == 1)).any(1), asked)
+    return {name: _mean(values, own[:, 0], chosen) for name, (values, chosen) in numbers.items()}
+
+
+def _mean(values: np.ndarray, modality: np.ndarray, chosen: np.ndarray) -> float:
+    means = [values[chosen & (modality == each)].mean() for each in np.unique(modality[chosen])]
+    return float(np.mean(means)) if means else float("nan")
 
 
 @dataclass(frozen=True, eq=False)

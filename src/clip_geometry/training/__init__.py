@@ -1,4 +1,4 @@
-"""Losses and live measures for training loops and their loggers, and scikit-learn's searches.
+"""Losses and live measures for training loops and their loggers.
 
 Names are imported at first use, each with the one outside library that it needs.
 """
@@ -8,14 +8,14 @@ from typing import Any
 
 from clip_geometry.registry import InputError
 
+PREFIX = "geometry/"  # of the names that are logged
+
 _HOME = {
-    "collapse": ["CollapseAlarm", "CollapseWarning", "Threshold"],
     "curves": ["plot_training"],
     "lightning": ["LightningGeometry"],
     "losses": ["CosReg", "IStar", "SIGReg"],
     "metrics": ["EmbeddingGeometry"],
-    "monitor": ["GeometryMonitor"],
-    "sklearn": ["PipelineTransformer", "scorer"],
+    "monitor": ["CollapseAlarm", "CollapseWarning", "GeometryMonitor"],
     "sentence_transformers": ["GeometryEvaluator"],
     "transformers": ["GeometryCallback"],
 }

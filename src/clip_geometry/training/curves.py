@@ -16,10 +16,9 @@ from clip_geometry.catalog import descriptions
 from clip_geometry.display.explained import explain
 from clip_geometry.display.style import COLOR, COLORS, INK, LINE, WIDTH, styled
 from clip_geometry.paths import expanded
-from clip_geometry.registry import InputError, listed, shown, unknown
-from clip_geometry.training.collapse import PREFIX
+from clip_geometry.registry import InputError, shown, unknown
+from clip_geometry.training import PREFIX
 
-COLLAPSE = "collapse"
 STEPS = (f"{PREFIX}step", "step", "global_step", "_step")  # of loggers, the first that a row has
 COLUMNS = 3
 
@@ -59,11 +58,18 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
     if isinstance(measures, str):
         raise InputError(f"measures = {shown(measures)}; expected a list of names")
     curves: dict[str, dict[str, Curve]] = {}  # measure → modality → curve
-    for step, numbers in _rows(source):
-        for name, value in numbers.items():
+    for row in _rows(source):
+        if not isinstance(row, Mapping):
+            raise InputError(f"the source has {shown(row)}; expected a mapping of name → number for each step")
+        numbers = {str(key): _number(value) for key, value in row.items()}
+        step = next((numbers[key] for key in STEPS if numbers.get(key) is not None), None)
+        for key, value in numbers.items():
+            _, prefix, name = key.rpartition(PREFIX)  # train/geometry/modality_gap, or a column modality_gap
             measure, _, modality = name.partition("/")
-            curves.setdefault(measure, {}).setdefault(modality, {})[step] = value
-    alarm = curves.pop(COLLAPSE, {}).get("", {})
+            logged = measure in descriptions or (prefix and measure not in ("step", "invalid_rows"))
+            if logged and step is not None and value is not None:
+                curves.setdefault(measure, {}).setdefault(modality, {})[int(step)] = value
+    alarm = curves.pop("collapse", {}).get("", {})
     if not curves:
         raise InputError(
             "the source has no numbers of a monitor; expected names such as geometry/modality_gap in rows with a step"
@@ -72,35 +78,6 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
         if name not in curves:
             raise unknown("measure", name, curves, "the log")
     return _draw({name: curves[name] for name in measures or curves}, alarm)
-
-
-def _rows(source: Source) -> Iterator[tuple[int, dict[str, float]]]:
-    """Steps with the measures that were logged at them, without prefixes."""
-    if isinstance(source, str | Path):
-        path = expanded(source)
-        if not path.exists():
-            raise InputError(f"{shown(path)} does not exist; expected what a monitor logged to")
-        found = _read(path)
-    elif isinstance(source, Mapping):
-        found = [{**numbers, STEPS[0]: step} for step, numbers in source.items()]
-    elif isinstance(source, Iterable):
-        found = source
-    else:
-        raise InputError(f"source = {shown(source)}; expected a path, rows, or a mapping of step → numbers")
-    for row in found:
-        if not isinstance(row, Mapping):
-            raise InputError(f"the source has {shown(row)}; expected a mapping of name → number for each step")
-        step = next((number for key in STEPS if (number := _number(row.get(key))) is not None), None)
-        values = {name: _number(value) for key, value in row.items() if (name := _logged_name(key))}
-        if step is not None:
-            yield int(step), {name: value for name, value in values.items() if value is not None}
-
-
-def _logged_name(key: Any) -> str:
-    """modality_gap of train/geometry/modality_gap, and of a column of that name; "" for what no monitor logs."""
-    _, prefix, name = str(key).rpartition(PREFIX)
-    known = name.partition("/")[0] in descriptions
-    return name if known or (prefix and name not in ("step", "invalid_rows")) else ""
 
 
 def _number(value: Any) -> float | None:
@@ -112,48 +89,53 @@ def _number(value: Any) -> float | None:
     return None if isnan(number) else number
 
 
-def _read(path: Path) -> Iterable[Mapping[str, Any]]:
+def _rows(source: Source) -> Iterable[Any]:
+    """A mapping of name → number for each step."""
+    if isinstance(source, str | Path):
+        return _read(expanded(source))
+    if isinstance(source, Mapping):
+        return [{**numbers, STEPS[0]: step} for step, numbers in source.items()]
+    if not isinstance(source, Iterable):
+        raise InputError(f"source = {shown(source)}; expected a path, rows, or a mapping of step → numbers")
+    return source
+
+
+def _read(path: Path) -> Iterable[Any]:
     if path.is_dir() or "tfevents" in path.name:
         return _events(path)
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".csv":
             return list(csv.DictReader(text.splitlines()))
-        if path.suffix == ".jsonl":
-            return list(_json_lines(text, path))
         if path.suffix == ".json":
             return json.loads(text)["log_history"]
-    except InputError:
-        raise
+        if path.suffix == ".jsonl":
+            return list(_json_lines(text.splitlines()))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise InputError(f"{shown(path)} cannot be read as the log of a training: {type(error).__name__}") from None
+        raise InputError(f"{shown(path)} cannot be read as the log of a training: {error}") from None
     raise InputError(f"{shown(path)} has an unknown ending; expected TensorBoard's files, .csv, .json or .jsonl")
 
 
-def _json_lines(text: str, path: Path) -> Iterator[Any]:
-    """The rows of the lines; without the last one where a crash has cut it off."""
-    lines = [line for line in text.splitlines() if line.strip()]
+def _json_lines(lines: Sequence[str]) -> Iterator[Any]:
+    """The rows of the lines, without the last one where a crash has cut it off."""
     for number, line in enumerate(lines, start=1):
         try:
             yield json.loads(line)
         except ValueError:
             if number < len(lines) or number == 1:
-                raise InputError(f"line {number} of {shown(path)} is not JSON; expected a row of numbers") from None
-            warnings.warn(f"the last line of {shown(path)} is cut off and left out", stacklevel=2)
+                raise ValueError(f"line {number} is not JSON") from None
+            warnings.warn("the last line of the log is cut off and left out", stacklevel=2)
 
 
 def _events(path: Path) -> list[dict[str, float]]:
-    folders = sorted({file.parent for file in path.rglob("*tfevents*")}) if path.is_dir() else [path]
+    folders = {file.parent for file in path.rglob("*tfevents*")} if path.is_dir() else {path}
     if len(folders) != 1:
-        which = f": {listed(shown(each) for each in folders[:5])}" if folders else ""
-        raise InputError(f"{shown(path)} has {len(folders)} runs, where one was expected{which}")
+        raise InputError(f"{shown(path)} has event files of {len(folders)} runs; give the folder of one run")
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ModuleNotFoundError:
-        raise InputError(
-            "TensorBoard's files need tensorboard, which is not installed: pip install tensorboard"
-        ) from None
-    events = EventAccumulator(str(folders[0]), size_guidance={"scalars": 0})  # all of them
+        raise InputError("event files need tensorboard, which is not installed: pip install tensorboard") from None
+    events = EventAccumulator(str(folders.pop()), size_guidance={"scalars": 0})  # all of them
     events.Reload()
     return [{tag: each.value, STEPS[0]: each.step} for tag in events.Tags()["scalars"] for each in events.Scalars(tag)]
 

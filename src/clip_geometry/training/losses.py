@@ -2,20 +2,64 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from clip_geometry.geometry import Moments
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, real_number, seed_number, whole_number
-from clip_geometry.training.covariance import Batch, RunningCovariance, reduced, second_moments
-from clip_geometry.training.hidden import Hidden, Layers, weight
+from clip_geometry.rows.arguments import FLOATS, Integer, real_number, seed_number, whole_number
 
+Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d), (b, t, d), or several of either, one for each layer
+Batch: TypeAlias = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, or these and their mask
+
+BLOCK = 2048  # rows that are centered, summed and multiplied while they are in the cache
+STRIP = 64  # columns multiplied at once: narrower ones save more of the symmetric half, but are slower
 LAST, POINTS = 5.0, 17  # of the frequencies −5 … 5, at which characteristic functions are compared
+WEIGHT = "a finite weight of the penalty"
+
+
+def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor, "n d"]]:
+    """Return the rows of each layer, without those that the mask leaves out.
+
+    Args:
+        hidden: (n, d), (b, t, d), or a sequence of such, one for each layer.
+        mask: (n,) or (b, t), true for rows that count; None for all.
+
+    Raises:
+        InputError: The shapes do not fit, or the mask leaves no row.
+    """
+    layers = [hidden] if isinstance(hidden, Tensor) else hidden
+    if not isinstance(layers, list | tuple) or not all(isinstance(layer, Tensor) for layer in layers):
+        raise InputError(
+            f"hidden states are a {type(hidden).__name__}; expected a tensor, or a list with one per layer"
+        )
+    for layer in layers:
+        sparse = layer.layout != torch.strided or layer.is_nested or layer.is_quantized
+        if sparse or layer.is_meta or hasattr(layer, "get_mask"):
+            raise InputError("hidden states are a sparse, quantized, masked or meta tensor; expected a dense one")
+    first = layers[0] if layers else torch.empty(0)
+    usable = first.ndim in (2, 3) and first.dtype in FLOATS and first.numel() > 0
+    if not usable or any(layer.shape != first.shape or layer.device != first.device for layer in layers):
+        given = ", ".join(f"{str(layer.dtype).removeprefix('torch.')} {tuple(layer.shape)}" for layer in layers)
+        raise InputError(
+            f"hidden states are {given or 'an empty list'}; expected floating point of shape (n, d) or (b, t, d), the "
+            "same for every layer"
+        )
+    rows = [layer.reshape(-1, layer.shape[-1]) for layer in layers]
+    if mask is None:
+        return rows
+    if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.shape != first.shape[:-1]:
+        given = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(f"the mask is {given}; expected {tuple(first.shape[:-1])}, true or 1 for rows that count")
+    kept = mask.to(first.device).reshape(-1).nonzero().squeeze(1)
+    if len(kept) == 0:
+        raise InputError(f"the mask leaves none of {mask.numel()} rows; a batch of padding alone has no geometry")
+    return rows if len(kept) == mask.numel() else [layer.index_select(0, kept) for layer in rows]
 
 
 class RowPenalty(nn.Module):
@@ -23,7 +67,7 @@ class RowPenalty(nn.Module):
 
     def __init__(self, lambda_: float):
         super().__init__()
-        self.lambda_ = weight(lambda_)
+        self.lambda_ = real_number(lambda_, "lambda_", math.isfinite, WEIGHT)
 
     def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
         """Computes the penalty.
@@ -35,7 +79,7 @@ class RowPenalty(nn.Module):
         Returns:
             A scalar in the precision of the rows, at least float32.
         """
-        rows = Layers(hidden, mask).together()
+        rows = torch.cat(hidden_rows(hidden, mask))
         with torch.autocast(rows.device.type, enabled=False):
             return self.lambda_ * self._statistic(rows.to(torch.promote_types(rows.dtype, torch.float32)))
 
@@ -129,7 +173,7 @@ class IStar(nn.Module):
     def __init__(self, lambda_: float, zeta: float = 0.2, *, momentum: float | None = None, group: Any = None):
         super().__init__()
         share = "a share from 0 (the batch alone) to 1 (C_0 alone)"
-        self.lambda_ = weight(lambda_)
+        self.lambda_ = real_number(lambda_, "lambda_", math.isfinite, WEIGHT)
         self.zeta = real_number(zeta, "zeta", lambda part: 0 <= part <= 1, share)
         self.group = group
         self.running = RunningCovariance(momentum)
@@ -144,13 +188,22 @@ class IStar(nn.Module):
         Returns:
             A scalar in the precision of the rows, at least float32.
         """
-        layers = Layers(hidden, mask)
-        moments = second_moments(layers.rows, layers.kept)
+        rows = hidden_rows(hidden, mask)
+        moments = second_moments(rows)
         if self.training:
             moments = reduced(moments, self.group)
-        precision = torch.promote_types(layers.rows[0].dtype, torch.float32)
+        n, d = moments.n, moments.d
+        if n < 2 or d < 2:
+            raise InputError(f"hidden states are {n} × {d} numbers; expected at least 2 rows of 2")
+        shrunken, c_0 = moments.covariance, self.running.like(moments)
+        if c_0 is not None:
+            shrunken = (1 - self.zeta) * shrunken + self.zeta * c_0
+        trace = shrunken.trace()
+        precision = torch.promote_types(rows[0].dtype, torch.float32)
         limits = torch.finfo(precision)
-        score = self._score(moments, limits.tiny / limits.eps)
+        if trace < limits.tiny / limits.eps:  # products of smaller rows lose digits; false for NaN
+            raise InputError(f"all {n} hidden states are equal, or too close for {precision}; expected some spread")
+        score = ((shrunken / trace).square().sum().reciprocal() - 1) / (d - 1)
         if self.training:
             self.running.update(moments)
         return (self.lambda_ * (1 - score)).to(precision)
@@ -171,21 +224,159 @@ class IStar(nn.Module):
     def extra_repr(self) -> str:
         return f"lambda_={self.lambda_:g}, zeta={self.zeta:g}, momentum={self.running.momentum}"
 
-    def _score(self, moments: Moments, least: float) -> Float[Tensor, ""]:
-        """`isoscore_star` without its checks of every entry. least: trace below which products lose digits."""
-        if moments.n < 2 or moments.d < 2:
-            raise InputError(f"hidden states are {moments.n} × {moments.d} numbers; expected at least 2 rows of 2")
-        c_0 = self.running.like(moments)
-        shrunken = moments.covariance
-        if c_0 is not None:
-            shrunken = (1 - self.zeta) * shrunken + self.zeta * c_0
-        trace = shrunken.trace()
-        if trace < least:  # false for NaN
+
+class RunningCovariance(nn.Module):
+    """C_0, a buffer (d, d) that is None before the first sample or batch.
+
+    It is kept in float64 whatever precision the model is converted to, moves to its device, and is in its state_dict.
+
+    Args:
+        momentum: Weight of each new batch in the average; None if only `refresh` sets C_0.
+    """
+
+    covariance: Tensor | None
+
+    def __init__(self, momentum: float | None = None):
+        super().__init__()
+        share = "the weight of a new batch, above 0 and at most 1"
+        if momentum is not None:
+            momentum = real_number(momentum, "momentum", lambda part: 0 < part <= 1, share)
+        self.momentum = momentum
+        self.register_buffer("covariance", None)
+
+    @torch.no_grad()
+    def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None, *, group: Any = None) -> None:
+        """Sets C_0 as `IStar.refresh` does; batches are merged, so that only one is in memory."""
+        if isinstance(sample, Tensor):
+            batches: Iterable[Any] = [(sample, mask)]
+        elif isinstance(sample, Iterable) and mask is None:
+            batches = sample
+        else:
             raise InputError(
-                f"all {moments.n} hidden states are equal, or nearer than their squares can tell; their isotropy is "
-                "undefined"
+                f"the sample is a {type(sample).__name__}; expected a tensor, or batches, each with its own mask: "
+                "(states, mask)"
             )
-        return ((shrunken / trace).square().sum().reciprocal() - 1) / (moments.d - 1)
+        merged: Moments | None = None
+        for batch in batches:
+            moments = second_moments(hidden_rows(*_with_mask(batch)))
+            merged = moments if merged is None else merged.merged(moments)
+        if merged is None:
+            raise InputError("there are no batches to take the covariance of; expected at least one")
+        covariance = reduced(merged, group).covariance
+        if not covariance.isfinite().all():
+            raise InputError(
+                "the sample has fewer than 2 rows, or entries that are not finite or too large to be squared; expected "
+                "finite rows, better more than dimensions"
+            )
+        self.covariance = covariance
+
+    @torch.no_grad()
+    def update(self, moments: Moments) -> None:
+        """With momentum m, C_0 becomes (1 − m) C_0 + m C, C the batch's covariance about its own mean.
+
+        Not changed if C is not finite: a half-precision step that overflows is skipped, and C_0 would be lost.
+        """
+        now = moments.covariance.detach()
+        if self.momentum is not None and now.isfinite().all():
+            before = self.like(moments)
+            self.covariance = now.clone() if before is None else before.lerp(now, self.momentum)
+
+    def like(self, moments: Moments) -> Float[Tensor, "d d"] | None:
+        """C_0 on the device of the moments. Raises InputError for another dimension."""
+        if self.covariance is not None:
+            if len(self.covariance) != moments.d:
+                given = f"C_0 has dimension {len(self.covariance)}, the hidden states {moments.d}"
+                raise InputError(f"{given}; refresh it with such")
+            self.covariance = self.covariance.to(moments.M2)
+        return self.covariance
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RunningCovariance":
+        """Moves C_0 to another device, but never to another precision: float16 would leave three digits of it."""
+        super()._apply(lambda tensor: tensor.to(fn(tensor.float()).device), recurse)
+        return self
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any, **options: Any) -> None:
+        """Accepts a C_0 of any shape: its dimension is known only with the first."""
+        saved = state_dict.get(f"{prefix}covariance")
+        here = saved if self.covariance is None else self.covariance
+        self.covariance = None if saved is None or here is None else torch.empty_like(saved, device=here.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest, **options)
+
+
+def _with_mask(batch: Batch) -> tuple[Hidden, Tensor | None]:
+    """A pair is hidden states with a mask, rather than two layers, if its second entry is not floating point."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        hidden, mask = batch
+        if mask is None or (isinstance(mask, Tensor) and not mask.is_floating_point()):
+            return hidden, mask
+    return batch, None  # pyright: ignore[reportReturnType]
+
+
+def reduced(moments: Moments, group: Any = None) -> Moments:
+    """Moments of all processes of a torch.distributed group (None for all), if several train together."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size(group) > 1:
+        return moments.all_reduce(group)
+    return moments
+
+
+def second_moments(layers: Sequence[Float[Tensor, "n d"]]) -> Moments:
+    """n, mean and M2 of the rows of all layers together; T and Q, which nothing here needs, are zero.
+
+    Products are in float32 (float64 for float64 rows) whatever autocast says; mean and M2 are float64 (float32 on
+    devices without it). Each row is centered before it is multiplied, for the gradient too, so that a mean far from the
+    origin costs no digits. Once differentiable: the gradient needs one product with a (d, d) matrix and no copy.
+    """
+    mean, m2 = _SecondMoments.apply(*layers)  # pyright: ignore[reportGeneralTypeIssues]
+    return Moments(sum(map(len, layers)), mean, m2, torch.zeros_like(mean), mean.new_zeros(()))
+
+
+class _SecondMoments(torch.autograd.Function):
+    """With G the gradient for M2 = Σ c cᵀ and g that for the mean, a row's gradient is (G + Gᵀ) c + g/n."""
+
+    @staticmethod
+    def forward(ctx: Any, *layers: Tensor) -> tuple[Tensor, Tensor]:
+        """About a center near the mean, then corrected: M2 = Σ (x − center)(x − center)ᵀ − n δδᵀ, δ = mean − center."""
+        products = torch.float64 if layers[0].dtype == torch.float64 else torch.float32
+        exact = torch.float32 if layers[0].device.type == "mps" else torch.float64
+        with torch.autocast(layers[0].device.type, enabled=False):
+            # the first blocks are near enough: rounding grows with δ²/σ², which is below n divided by their rows
+            center = torch.stack([rows[:BLOCK].to(products).mean(0) for rows in layers]).mean(0)
+            d = len(center)
+            sums, scatter = center.new_zeros(d, dtype=exact), center.new_zeros((d, d), dtype=exact)
+            for rows in layers:
+                gram = center.new_zeros((d, d))
+                for block in rows.split(BLOCK):
+                    block = block.to(products) - center
+                    sums += block.sum(0)
+                    # without the strips below its diagonal, since it is symmetric: 7 of 12 strips at d = 384
+                    for start in range(0, d, STRIP):
+                        gram[start : start + STRIP, start:].addmm_(block[:, start : start + STRIP].T, block[:, start:])
+                scatter += gram
+            scatter = scatter.triu() + scatter.triu(1).T
+            ctx.n = sum(map(len, layers))
+            shift = sums / ctx.n
+            mean = center + shift
+        ctx.save_for_backward(mean, *layers)
+        return mean, scatter - ctx.n * torch.outer(shift, shift)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        g, G = gradients
+        mean, *layers = ctx.saved_tensors
+        products = torch.float64 if layers[0].dtype == torch.float64 else torch.float32
+
+        def gradient(rows: Tensor) -> Tensor:
+            blocks = (torch.addmm(offset, block.to(products) - center, slope) for block in rows.split(BLOCK))
+            return torch.cat([block.to(rows.dtype) for block in blocks])
+
+        with torch.autocast(mean.device.type, enabled=False):
+            center, slope = mean.to(products), G + G.T
+            offset = (g / ctx.n + slope @ (center - mean)).to(products)  # what rounding the mean to `products` misses
+            slope = slope.to(products)
+            needed = zip(layers, ctx.needs_input_grad, strict=True)
+            return tuple(gradient(rows) if need else None for rows, need in needed)
 
 
 class SIGReg(RowPenalty):
@@ -219,19 +410,15 @@ class SIGReg(RowPenalty):
         self.register_buffer("seed", torch.tensor(seed_number(seed), device="cpu"))
 
     def _statistic(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
-        along = random_directions(rows, self.directions, int(self.seed))
+        generator = torch.Generator().manual_seed(int(self.seed))  # on the CPU: the same directions on every device
+        drawn = torch.randn(rows.shape[1], self.directions, generator=generator, dtype=torch.float64)
+        along = (drawn / drawn.norm(dim=0)).to(rows)
         if self.training:
             self.seed += 1
         return epps_pulley(rows @ along).mean()
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, directions={self.directions}"
-
-
-def random_directions(rows: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "d count"]:
-    """Uniform unit columns, the same on every device."""
-    drawn = torch.randn(rows.shape[1], count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return (drawn / drawn.norm(dim=0)).to(rows)
 
 
 def epps_pulley(values: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:

@@ -1,16 +1,22 @@
 """The geometry of embeddings as one torchmetrics metric."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
 import torchmetrics
+from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry import Measure, Moments, alignment, measures
+from clip_geometry.geometry.spectrum import effective_rank
+from clip_geometry.geometry.statistics import Means, PairDistance, Statistic, UnitPairs, UnitSums
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.rows.arguments import seed_number, whole_number
-from clip_geometry.training.sums import GeometrySums, Plan
+from clip_geometry.rows.arguments import SMALLEST, as_tensor, seed_number, whole_number
+from clip_geometry.rows.matrix import unit_rows
 
 OF_EACH = (
     "average_cosine",
@@ -28,6 +34,8 @@ ACROSS = (
     "retrieval.image_to_text.r_at_1",
     "retrieval.text_to_image.r_at_1",
 )
+TAKES = ("rows", "two sets", "pairs", "distinct pairs", "matched sets")  # of measures that rows and pairs suffice for
+HEADER = 4  # of a packed state: dimension, n, invalid, rows of the sample
 
 
 class EmbeddingGeometry(torchmetrics.Metric):
@@ -84,17 +92,15 @@ class EmbeddingGeometry(torchmetrics.Metric):
         **options: Any,
     ):
         super().__init__(**options)
-        names = tuple(modality_name(name) for name in modalities or ("image", "text"))
+        names = sorted(modality_name(name) for name in modalities or ("image", "text"))
         if len(set(names)) < len(names):
             raise InputError(f"modalities are {listed(names)}; expected different names")
-        if isinstance(measures, str):
-            raise InputError(f"measures = {shown(measures)}; expected a list of names")
         if measures is None:
             measures = (*(ACROSS if len(names) > 1 else ()), *OF_EACH)
-        if not measures:
-            raise InputError("measures is empty; expected names, or None for the usual ones")
+        if isinstance(measures, str) or not measures:
+            raise InputError(f"measures = {shown(measures)}; expected a list of names, or None for the usual ones")
         kept, seed = whole_number(kept, "kept", least=2), seed_number(seed)
-        self.plan = Plan(tuple(sorted(names)), tuple(measures), kept, seed)
+        self.plan = Plan(tuple(names), tuple(measures), kept, seed)
         self.items = 0  # of the last `compute`, with those left out
         self.add_state("packed", [], dist_reduce_fx="cat")
         self._dtype = torch.float64  # of what torchmetrics gathers from a process without rows
@@ -109,14 +115,14 @@ class EmbeddingGeometry(torchmetrics.Metric):
         known = self.plan.modalities
         if len(rows) == len(known) == 1 and not named:
             named = {known[0]: rows[0]}
-        if (rows and named.get(known[0]) is not rows[0]) or named.keys() != set(known):
+            rows = ()
+        if rows or named.keys() != set(known):
             got = f"{len(rows)} unnamed and {listed(named)}" if rows else listed(named)
             raise InputError(f"rows of {got} are given; expected update({', '.join(f'{name}=…' for name in known)})")
         batch = GeometrySums.of(self.plan, named)
         if batch is not None:
             before = self.sums
-            total = batch if before is None else before + batch
-            self.packed = [total.packed()]
+            self.packed = [(batch if before is None else before + batch).packed()]
 
     def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
         """Merges the states that torchmetrics only collects, one for each call of the metric."""
@@ -131,12 +137,13 @@ class EmbeddingGeometry(torchmetrics.Metric):
         return {} if sums is None else sums.values()
 
     @property
-    def sums(self) -> GeometrySums | None:
+    def sums(self) -> "GeometrySums | None":
         """The state, merged; None before the first rows."""
         vectors = [self.packed] if isinstance(self.packed, Tensor) else self.packed  # a tensor once gathered
         total = None
         for vector in vectors:
-            for part in GeometrySums.unpacked(self.plan, vector):
+            while len(vector):
+                part, vector = GeometrySums.unpacked(self.plan, vector)
                 total = part if total is None else total + part
         return total
 
@@ -149,3 +156,177 @@ class EmbeddingGeometry(torchmetrics.Metric):
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """In a MetricCollection, only the modalities: labels and targets are for the others."""
         return {name: kwargs[name] for name in self.plan.modalities if name in kwargs}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is measured. Raises InputError for measures that need more than rows and pairs.
+
+    Args:
+        modalities: Their names, sorted.
+        names: Names in `cg.measures`.
+        kept: Rows of the sample, for measures that sums do not give.
+        seed: Of the sample.
+    """
+
+    modalities: tuple[str, ...]
+    names: tuple[str, ...]
+    kept: int
+    seed: int
+
+    def __post_init__(self):
+        for name in self.names:
+            if measures[name].takes not in TAKES:
+                raise InputError(f"{name} takes {measures[name].takes}; a live metric has rows and pairs only")
+            if measures[name].inputs.across and not self.couples:
+                alone = self.modalities[0]
+                raise InputError(f"{name} compares two modalities, and there is one, {alone}; leave it out")
+
+    @property
+    def couples(self) -> list[tuple[str, ...]]:
+        return list(combinations(self.modalities, 2))
+
+    @property
+    def numbers(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Name of each number, `name/modality` or `name/first+second` → its measure and the modalities it is of."""
+        numbers = {}
+        for name in self.names:
+            across = measures[name].inputs.across
+            for place in self.couples if across else [(each,) for each in self.modalities]:
+                key = name if across and len(self.modalities) == 2 else f"{name}/{'+'.join(place)}"
+                numbers[key] = name, place
+        return numbers
+
+
+@dataclass(frozen=True, eq=False)
+class GeometrySums:
+    """The sums of aligned unit rows of all modalities, float64; `+` merges them, in any order and from any process.
+
+    Args:
+        plan: What is measured.
+        n: Items: rows of each modality.
+        invalid: Items left out, since one of their rows is not finite or has no direction.
+        moments: Of each modality; of no rows, zeros.
+        pairs: (couples,) Σ‖x − y‖² of each couple.
+        sample: (k, 1 + modalities · d) the rows with the lowest keys, as given, each after its key, a hash of them: the
+            sample depends on all rows together, neither on their order nor on how they are dealt to processes.
+    """
+
+    plan: Plan
+    n: int
+    invalid: int
+    moments: tuple[Moments, ...]
+    pairs: Float[Tensor, " c"]
+    sample: Float[Tensor, "k w"]
+
+    @classmethod
+    def of(cls, plan: Plan, rows: Mapping[str, Any]) -> "GeometrySums | None":
+        """The sums of a batch; None for a batch without rows. Raises InputError if the rows are no pairs."""
+        given = {name: as_tensor(rows[name], name).detach() for name in plan.modalities}
+        if len({each.shape for each in given.values()}) > 1:
+            shapes = " and ".join(f"{name} has shape {tuple(each.shape)}" for name, each in given.items())
+            raise InputError(f"{shapes}; expected pairs in one space, row i with row i")
+        device = given[plan.modalities[0]].device
+        stacked = torch.stack([each.to(device, torch.float64) for each in given.values()], 1)  # (n, modalities, d)
+        if not len(stacked):
+            return None
+        length = stacked.abs().amax(2)  # squares must stay in float64, and a zero row has no direction
+        valid = (length.isfinite() & (length >= SMALLEST) & (length <= 1 / SMALLEST)).all(1)
+        stacked = stacked[valid]
+        n, _, d = stacked.shape
+        invalid = len(valid) - n
+        keyed = torch.cat([_keys(stacked, plan.seed), stacked.flatten(1)], 1)
+        pairs = stacked.new_zeros(len(plan.couples))
+        if not n:
+            empty = Moments(0, *(stacked.new_zeros(shape) for shape in ((d,), (d, d), (d,), ())))
+            return cls(plan, 0, invalid, (empty,) * len(given), pairs, keyed)
+        units = {name: unit_rows(stacked[:, k]) for k, name in enumerate(given)}
+        for k, (a, b) in enumerate(plan.couples):
+            pairs[k] = n * alignment(units[a], units[b])
+        return cls(plan, n, invalid, tuple(map(Moments.of, units.values())), pairs, _lowest(keyed, plan.kept))
+
+    def __add__(self, other: "GeometrySums") -> "GeometrySums":
+        if self.sample.shape[1] != other.sample.shape[1]:
+            d, wrong = (sums.moments[0].d for sums in (self, other))
+            raise InputError(f"rows have dimension {wrong}, those before had {d}; reset the metric between models")
+        invalid = self.invalid + other.invalid
+        if not self.n or not other.n:
+            return replace(self if self.n else other, invalid=invalid)
+        moments = tuple(a + b for a, b in zip(self.moments, other.moments, strict=True))
+        sample = _lowest(torch.cat([self.sample, other.sample]), self.plan.kept)
+        return GeometrySums(self.plan, self.n + other.n, invalid, moments, self.pairs + other.pairs, sample)
+
+    def packed(self) -> Float[Tensor, " p"]:
+        """All of it in one vector, of which torchmetrics concatenates those of several processes."""
+        header = self.pairs.new_tensor([self.moments[0].d, self.n, self.invalid, len(self.sample)])
+        fields = [field for each in self.moments for field in (each.mean, each.M2.flatten(), each.T, each.Q[None])]
+        return torch.cat([header, self.pairs, *fields, self.sample.flatten()])
+
+    @classmethod
+    def unpacked(cls, plan: Plan, vector: Float[Tensor, " p"]) -> "tuple[GeometrySums, Float[Tensor, ' q']]":
+        """The sums that a vector begins with, and the rest of it."""
+        d, n, invalid, k = (int(each) for each in vector[:HEADER].tolist())
+        several = len(plan.modalities)
+        sizes = [HEADER, len(plan.couples), *[d, d * d, d, 1] * several, k * (1 + several * d)]
+        _, pairs, *fields, sample, rest = vector.split([*sizes, len(vector) - sum(sizes)])
+        moments = []
+        for start in range(0, len(fields), 4):
+            mean, m2, t, q = fields[start : start + 4]
+            moments.append(Moments(n, mean, m2.view(d, d), t, q[0]))
+        return cls(plan, n, invalid, tuple(moments), pairs, sample.view(k, 1 + several * d)), rest
+
+    def values(self) -> dict[str, Float[Tensor, ""]]:
+        """Every number by its name, NaN where it is undefined, as for rows that are all equal; and `invalid_rows`."""
+        numbers: dict[str, Tensor] = {}
+        for key, (name, place) in self.plan.numbers.items():
+            try:
+                value = self._value(measures[name], place)
+            except (InputError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
+                value = torch.nan
+            numbers[key] = torch.as_tensor(value, dtype=torch.float64, device=self.pairs.device)
+        return numbers | {"invalid_rows": self.pairs.new_tensor(float(self.invalid))}
+
+    def _value(self, measure: Measure, place: tuple[str, ...]) -> Any:
+        columns = [self.plan.modalities.index(modality) for modality in place]
+        statistic = self._statistic(measure, place, [self.moments[k] for k in columns]) if self.n else None
+        if self.n < (1 if statistic is None else measure.least_n):
+            raise InputError("there are too few rows")
+        if statistic is not None:
+            return measure.function(statistic, **measure.options)
+        rows = self.sample[:, 1:].unflatten(1, (len(self.moments), -1))
+        return measure(*(unit_rows(rows[:, k]) for k in columns))
+
+    def _statistic(self, measure: Measure, place: tuple[str, ...], moments: list[Moments]) -> Statistic | None:
+        """What the measure is a function of, if the sums tell it."""
+        if measure.statistic is Moments or measure.function is effective_rank:
+            return moments[0]
+        units = [UnitSums.known(n=each.n, mean=each.mean, spread=each.M2.trace()) for each in moments]
+        if measure.statistic is UnitSums:
+            return units[0]
+        if measure.statistic is Means:
+            squares = tuple(each.M2.trace() / each.n + each.mean.square().sum() for each in moments)
+            return Means.known(image=moments[0].mean, text=moments[1].mean, squares=squares)
+        if measure.statistic in (PairDistance, UnitPairs):
+            apart = self.pairs[self.plan.couples.index(place)]
+            both = {} if measure.statistic is PairDistance else {"image": units[0], "text": units[1]}
+            return measure.statistic.known(n=self.n, apart=apart, **both)
+        return None
+
+
+def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:
+    """A hash of each row's bits in [0, 1): a random linear map modulo 2⁶⁴ between the mixing steps of MurmurHash3, so
+    that the keys of half-precision rows, whose last bits are zero, are uniform, too."""
+    bits = stacked.flatten(1).view(torch.int64)
+    factors = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=torch.Generator().manual_seed(seed)) * 2 + 1
+    mixed = ((bits ^ _shifted(bits, 32)) * factors.to(bits.device)).sum(1)
+    mixed = (mixed ^ _shifted(mixed, 33)) * -49064778989728563
+    return _shifted(mixed ^ _shifted(mixed, 33), 11)[:, None].double() / 2**53
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """To the right, filled with zeros, not with the sign."""
+    return (bits >> by) & (2 ** (64 - by) - 1)
+
+
+def _lowest(sample: Float[Tensor, "k w"], kept: int) -> Float[Tensor, "j w"]:
+    return sample[sample[:, 0].argsort(stable=True)[:kept]]

@@ -1,26 +1,169 @@
-"""Watch the geometry of a model while it is trained: what the callbacks of all trainers share, and for plain loops."""
+"""Watch the geometry of a model while it is trained: numbers in its log, and an alarm if it collapses."""
 
 import json
 import math
 import random
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
+from clip_geometry.geometry import measures
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.rows.arguments import whole_number
-from clip_geometry.training.collapse import PREFIX, THRESHOLDS, CollapseAlarm, CollapseWarning
+from clip_geometry.rows.arguments import real_number, whole_number
+from clip_geometry.training import PREFIX
 from clip_geometry.training.metrics import EmbeddingGeometry
 
 Embed: TypeAlias = Callable[[Any], Mapping[str, Any] | Iterable[Mapping[str, Any]]]  # modality → (n, d)
 Log: TypeAlias = Callable[[dict[str, float], int], Any]
+
+# shares of the baseline; docs/howto/training.md has the trainings behind these numbers
+THRESHOLDS = {
+    "effective_rank": 0.65,
+    "isoscore": 0.65,
+    "uniformity": 0.7,
+    "coordinate_spread": 2.0,
+    "relative_modality_gap": 2.0,
+}
+# the smallest baselines: a model that was never well is noticed, and rises of tiny values are not
+LEAST = {"effective_rank": 3.0, "uniformity": 0.1, "coordinate_spread": 0.1, "relative_modality_gap": 0.1}
+SMOOTHED = 3  # measurements in the median that becomes the baseline
+SETTLED = 1.25  # largest ratio of the measurements of a signal that has settled
+PROBE = "expected a mapping of modality → rows (n, d), or several one by one"
+
+
+class CollapseWarning(UserWarning):
+    """The geometry of a model that is trained has collapsed.
+
+    Example:
+        >>> import warnings
+        >>> from clip_geometry.training import CollapseWarning
+        >>> warnings.simplefilter("error", CollapseWarning)  # end the training with an exception
+        >>> warnings.simplefilter("default", CollapseWarning)
+    """
+
+
+@dataclass
+class _Signal:
+    """A measure of one modality."""
+
+    recent: deque[float]
+    baseline: float | None = None  # None until the signal has settled
+    contrary: int = 0  # consecutive measurements that contradict `on`
+    on: bool = False
+
+
+class CollapseAlarm:
+    """Goes on when rank, isotropy or uniformity fall, or the gap or dead coordinates rise, beyond a share of before.
+
+    A model that is trained from scratch loses most of its rank in the first steps, without any harm. So a signal is
+    watched only once it has settled: `settle` consecutive measurements within 25% of each other. Its baseline is the
+    median of the last three measurements then, or a better one later. The alarm goes on after `patience` consecutive
+    measurements beyond the threshold, and off after as many within it. A signal that is not defined, since all rows are
+    equal, counts as collapsed once it has settled.
+
+    It works on numbers of equal conditions: the same probe, or the same number of rows.
+
+    Args:
+        thresholds: Name in `cg.measures` → share of the baseline beyond which it has collapsed: below 1 for a fall,
+            above 1 for a rise. The measure of each modality is watched on its own, by its magnitude.
+        patience: Consecutive measurements that it takes.
+        settle: Measurements until a signal may have settled.
+
+    Attributes:
+        on: Whether any signal has collapsed.
+        reason: A sentence about the signals that have, or had last.
+        since: Step at which it went on last, None before.
+
+    Raises:
+        InputError: A measure is unknown, or a share is not a positive number other than 1.
+
+    Example:
+        >>> from clip_geometry.training import CollapseAlarm
+        >>> alarm = CollapseAlarm(patience=2, settle=3)
+        >>> ranks = [40, 20, 19, 20, 18, 9, 8, 7]
+        >>> [alarm.update({"effective_rank/image": rank}, step) for step, rank in enumerate(ranks)]
+        [False, False, False, False, False, False, True, True]
+        >>> alarm.reason
+        'collapse at step 6: effective_rank/image is 8, 40% of its baseline 20'
+    """
+
+    def __init__(self, thresholds: Mapping[str, float] = THRESHOLDS, *, patience: int = 3, settle: int = 10):
+        if not isinstance(thresholds, Mapping) or not thresholds:
+            raise InputError(f"thresholds = {shown(thresholds)}; expected measure → share of the baseline")
+        for name, share in thresholds.items():
+            _ = measures[name]
+            real_number(share, f"the threshold of {name}", _is_threshold, "a share of the baseline, above 0 and not 1")
+        self.thresholds = dict(thresholds)
+        self.patience, self.settle = whole_number(patience, "patience"), whole_number(settle, "settle")
+        self.on, self.reason, self.since = False, "", None
+        self._signals: dict[str, _Signal] = {}
+
+    def update(self, values: Mapping[str, float], step: int) -> bool:
+        """Takes the next measurement.
+
+        Args:
+            values: Numbers by name, as `EmbeddingGeometry` names them: `effective_rank/image`. `invalid_rows` only
+                explains why the alarm goes on.
+            step: Of the training.
+
+        Returns:
+            Whether the alarm is on.
+        """
+        was = self.on
+        for name, value in values.items():
+            if (measure := name.partition("/")[0]) in self.thresholds:
+                recent = deque[float](maxlen=max(self.settle, SMOOTHED))
+                signal = self._signals.setdefault(name, _Signal(recent))
+                self._add(signal, abs(float(value)), self.thresholds[measure], LEAST.get(measure, 0.0))
+        collapsed = {name: signal for name, signal in self._signals.items() if signal.on}
+        self.on = bool(collapsed)
+        if self.on and not was:
+            self.since = step
+            self.reason = f"collapse at step {step}: {', '.join(_described(*each) for each in collapsed.items())}"
+            if values.get("invalid_rows"):
+                self.reason += f"; {values['invalid_rows']:.0f} rows are NaN, infinite or zero"
+        return self.on
+
+    def _add(self, signal: _Signal, value: float, threshold: float, least: float) -> None:
+        recent = signal.recent
+        recent.append(value)
+        smoothed = median([*recent][-SMOOTHED:])
+        if signal.baseline is None:
+            defined = [each for each in recent if math.isfinite(each)]
+            if len(recent) >= self.settle and not defined:
+                signal.baseline = least
+            elif len(defined) == len(recent) >= self.settle and max(recent) <= SETTLED * min(recent):
+                signal.baseline = max(smoothed, least)
+            return
+        if not signal.on and math.isfinite(smoothed):
+            better = max if threshold < 1 else min
+            signal.baseline = max(better(signal.baseline, smoothed), least)
+        limit = threshold * signal.baseline
+        beyond = not math.isfinite(value) or (value < limit if threshold < 1 else value > limit)
+        signal.contrary = signal.contrary + 1 if beyond != signal.on else 0
+        if signal.contrary == self.patience:
+            signal.on, signal.contrary = beyond, 0
+
+
+def _is_threshold(share: float) -> bool:
+    return 0 < share < math.inf and share != 1
+
+
+def _described(name: str, signal: _Signal) -> str:
+    value, baseline = signal.recent[-1], signal.baseline
+    if not math.isfinite(value):
+        return f"{name} is not defined"
+    return f"{name} is {value:.3g}" + (f", {value / baseline:.0%} of its baseline {baseline:.3g}" if baseline else "")
 
 
 class GeometryMonitor:
@@ -34,9 +177,8 @@ class GeometryMonitor:
     With several processes, call it on every one, since they gather the features; give `log=None` to all but one.
 
     Args:
-        log: A SummaryWriter of TensorBoard, a run of Weights & Biases (whose x-axis is then `geometry/step`), anything
-            else with `add_scalar(name, value, step)` or `log(scalars, step=step)`, a function of (scalars, step), the
-            path of a .jsonl file that gains a line per measurement, or None.
+        log: A SummaryWriter of TensorBoard, a run of Weights & Biases (whose x-axis is then `geometry/step`), a
+            function of (scalars, step), the path of a .jsonl file that gains a line per measurement, or None.
         every: Steps between measurements.
         embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
         batches: Batches of features in a measurement, at most `every`.
@@ -102,89 +244,81 @@ class GeometryMonitor:
             features: (n, d) rows of each modality, aligned, without `embed`.
         """
         step = whole_number(step, "step", least=0)
-        left = -step % self.every  # steps until the next measurement
         if step == self._measured:  # another part of a batch whose gradients are accumulated
             return
-        self._measured = -1
-        if self.embed is None:
-            if not features:
-                raise InputError(
-                    "step was given no features; expected step(step, image=…, text=…), or a monitor with embed"
-                )
-            if left < self.batches:
-                self._add(features)
-                self._taken += 1
-            if left == 0 and (step or self._taken >= self.batches):
-                if self._taken < self.batches:
-                    given = f"{self._taken} of {self.batches} batches were given before step {step}"
-                    self._warn("batches", f"{given}; lower batches= or call step at every step")
-                self.report(step)
-            if left == 0 and self.metric is not None:
-                self.metric.reset()
-                self._taken = 0
-        elif left == 0:
-            self.measure(step, model)
-        if left == 0:
-            self._measured = step
+        remaining = -step % self.every  # steps until the next measurement
+        if self.embed is not None:
+            if remaining == 0:
+                self.measure(step, model)
+            return
+        if not features:
+            raise InputError(
+                "step was given no features; expected step(step, image=…, text=…), or a monitor with embed"
+            )
+        if remaining < self.batches:
+            self._add(features)
+            self._taken += 1
+        if remaining == 0 and self.metric is not None:
+            if self._taken < self.batches and step:
+                given = f"{self._taken} of {self.batches} batches were given before step {step}"
+                self._warn("batches", f"{given}; lower batches= or call step at every step")
+            if self._taken >= self.batches or step:
+                self._report(step)
+            self.metric.reset()
+            self._taken = 0
 
     def measure(self, step: int, model: Any = None) -> dict[str, float]:
         """Embeds the probe, measures and logs, whatever the step. Returns the numbers, with the prefix `geometry/`."""
         if self.embed is None:
             raise InputError("there is no probe to measure; give GeometryMonitor an embed")
         with evaluating(model):
-            found = self.embed(model)
-            whole = isinstance(found, Mapping | torch.Tensor) or not isinstance(found, Iterable)
-            parts: Any = [found] if whole else found
-            for rows in parts:
+            probe: Any = self.embed(model)
+            for rows in [probe] if isinstance(probe, Mapping) or not isinstance(probe, Iterable) else probe:
                 if not isinstance(rows, Mapping):
-                    got = type(found).__name__ + ("" if whole else f" of {type(rows).__name__}")
-                    raise InputError(
-                        f"embed gave {got}; expected a mapping of modality → rows (n, d), or several one by one"
-                    )
+                    raise InputError(f"embed gave {type(rows).__name__}; {PROBE}")
                 self._add(rows, sync=False)
-        scalars = self.report(step)
-        if not scalars:
-            raise InputError("embed gave no rows; expected a mapping of modality → rows (n, d), or several one by one")
-        if self.metric is not None:
-            self.metric.reset()
+        scalars = self._report(step)
+        if self.metric is None or not scalars:
+            raise InputError(f"embed gave no rows; {PROBE}")
+        self.metric.reset()
         return scalars
-
-    def report(self, step: int) -> dict[str, float]:
-        """Measures what was added, checks for collapse, and logs."""
-        self.values = {} if self.metric is None else {name: float(each) for name, each in self.metric.compute().items()}
-        scalars = {PREFIX + name: value for name, value in self.values.items()}
-        was = self.collapsed
-        few = self.metric is not None and self.metric.items < 2
-        if few and self.values:  # nothing is defined, which is not a collapse
-            several = "the measures need several, so raise batches= and every="
-            self._warn("few", f"one item was given before step {step}; {several}")
-        elif self.metric is not None and self.metric.items == self.values.get("invalid_rows"):
-            self._warn("invalid", f"all {self.metric.items} items before step {step} have a zero, NaN or infinite row")
-        if self.alarm is not None and self.values and not few:
-            missing = self.alarm.missing(self.values)
-            if len(missing) == len(self.alarm.thresholds) or any(each not in THRESHOLDS for each in missing):
-                names = listed(each.measure for each in missing)
-                self._warn("missing", f"the alarm watches {names}, which the metric does not measure")
-            items = {} if self.metric is None else {"items": self.metric.items}
-            scalars[PREFIX + "collapse"] = float(self.alarm.update({**self.values, **items}, step))
-        if self.log is not None and scalars:
-            self.log(scalars, step)
-        if self.alarm is not None and self.alarm.on and not was:
-            warnings.warn(self.alarm.reason, CollapseWarning, stacklevel=3)
-            if self.on_collapse is not None:
-                self.on_collapse(self)
-        return scalars
-
-    def _warn(self, about: str, sentence: str) -> None:
-        if about not in self._warned:
-            self._warned.add(about)
-            warnings.warn(sentence, stacklevel=4)
 
     def _add(self, rows: Mapping[str, Any], *, sync: bool = True) -> None:
         if self.metric is None:
             self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
             self.metric.to(next((each.device for each in rows.values() if isinstance(each, torch.Tensor)), "cpu"))
         self.metric.update(**rows)
+
+    def _report(self, step: int) -> dict[str, float]:
+        """Measures what was added, checks for collapse, and logs."""
+        self._measured = step
+        self.values = {} if self.metric is None else {name: float(each) for name, each in self.metric.compute().items()}
+        if self.metric is None or not self.values:
+            return {}
+        scalars, was = {PREFIX + name: value for name, value in self.values.items()}, self.collapsed
+        if self.metric.items < 2:  # nothing is defined, which is not a collapse
+            several = "the measures need several, so raise batches= and every="
+            self._warn("few", f"one item was given before step {step}; {several}")
+        elif self.alarm is not None:
+            if not any(name.partition("/")[0] in self.alarm.thresholds for name in self.values):
+                watched = listed(self.alarm.thresholds)
+                self._warn("missing", f"the alarm watches {watched}, which the metric does not measure")
+            scalars[f"{PREFIX}collapse"] = float(self.alarm.update(self.values, step))
+        if self.metric.items == self.values["invalid_rows"]:
+            self._warn("invalid", f"all {self.metric.items} items before step {step} have a zero, NaN or infinite row")
+        if self.log is not None:
+            self.log(scalars, step)
+        if self.alarm is not None and self.collapsed and not was:
+            warnings.warn(self.alarm.reason, CollapseWarning, stacklevel=3)
+            if self.on_collapse is not None:
+                self.on_collapse(self)
+        return scalars
+
+    def _warn(self, about: str, sentence: str) -> None:
+        """Warns once about each subject."""
+        if about not in self._warned:
+            self._warned.add(about)
+            warnings.warn(sentence, stacklevel=4)
 
 
 @contextmanager
@@ -230,8 +364,6 @@ def _scalar_log(log: Any) -> Log | None:
             log.log({**scalars, f"{PREFIX}step": step}, step=step if own <= step else None)
 
         return to_run
-    if hasattr(log, "log"):
-        return lambda scalars, step: log.log(scalars, step=step)
     if log is not None and not callable(log):
         raise InputError(
             f"log = {shown(log)}; expected a SummaryWriter, a W&B run, a .jsonl path or a function of (scalars, step)"

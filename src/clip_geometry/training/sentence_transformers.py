@@ -52,25 +52,20 @@ class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralType
         **options: Any,
     ):
         super().__init__()
-        for each in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
-            if isinstance(each, str | bytes) or not hasattr(each, "__len__"):
-                raise InputError(f"inputs have {shown(each)}; expected a list, or a mapping of modality → list")
-        self.inputs = dict(inputs) if isinstance(inputs, Mapping) else {"text": list(inputs)}
+        self.inputs = dict(inputs) if isinstance(inputs, Mapping) else {"text": inputs}
+        if not all(hasattr(each, "__len__") and not isinstance(each, str | bytes) for each in self.inputs.values()):
+            raise InputError(f"inputs are {shown(inputs)}; expected a list, or a mapping of modality → list")
         sizes = {modality: len(each) for modality, each in self.inputs.items()}
         if len(set(sizes.values())) != 1 or 0 in sizes.values():
-            raise InputError(
-                f"there are {listed(f'{n} of {name}' for name, n in sizes.items())}; expected aligned inputs"
-            )
-        self.metric = EmbeddingGeometry(
-            *sizes, **{"kept": max(2, *sizes.values()), "sync_on_compute": False, **options}
-        )
-        self.name, self.batch_size = name, batch_size
+            raise InputError(f"inputs have {listed(sizes.values())} items; expected aligned ones")
+        options = {"kept": max(2, *sizes.values()), "sync_on_compute": False, **options}
+        self.metric = EmbeddingGeometry(*sizes, **options)
         numbers = self.metric.plan.numbers
         usual = ["retrieval.image_to_text.r_at_1", f"effective_rank/{next(iter(sizes))}", *numbers]
         self.primary_metric = primary_metric or next(each for each in usual if each in numbers)
         if self.primary_metric not in numbers:
             raise unknown("primary_metric", self.primary_metric, numbers, "evaluator.metric.plan.numbers")
-        self.greater_is_better = greater_is_better
+        self.name, self.batch_size, self.greater_is_better = name, batch_size, greater_is_better
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1

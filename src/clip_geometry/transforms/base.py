@@ -1,7 +1,7 @@
 """The base class of transforms and their registry: estimators of scikit-learn, float64 inside."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -69,20 +69,13 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"{self.name} {does}: fit it on both, fit(source, target); it requires y to be passed, but the target "
                 "y is None"
             )
-        given = zip((X, y), self.sets, strict=False)
-        rows = [as_learnable(cast(Rows, each), name=name) for each, name in given]
-        self._check_sets(*rows)
+        rows = [as_matrix(each, name=name) for each, name in zip((X, y), self.sets, strict=False)]
         self._learn(*rows)
         validate_data(self, cast(Any, X), reset=True, skip_check_array=True)  # sets n_features_in_ and the names
         self.fitted_on_ = len(rows[0])
         return self
 
-    @overload
-    def transform(self, X: np.ndarray) -> np.ndarray: ...
-    @overload
-    def transform(self, X: StreamedRows) -> StreamedRows: ...
-
-    def transform(self, X: Rows) -> Rows:
+    def transform(self, X: Rows) -> Any:
         """Return new rows: a float64 array without gradient, or what `set_output` asks for. X is not changed.
 
         Raises:
@@ -96,14 +89,15 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def apply(self, x: Rows) -> Any:
         """Like `transform`, but return arrays (of `StreamedRows`, others) whatever scikit-learn is configured to."""
         check_is_fitted(self, "fitted_on_")
-        x = as_learnable(x)
+        x = as_matrix(x)
         self._check_dimension(x)
+        result = f"the result of {self.name}"
         if not isinstance(x, StreamedRows):
             mapped = self._apply(torch.from_numpy(x))
-            check_values(mapped, f"the result of {self.name}")
+            check_values(mapped, result)
             return mapped.numpy()
         rows = x.map(lambda block, _: self._apply(block), self._apply(x[:1]).shape[1])
-        rows.name = f"the result of {self.name}"
+        rows.name = result
         return rows
 
     def _check_dimension(self, x: matrix.Matrix | Rows) -> None:
@@ -141,9 +135,6 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def check(self) -> None:
         """Raise InputError for parameters that no data could make valid."""
 
-    def _check_sets(self, *sets: Rows) -> None:
-        """Raise InputError for sets that do not go together."""
-
     def _learn(self, *sets: Any, **options: Any) -> None:
         """Set the learned attributes from the rows of each set; by default there are none."""
 
@@ -176,8 +167,8 @@ class NewFeatures(ClassNamePrefixFeaturesOutMixin, Transform):
 class OntoTransform(Transform):
     """Base of the maps of one set onto another: `fit(source, target)` on any rows of both; `transform` maps the source.
 
-    A subclass implements `_learn(source, target)`. Rows need not belong together, and there may be more of one set; of
-    rows that do belong together, the order is not used.
+    A subclass implements `_learn(source, target)`, which begins with `self._check_sets`. Rows need not belong together,
+    and there may be more of one set.
 
     Attributes:
         one_space: Whether source and target have one dimension.
@@ -189,8 +180,8 @@ class OntoTransform(Transform):
     one_space: ClassVar[bool] = True
     least: ClassVar[int] = 2
 
-    def _check_sets(self, *sets: Rows) -> None:
-        source, target = sets
+    def _check_sets(self, source: Rows, target: Rows) -> None:
+        """Raise InputError for sets that do not go together."""
         if self.paired and len(source) != len(target):
             raise InputError(
                 f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
@@ -220,22 +211,10 @@ class PairedTransform(NewFeatures, OntoTransform):
         return 0.0, self.W_, 0.0
 
 
-def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
-    """Return `x` as a finite float64 matrix of at least one row."""
-    return as_rows(x, name=name).double().numpy()
-
-
-def as_rows(x: np.ndarray, *, name: str = "rows") -> torch.Tensor:
-    """Return `x` as a finite matrix of at least one row in its own precision."""
-    return matrix.as_rows(x, name=name, least=1).detach().cpu()
-
-
-def as_learnable(x: Rows, *, name: str = "rows") -> Rows:
-    """Like `as_matrix`, but also accept `StreamedRows`, which are returned unchanged."""
-    if isinstance(x, StreamedRows):
-        matrix.as_matrix(x, name=name, least=1)
-        return x
-    return as_matrix(x, name=name)
+def as_matrix(x: Any, *, name: str = "rows") -> Any:
+    """Return `x` as a finite float64 matrix of at least one row; `StreamedRows` are returned as they are."""
+    rows = matrix.as_matrix(x, name=name, least=1)
+    return rows if isinstance(rows, StreamedRows) else rows.detach().cpu().double().numpy()
 
 
 def in_torch(x: Rows) -> matrix.Matrix:

@@ -1,14 +1,18 @@
-"""Transforms of each row by itself or by the mean: normalize, center, scale."""
+"""Transforms of each row by its length or by means: normalize, center, scale, cluster_center."""
 
+import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 
-from clip_geometry.rows.arguments import positive_number
-from clip_geometry.rows.matrix import unit_rows
+from clip_geometry import memory
+from clip_geometry.registry import InputError
+from clip_geometry.rows.arguments import SEEDS, positive_number, whole_number
+from clip_geometry.rows.matrix import BLOCK, as_matrix, blocks, in_one_piece, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.transforms.base import Rows, Transform, as_rows, mean_of, register
+from clip_geometry.transforms.base import Rows, Transform, mean_of, register
 
 
 @register
@@ -35,10 +39,10 @@ class Normalize(Transform):
         return tags
 
     def apply(self, x: Rows) -> Any:
-        rows = x if isinstance(x, StreamedRows) else as_rows(x)
+        rows = as_matrix(x, name="rows", least=1)
         self._check_dimension(rows)
         unit = unit_rows(rows, name="rows")
-        return unit if isinstance(unit, StreamedRows) else unit.numpy()
+        return unit if isinstance(unit, StreamedRows) else unit.detach().cpu().numpy()
 
 
 @register
@@ -93,3 +97,76 @@ class Scale(Transform):
 
     def _affine(self) -> tuple[Any, Any, Any]:
         return 0.0, float(self.factor), 0.0
+
+
+@register
+class ClusterCenter(Transform):
+    """Subtract the mean of the nearest of k clusters: w − c(w). Not affine.
+
+    Clusters come from scikit-learn's KMeans with ten starts, run to convergence (tol=0), so that each center is the
+    mean of its cluster (Cai et al. 2021). The fitting set has to be in memory.
+
+    Args:
+        k: Number of clusters; fewer than k different rows is an InputError.
+        seed: Of the ten starts.
+
+    Attributes:
+        cluster_centers_: (k, d).
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import ClusterCenter
+        >>> x = np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 9.0], [9.0, 11.0]])
+        >>> ClusterCenter(2).fit_transform(x)
+        array([[ 0., -1.],
+               [ 0.,  1.],
+               [ 0., -1.],
+               [ 0.,  1.]])
+    """
+
+    name = "cluster_center"
+    cluster_centers_: np.ndarray
+
+    def __init__(self, k: int, seed: int = 0):
+        self.k = k
+        self.seed = seed
+
+    def check(self) -> None:
+        whole_number(self.k, f"k of {self.name}")
+        whole_number(self.seed, f"seed of {self.name}", least=0, most=SEEDS)
+
+    def _learn(self, x: Rows) -> None:
+        from sklearn.cluster import KMeans
+
+        n, d = x.shape
+        if isinstance(x, StreamedRows):
+            if not memory.can_be_held(x.shape):
+                raise InputError(
+                    f"{self.name} needs its {n} rows in memory, and they are streamed; fit it on up to "
+                    f"{memory.MOST_HELD // (8 * d)}"
+                )
+            x = in_one_piece(blocks(x), n).numpy()
+        distinct = 1 if n == 1 else min(n, self.k)
+        mean = x.mean(0)  # squared distances far from the origin would cancel
+        if distinct == self.k:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: an error below
+                clusters: Any = KMeans(int(self.k), n_init=10, tol=0, max_iter=1000, random_state=int(self.seed))  # pyright: ignore
+                clusters.fit(x - mean)
+            distinct = len(np.unique(clusters.labels_))
+            self.cluster_centers_ = mean + clusters.cluster_centers_
+        if distinct < self.k:
+            raise InputError(
+                f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on "
+                f"{'1 sample' if n == 1 else f'{n} rows, {distinct} of them different'}"
+            )
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x - self.cluster_centers_[self.nearest(x)]
+
+    def nearest(self, x: np.ndarray) -> np.ndarray:
+        """Return the index of each row's cluster, (n,)."""
+        from scipy.spatial.distance import cdist
+
+        blocks = (x[start : start + BLOCK] for start in range(0, len(x), BLOCK))
+        return np.concatenate([cdist(block, self.cluster_centers_, "sqeuclidean").argmin(1) for block in blocks])

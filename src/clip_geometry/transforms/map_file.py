@@ -30,8 +30,7 @@ from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import checked, first_line, parse_json, read_safetensors
 from clip_geometry.registry import InputError, shown
 from clip_geometry.transforms.base import transforms
-from clip_geometry.transforms.pipeline import Pipeline
-from clip_geometry.transforms.step import signature
+from clip_geometry.transforms.pipeline import Pipeline, signature
 
 KEY = "clip_geometry"
 FORMAT = 1
@@ -42,31 +41,28 @@ Built = TypeVar("Built")
 
 def write_map(fitted: Pipeline, path: Path) -> None:
     """Write `fitted` as one file."""
-    unique = list({id(each): each for chain in fitted.chains.values() for each in chain}.values())
-    number = {id(each): k for k, each in enumerate(unique)}
-    tensors, described = {}, []
+    unique = list(dict.fromkeys(each for chain in fitted.chains.values() for each in chain))
+    tensors, described, affine = {}, [], {}
     for k, transform in enumerate(unique):
         state = {name: getattr(transform, name) for name in attributes_of(type(transform))}
-        arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
-        scalars = {name: value for name, value in state.items() if name not in arrays}
-        tensors |= {f"{k}.{name}": array for name, array in arrays.items()}
+        tensors |= {f"{k}.{name}": value for name, value in state.items() if isinstance(value, np.ndarray)}
+        scalars = {name: value for name, value in state.items() if not isinstance(value, np.ndarray)}
         parameters = {name: getattr(transform, name) for name in signature(transform.name)}
         described.append({"name": transform.name, "parameters": parameters, "attributes": scalars})
-    affine = {}
     for modality in fitted.chains:
         try:
-            found = fitted.affine(modality)
+            view = fitted.affine(modality)
         except InputError as error:
             affine[modality] = {"not_affine": str(error)}
-            continue
-        affine[modality] = {"unit_rows_in": found.unit_rows_in, "renormalise": found.renormalise}
-        tensors |= {f"{modality}.W": found.W, f"{modality}.b": found.b}
+        else:
+            affine[modality] = {"unit_rows_in": view.unit_rows_in, "renormalise": view.renormalise}
+            tensors |= {f"{modality}.W": view.W, f"{modality}.b": view.b}
     facts = {
         "steps": [str(step) for step in fitted.steps],
         "fitted_on": fitted.fitted_on,
         "refusal": fitted.refusal,
-        "dimensions": dict(fitted.dimensions),
-        "chains": {modality: [number[id(each)] for each in chain] for modality, chain in fitted.chains.items()},
+        "dimensions": fitted.dimensions,
+        "chains": {modality: [unique.index(each) for each in chain] for modality, chain in fitted.chains.items()},
         "transforms": described,
         "affine": affine,
     }

@@ -48,6 +48,7 @@ class LeastSquares(PairedTransform):
             real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        self._check_sets(source, target)
         d = source.shape[1]
         self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
@@ -104,15 +105,13 @@ class Procrustes(PairedTransform):
         one_of(self.completion, f"completion of {self.name}", ("identity", "lapack"))
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        self._check_sets(source, target)
         n, d = source.shape
-        if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
-            product, squares = np.zeros((d, d)), np.zeros(2)
-            for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
-                product += a.T @ b
-                squares += np.square(a).sum(), np.square(b).sum()
-            norms = float(np.sqrt(squares).prod())
-        else:
-            product, norms = source.T @ target, float(np.linalg.norm(source) * np.linalg.norm(target))
+        product, squares = np.zeros((d, d)), np.zeros(2)
+        for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
+            product += a.T @ b
+            squares += np.square(a).sum(), np.square(b).sum()
+        norms = float(np.sqrt(squares).prod())
         u, values, vt = np.linalg.svd(product)
         self.rank_ = r = int((values > max(n, d) * np.finfo(np.float64).eps * norms).sum())
         if self.completion == "identity":
@@ -170,6 +169,7 @@ class Ridge(PairedTransform):
             whole_number(self.rank, f"rank of {self.name}")
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        self._check_sets(source, target)
         (n, d), e = source.shape, target.shape[1]
         if self.rank is not None and self.rank > (most := min(n - 1, d, e)):
             raise InputError(

@@ -1,21 +1,19 @@
-"""Transforms by principal components: pca, whiten, all_but_the_top.
+"""Transforms by principal axes: pca, whiten, all_but_the_top, conceptor.
 
 The axes come from the rows themselves: forming the covariance would square the condition number.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from clip_geometry.geometry.statistics.spectrum import triangle
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import flag, whole_number
+from clip_geometry.rows.arguments import flag, positive_number, whole_number
 from clip_geometry.transforms.base import NewFeatures, Rows, Transform, as_blocks, in_torch, mean_of, register
 
 
-@dataclass(frozen=True, eq=False)
-class PrincipalAxes:
+class PrincipalAxes(NamedTuple):
     """mean (d,), zero if not centered; axes (r, d), orthonormal rows; singular_values (r,), descending; rank ≤ r."""
 
     mean: np.ndarray
@@ -60,24 +58,18 @@ class _Components(Transform):
         if self.k is not None:
             whole_number(self.k, f"k of {self.name}", of=f", or None for {self.default}")
 
-    def _default_k(self, dimension: int, rank: int) -> int:
-        return max(rank, 1)
-
-    def _learn_axes(self, x: Rows, *, center: bool = True) -> np.ndarray:
+    def _learn_axes(self, x: Rows, k: int | None, *, center: bool = True) -> np.ndarray:
         """Set the attributes and return the variances of the k components, (k,)."""
-        found = principal_axes(x, center=center)
-        k = self._default_k(x.shape[1], found.rank) if self.k is None else int(self.k)
-        if k > found.rank:
-            if found.rank:
-                advice = f"take k up to {found.rank}" + (" or fit it on more rows" if found.rank < x.shape[1] else "")
-            else:
-                advice = "1 sample has no spread" if len(x) == 1 else "they are all equal"
+        self.mean_, axes, singular_values, self.rank_ = principal_axes(x, center=center)
+        k = max(self.rank_, 1) if k is None else int(k)
+        if k > self.rank_:
+            rows = "1 sample" if len(x) == 1 else f"{len(x)} rows"
             raise InputError(
-                f"{self.name}({k}) needs {k} direction{'s' * (k > 1)}, but the {len(x)} rows it is fitted on span only "
-                f"{found.rank}; {advice}"
+                f"{self.name}({k}) needs {k} direction{'s' * (k > 1)}, but the {rows} it is fitted on span only "
+                f"{self.rank_}; take a smaller k or rows that differ more"
             )
-        self.mean_, self.components_, self.rank_ = found.mean, found.axes[:k], found.rank
-        return found.singular_values[:k] ** 2 / max(len(x) - 1, 1)
+        self.components_ = axes[:k]
+        return singular_values[:k] ** 2 / max(len(x) - 1, 1)
 
 
 @register
@@ -121,7 +113,7 @@ class PCA(NewFeatures, _Components):
         flag(self.center, f"center of {self.name}")
 
     def _learn(self, x: Rows) -> None:
-        self.explained_variance_ = self._learn_axes(x, center=self.center)
+        self.explained_variance_ = self._learn_axes(x, self.k, center=self.center)
 
     def _affine(self) -> tuple[Any, Any, Any]:
         return self.mean_, self.components_.T, 0.0
@@ -159,7 +151,7 @@ class Whiten(NewFeatures, _Components):
     explained_variance_: np.ndarray
 
     def _learn(self, x: Rows) -> None:
-        self.explained_variance_ = self._learn_axes(x)
+        self.explained_variance_ = self._learn_axes(x, self.k)
 
     def _affine(self) -> tuple[Any, Any, Any]:
         return self.mean_, self.components_.T / np.sqrt(self.explained_variance_), 0.0
@@ -193,12 +185,10 @@ class AllButTheTop(_Components):
     name = "all_but_the_top"
     default = "a hundredth of the dimension, at least 1"
 
-    def _default_k(self, dimension: int, rank: int) -> int:
-        return max(round(dimension / 100), 1)
-
     def _learn(self, x: Rows) -> None:
-        self._learn_axes(x)
-        if (k := len(self.components_)) == self.rank_:
+        k = max(round(x.shape[1] / 100), 1) if self.k is None else int(self.k)
+        self._learn_axes(x, k)
+        if k == self.rank_:
             raise InputError(
                 f"{self.name}({k}) removes all {k} directions in which the {len(x)} rows differ; "
                 f"what is left of their {x.shape[1]} feature(s) is rounding; take a smaller k"
@@ -210,3 +200,47 @@ class AllButTheTop(_Components):
 
     def _affine(self) -> tuple[Any, Any, Any]:
         return self.mean_, np.eye(len(self.mean_)) - self.components_.T @ self.components_, 0.0
+
+
+@register
+class Conceptor(Transform):
+    """Conceptor negation, w (I − C) with C = R (R + α⁻² I)⁻¹ and R = XᵀX/n: damp the directions that rows use most.
+
+    C has the eigenvectors of the uncentered R and eigenvalues s/(s + α⁻²) from 0 to 1 for variances s, so that I − C
+    shrinks a direction of large s to almost nothing and leaves one of small s alone (Jaeger 2014, arXiv:1403.3369; Liu,
+    Ungar & Sedoc 2019, arXiv:1811.11001, who take α = 2 for word vectors with lengths of several units). Where
+    `all_but_the_top` removes k directions, this damps all of them. Variances of unit rows sum to 1: α = 2 halves a
+    direction that has 1/4 of it, and of CLIP rows damps little but the mean. As R is not centered, one row has a
+    conceptor, of its direction; other directions stay as they are.
+
+    Args:
+        alpha: The aperture α; more damps more. Rows scaled by c with α/c give the same map.
+
+    Attributes:
+        conceptor_: (d, d), C; symmetric with eigenvalues from 0 to 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Conceptor
+        >>> x = np.random.default_rng(0).normal(size=(500, 3)) * [9, 3, 0.1]
+        >>> damped = Conceptor(1.0).fit(x)
+        >>> np.diag(damped.conceptor_).round(2)
+        array([0.99, 0.89, 0.01])
+    """
+
+    name = "conceptor"
+    conceptor_: np.ndarray
+
+    def __init__(self, alpha: float = 2.0):
+        self.alpha = alpha
+
+    def check(self) -> None:
+        positive_number(self.alpha, f"alpha of {self.name}")
+
+    def _learn(self, x: Rows) -> None:
+        _, values, axes = np.linalg.svd(triangle(in_torch(x), center=False).numpy(), full_matrices=False)
+        variances = np.square(values) / len(x)
+        self.conceptor_ = (axes.T * (variances / (variances + float(self.alpha) ** -2.0))) @ axes
+
+    def _affine(self) -> tuple[Any, Any, Any]:
+        return 0.0, np.eye(len(self.conceptor_)) - self.conceptor_, 0.0

@@ -18,8 +18,7 @@ from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.geometry.uncertainty import BLOCKS, standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry.training.covariance import second_moments
-from clip_geometry.training.hidden import Layers
+from clip_geometry.training.losses import hidden_rows, second_moments
 from clip_geometry_experiments.kit import training, trajectories
 from clip_geometry_experiments.report.figures import sampled_cosines
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
@@ -97,8 +96,7 @@ def evaluate(trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None,
                 outputs.append((sentences[k], scores[k, 0], best))
         if (chosen := np.flatnonzero(measured[rows])).size:
             mask = given["attention_mask"][chosen]
-            layers = Layers([layer[chosen] for layer in output.hidden], mask)
-            found = second_moments(layers.rows, layers.kept)
+            found = second_moments(hidden_rows([layer[chosen] for layer in output.hidden], mask))
             moments = found if moments is None else moments + found
             last.append(output.hidden[-1][chosen][mask.bool()].float().cpu())
     assert moments is not None
