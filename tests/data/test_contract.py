@@ -76,7 +76,7 @@ def _published(name):
 # a new data set needs a row here: how to make a tiny one, with both sides where it can have both
 MINIMAL = {
     "captions": _captions,
-    "cifar10": _cifar("cifar10", "cifar10_python"),
+    "cifar10": _cifar("cifar10", "cifar10_parquet"),
     "cifar100": _cifar("cifar100", "cifar_parquet"),
     "coco": _coco,
     "coco-karpathy": _karpathy("coco-karpathy"),

@@ -127,7 +127,7 @@ def _name(name_or_path: str | Path) -> str:
         raise InputError(f"{shown(str(path))} is neither a data set nor an existing path{hint}")
     if path.is_dir():
         for kind in (Cifar100Config, Cifar10Config):  # parquet files without a subfolder are taken for cifar100
-            if any(kind.files(path, split) for split in kind.SPLITS):
+            if any(kind.file(path, split) for split in kind.SPLITS):
                 return kind().name
         if any(True for _ in folder.image_names(path)):
             return "folder"

@@ -16,7 +16,7 @@ from clip_geometry.display.table import Table
 from clip_geometry.evaluators.shares import Z
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
-from clip_geometry.io.format import by_suffix
+from clip_geometry.io.sources import by_suffix
 from clip_geometry.measuring.compared import LEVEL, comparison_table, letter
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.measuring.names import names_to_measure

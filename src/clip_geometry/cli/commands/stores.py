@@ -145,11 +145,7 @@ def export(
     to: Annotated[str, typer.Option(help="the format")] = ...,  # pyright: ignore
     normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
 ) -> None:
-    """Writes embeddings for another program.
-
-    clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
-    others have all rows, with a column for their modality.
-    """
+    """Writes embeddings for another program."""
     check_embeddings(source)
 
     from clip_geometry.io.export import export as export_embeddings
