@@ -36,7 +36,6 @@ def test_paths_are_recognized(tmp_path, write_image, cifar_parquet, cifar10_parq
         "s.tar": "webdataset",
         "s.tar.gz": "webdataset",
         "shards": "webdataset",
-        "shards/{000..002}.tar": "webdataset",
         "parquet": "cifar100",
         "parquet10": "cifar10",
     }

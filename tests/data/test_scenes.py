@@ -16,20 +16,24 @@ from PIL import Image, ImageDraw
 from clip_geometry.config import validate
 from clip_geometry.data.base import datasets
 from clip_geometry.data.scenes import GENERATOR_VERSION, HELD_OUT, ScenesConfig, class_names, load
-from clip_geometry.data.scenes.draw import FULL, RADIUS, coverage, outlines, render
-from clip_geometry.data.scenes.layout import (
+from clip_geometry.data.scenes.draw import (
     BACKGROUNDS,
     CLASSES,
     COLOURS,
     DRAWING,
+    FULL,
     MAIN_SIZES,
     PIXEL,
     PLACES,
+    RADIUS,
     SEEN,
     SHAPES,
     SIDE,
     Thing,
+    coverage,
     labels,
+    outlines,
+    render,
     sample,
 )
 from clip_geometry.registry import InputError

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.catalog import read_yaml
-from clip_geometry.data.scenes import class_names
-from clip_geometry.data.scenes.captions import caption, vocabulary
-from clip_geometry.data.scenes.layout import (
+from clip_geometry.data.scenes import caption, class_names, vocabulary
+from clip_geometry.data.scenes.draw import (
     BACKGROUNDS,
     CAPTIONS,
     COLOURS,

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import clip_geometry
-from clip_geometry.data.scenes import ScenesConfig, class_names, load
-from clip_geometry.data.scenes.captions import caption
-from clip_geometry.data.scenes.layout import CAPTIONS, sample
+from clip_geometry.data.scenes import ScenesConfig, caption, class_names, load
+from clip_geometry.data.scenes.draw import CAPTIONS, sample
 
 FOLDER = Path(clip_geometry.__file__).parent / "assets/scenes-clip"
 SCRIPT = Path(__file__).parents[2] / "scripts/build_scenes_tokenizer.py"

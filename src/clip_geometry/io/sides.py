@@ -125,7 +125,7 @@ class Facts(BaseModel):
 # --- sides of tables
 
 
-def sides_of_columns(vectors: Sides | Mapping[str, Any], columns: dict[str, Any], path: Path, **facts: Any) -> Sides:
+def sides_of_columns(vectors: Mapping[str, Any], columns: dict[str, Any], path: Path, **facts: Any) -> Sides:
     """Return the sides of a table: those of its vector columns, or of the values of its column `modality`.
 
     Args:
