@@ -1,6 +1,5 @@
 import gzip
 import json
-import os
 
 import numpy as np
 import pytest
@@ -87,20 +86,6 @@ def test_images_from_another_folder(tmp_path, write_image, five_each):
     assert image.load(2).size == (3, 4)
     with pytest.raises(FileNotFoundError):
         image.load(0)
-
-
-def test_the_revision_follows_table_and_images(five_each, tmp_path, write_image):
-    seen = [_load(five_each).revision]
-    assert _load(five_each).revision == seen[0]
-    write_image(tmp_path / "unrelated.png")
-    assert _load(five_each).revision == seen[0]
-    os.utime(tmp_path / "a.png", ns=(1, 1))
-    seen.append(_load(five_each).revision)
-    (tmp_path / "a.png").unlink()
-    seen.append(_load(five_each).revision)
-    os.utime(five_each, ns=(1, 1))
-    seen.append(_load(five_each).revision)
-    assert len(set(seen)) == len(seen)
 
 
 def test_errors(tmp_path, five_each):
@@ -220,13 +205,3 @@ def test_errors_of_text_files(text_files, five_each):
         _load(text_files, image_names=text_files.with_name("nowhere"))
     with pytest.raises(InputError, match="has no image column"):
         _load(text_files, images=text_files.parent)
-
-
-def test_the_revision_follows_text_files_and_their_images(text_files):
-    names, options = text_files.with_name("names.txt"), {"image_names": text_files.with_name("names.txt")}
-    seen = [_load(text_files, **options).revision]
-    assert _load(text_files, **options).revision == seen[0]
-    for file in (names, text_files.with_name("train.en"), text_files.with_name("a.png")):
-        os.utime(file, ns=(1, 1))
-        seen.append(_load(text_files, **options).revision)
-    assert len(set(seen)) == len(seen)

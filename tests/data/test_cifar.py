@@ -1,5 +1,4 @@
 import json
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -82,13 +81,6 @@ def test_languages_of_the_class_names(cifar_parquet, monkeypatch):
     assert _load(cifar_parquet, language="ru").text is None
     with pytest.raises(InputError, match="'bed' is no class of CIFAR-100 and has no name in 'ru'"):
         _load(cifar_parquet, prompt="{}", language="ru")
-
-
-def test_the_revision_follows_the_file(cifar_parquet):
-    first = _load(cifar_parquet).revision
-    assert _load(cifar_parquet).revision == first
-    os.utime(cifar_parquet / FILE, ns=(1, 1))
-    assert _load(cifar_parquet).revision != first
 
 
 def test_an_image_that_does_not_decode_is_an_oserror(cifar_parquet):

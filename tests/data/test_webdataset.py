@@ -1,8 +1,6 @@
 """Shards of webdataset: written by its own writers, compared with its own reader; damaged and odd ones."""
 
 import io
-import os
-import pickle
 import subprocess
 import sys
 import tarfile
@@ -160,23 +158,6 @@ def test_keys_that_several_shards_have_follow_the_name_of_their_shard(tmp_path):
     dataset = load(tmp_path)
     assert list(dataset.image.item_id) == ["a/00000", "a/00001", "b/00000", "b/00001"] == list(dataset.text.item_id)
     assert dataset.text.load(2) == "of b"
-
-
-def test_the_revision_follows_the_shards(shards):
-    seen = [load(shards).revision]
-    assert load(shards).revision == seen[0]
-    os.utime(shards / "000001.tar", ns=(1, 1))
-    seen.append(load(shards).revision)
-    (shards / "000002.tar").rename(shards / "000003.tar")
-    seen.append(load(shards).revision)
-    write(shards / "000004.tar", [sample(99)])
-    seen.append(load(shards).revision)
-    assert len(set(seen)) == 4
-
-
-def test_it_can_be_sent_to_another_process(shards):
-    dataset = pickle.loads(pickle.dumps(load(shards)))
-    assert dataset.text.load(9) == "caption 9" and dataset.image.load(0).size == (9, 7)
 
 
 # --- embedding
