@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import numpy as np
@@ -109,99 +108,6 @@ def test_errors(tmp_path, five_each):
         _load(words, caption_column="words", images=tmp_path)
 
 
-@pytest.fixture
-def long_table(tmp_path, write_image):
-    """Three images with a caption in each of three languages, one row each, German and English alternating."""
-    for seed, name in enumerate(["a.png", "b.png", "c.png"]):
-        write_image(tmp_path / name, seed)
-    rows = [
-        {"image": "b.png", "caption": "ein Bus", "language": "de"},
-        {"image": "a.png", "caption": "a cat", "language": "en"},
-        {"image": "a.png", "caption": "eine Katze", "language": "de"},
-        {"image": "b.png", "caption": "a bus", "language": "en"},
-        {"image": "c.png", "caption": "un chien", "language": "fr"},
-    ]
-    return tmp_path / "t.jsonl", rows
-
-
-@pytest.mark.parametrize("column", ["language", "lang", "locale"])
-def test_a_language_column_chooses_rows(long_table, column):
-    path, rows = long_table
-    _table(path, [{**{key: row[key] for key in ("image", "caption")}, column: row["language"]} for row in rows])
-    for language, texts, ids in (
-        ("de", ["ein Bus", "eine Katze"], ["b.png", "a.png"]),
-        ("en", ["a cat", "a bus"], ["a.png", "b.png"]),
-        ("fr", ["un chien"], ["c.png"]),
-    ):
-        dataset = _load(path, language=language)
-        assert dataset.text is not None and dataset.image is not None
-        assert (_texts(dataset), dataset.text.language) == (texts, language)
-        assert list(dataset.text.item_id) == list(dataset.image.item_id) == ids
-    assert _texts(_load(path)) == ["a cat", "a bus"]
-    with pytest.raises(InputError, match=rf"has no rows whose '{column}' is 'ru'; its languages are de, en, fr$"):
-        _load(path, language="ru")
-
-
-def test_rows_of_a_language_without_images_keep_their_numbers(long_table):
-    path, rows = long_table
-    _table(path, [{"words": row["caption"], "lang": row["language"]} for row in rows])
-    text = _load(path, language="de", caption_column="words").text
-    assert text is not None
-    assert ([text.load(k) for k in range(len(text))], list(text.item_id)) == (["ein Bus", "eine Katze"], ["0", "2"])
-
-
-def test_a_column_per_language_goes_before_a_language_column(tmp_path):
-    rows = [{"en": "a cat", "de": "eine Katze", "language": "en"}, {"en": "a dog", "de": "ein Hund", "language": "de"}]
-    assert _texts(_load(_table(tmp_path / "t.jsonl", rows), language="de")) == ["eine Katze", "ein Hund"]
-
-
 def test_no_column_of_images_is_taken_for_a_language(five_each):
     with pytest.raises(InputError, match=r"has no captions in 'image'; its languages are en$"):
         _load(five_each, language="image")
-
-
-@pytest.fixture
-def text_files(tmp_path, write_image):
-    """Three images with a caption in each of three languages, one line each; the names carry caption numbers."""
-    for seed, name in enumerate(["b.png", "a.png", "c.png"]):
-        write_image(tmp_path / name, seed)
-    (tmp_path / "train.en").write_text("a bus\na cat\na dog\n")
-    (tmp_path / "train.de").write_text("ein Bus\neine Katze\nein Hund")
-    (tmp_path / "train.zh-CN.gz").write_bytes(gzip.compress("公车\n猫\n狗\n".encode()))
-    (tmp_path / "names.txt").write_text("b.png#0\na.png#0\nb.png#1\n")
-    return tmp_path / "train.{language}"
-
-
-def test_text_files_one_per_language(text_files):
-    texts = {
-        "en": ["a bus", "a cat", "a dog"],
-        "de": ["ein Bus", "eine Katze", "ein Hund"],
-        "zh-CN": ["公车", "猫", "狗"],
-    }
-    for language, expected in texts.items():
-        for dataset in (
-            load_dataset(resolve_dataset(text_files, language=language)),
-            _load(text_files, language=language),
-        ):
-            assert dataset.text is not None and dataset.image is None
-            assert (_texts(dataset), list(dataset.text.item_id)) == (expected, ["0", "1", "2"])
-    with pytest.raises(InputError, match=r"train.{language} has no captions in 'fr'; its languages are de, en, zh-CN$"):
-        _load(text_files, language="fr")
-
-
-def test_text_files_with_image_names(text_files):
-    dataset = _load(text_files, language="de", image_names=text_files.with_name("names.txt"))
-    assert dataset.text is not None and dataset.image is not None
-    assert list(dataset.text.item_id) == ["b.png", "a.png", "b.png"]
-    assert list(dataset.image.item_id) == ["b.png", "a.png"]
-
-
-def test_errors_of_text_files(text_files, five_each):
-    with pytest.raises(InputError, match=r"there is no file .*/test.{language} with a language such as en in place of"):
-        load_dataset(resolve_dataset(text_files.with_name("test.{language}")))
-    with pytest.raises(InputError, match=r"names=.* is for text files; .*t.jsonl is a table"):
-        _load(five_each, image_names=text_files.with_name("names.txt"))
-    with pytest.raises(InputError, match="nowhere does not exist; a text file was expected"):
-        _load(text_files, image_names=text_files.with_name("nowhere"))
-    with pytest.raises(InputError, match="has no image column"):
-        _load(text_files, images=text_files.parent)

@@ -28,7 +28,6 @@ def test_paths_are_recognized(tmp_path, write_image, cifar_parquet, cifar10_parq
         "images": "folder",
         "t.csv": "captions",
         "t.tsv": "captions",
-        "raw/train.{language}.gz": "captions",
         "t.parquet": "captions",
         "t.jsonl": "captions",
         "T.CSV": "captions",

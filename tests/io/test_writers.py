@@ -173,15 +173,6 @@ def test_a_table_keeps_what_belongs_to_its_rows(tmp_path):
     assert_same_bits(cg.read_any(tmp_path / "again")["text"].vectors, given["text"].vectors)
 
 
-def test_faiss_says_what_it_changes(tmp_path, capsys):
-    cg.export({"image": Embeddings(2 * np.eye(4), "image")}, tmp_path / "a", to="faiss")
-    said = capsys.readouterr().err
-    assert "float64 rows are rounded" in said
-    assert "rows have lengths from 2 to 2, so the index ranks by inner product and not by cosine" in said
-    cg.export({"image": Embeddings(np.eye(4, dtype=np.float32), "image")}, tmp_path / "b", to="faiss")
-    assert capsys.readouterr().err == ""
-
-
 def test_columns_of_all_kinds_in_the_table_of_an_index():
     """What the modalities disagree on becomes text; what one lacks is missing there."""
     mixed = np.array([1, "two", None], dtype=object)

@@ -10,7 +10,7 @@ from clip_geometry.config import validate
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.cifar import Cifar10Config, Cifar100Config
 from clip_geometry.data.images import IMAGE_SUFFIXES, image_names
-from clip_geometry.data.tables import PLACE, SUFFIXES
+from clip_geometry.data.tables import SUFFIXES
 from clip_geometry.data.webdataset import is_shard
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, import_all, shown
@@ -34,9 +34,8 @@ import_all(__name__)
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
     """Return the config of a registered data set, or of the files at a path.
 
-    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a .tar or a folder of them as
-    `webdataset`, a folder as `cifar100` or `cifar10` if it has their files and as `folder` if it holds images. ~ and
-    $VARIABLE in a path are expanded.
+    A table is read as `captions`, .json as `coco`, a .tar or a folder of them as `webdataset`, a folder as `cifar100`
+    or `cifar10` if it has their files and as `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
 
     Args:
         name_or_path: Of the data set.
@@ -61,7 +60,7 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
                 f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
             )
         values["path"] = str(name_or_path)
-    for key in values.keys() & {"path", "images", "image_names"}:  # a place has one name, however it is given
+    for key in values.keys() & {"path", "images"}:  # a place has one name, however it is given
         if isinstance(values[key], str):
             values[key] = str(path_of(values[key]).resolve())
     name = _name(name_or_path)
@@ -118,8 +117,6 @@ def _name(name_or_path: str | Path) -> str:
     if str(name_or_path) in datasets:
         return str(name_or_path)
     path = path_of(name_or_path)
-    if PLACE in str(path):
-        return "captions"
     if not path.exists():
         hint = did_you_mean(str(path), datasets, listed_by=datasets.listed_by)
         raise InputError(f"{shown(str(path))} is neither a data set nor an existing path{hint}")

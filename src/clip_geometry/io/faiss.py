@@ -11,17 +11,15 @@ import numpy as np
 
 from clip_geometry.embeddings import LazyRows, Reader, chosen_rows
 from clip_geometry.files import writing
-from clip_geometry.io.export import blocks, dtype_of, item_table
+from clip_geometry.io.export import blocks, item_table
 from clip_geometry.io.reading import damaged, read_table, reading_with
 from clip_geometry.io.sides import UNNAMED, Sides, Stored, sides_of_columns
 from clip_geometry.io.sources import Sets
 from clip_geometry.io.tables import columns_of
 from clip_geometry.paths import existing_file
-from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library, listed, shown
 
 INDEX, ITEMS = "index.faiss", "items.parquet"  # of a folder: row k of the table is the vector with the id k
-UNIT = 1e-3  # by which the length of a row of unit length may be off: float16 rounds to 5e-4
 
 
 def recognizes(folder: Path) -> bool:
@@ -117,26 +115,10 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
             "them one by one"
         )
     n, d = sum(map(len, sets.values())), max(widths.values())
-    lengths = [np.inf, 0.0]  # the smallest and the largest
-
-    def rows() -> Iterable[np.ndarray]:
-        for side in sets.values():
-            for block in blocks(side):
-                norms = np.linalg.norm(block.astype(np.float64), axis=1)
-                lengths[:] = min(lengths[0], norms.min()), max(lengths[1], norms.max())
-                yield block
-
-    write_flat_index(place / INDEX, rows(), n, d)
+    write_flat_index(place / INDEX, (block for side in sets.values() for block in blocks(side)), n, d)
     pq.write_table(item_table(sets), place / ITEMS)
-    if np.dtype(np.float64) in map(dtype_of, sets.values()):
-        note("FAISS holds float32: float64 rows are rounded")
-    if lengths[0] < 1 - UNIT or lengths[1] > 1 + UNIT:
-        note(
-            f"rows have lengths from {lengths[0]:.3g} to {lengths[1]:.3g}, so the index ranks by inner product and "
-            "not by cosine; normalize makes them unit length"
-        )
     return {
-        INDEX: f"{n} × {d} rows, float32, inner product",
+        INDEX: f"{n} × {d} rows, float32; ranks by inner product, which is the cosine where rows were normalized",
         ITEMS: "modality, item_id and columns of each row",
     }
 

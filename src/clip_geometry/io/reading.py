@@ -124,9 +124,9 @@ def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
         raise InputError(f"{place} cannot be read: {error.strerror}") from None
 
 
-def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MAX_TEXT) -> Any:
+def read_json(path: str | Path, what: str, schema: Any = None) -> Any:
     """Reads a JSON file and checks the value against `schema`."""
-    return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
+    return parse_json(read_text(path, what), shown(path), schema, f"; {what} was expected")
 
 
 def _finite(digits: str) -> float:

@@ -161,9 +161,8 @@ def _vectors_of(table: "pa.Table", path: Path) -> tuple[dict[str, Any], Collecti
         return {name: rows_of_lists(columns[name], sources[name]) for name in lists}, lists
     if numbered := _numbered_columns(columns):
         numbers = {name: _numbers(columns[name], sources[name]) for names in numbered.values() for name in names}
-        return {stem: np.column_stack([numbers[name] for name in names]) for stem, names in numbered.items()}, [
-            *numbers
-        ]
+        vectors = {stem: np.column_stack([numbers[name] for name in names]) for stem, names in numbered.items()}
+        return vectors, numbers
     if texts := _text_columns(columns):
         return {name: _rows_of_texts(columns[name], d, sources[name]) for name, d in texts.items()}, texts
     raise InputError(
