@@ -95,7 +95,7 @@ def test_a_table_by_its_path(embed, refused, tmp_path):
     assert "give one" in refused("embed", "scenes-clip/fresh", table, "-o", "out", f"path={table}")
 
 
-def test_shards_by_their_numbers_or_their_folder(embed, cli, refused, tmp_path):
+def test_shards_by_their_folder(embed, cli, refused, tmp_path):
     data = load_dataset(resolve_dataset("scenes", size=6))
     Path("shards").mkdir()
     for number in range(3):
@@ -108,14 +108,12 @@ def test_shards_by_their_numbers_or_their_folder(embed, cli, refused, tmp_path):
                     member.size = len(content)
                     tar.addfile(member, io.BytesIO(content))
     scenes = embed("scenes-clip/fresh", "scenes", "size=6", out="scenes")
-    for out, place in (("numbers", "shards/{000..002}.tar"), ("folder", "shards")):
-        sets = embed("scenes-clip/fresh", place, out=out)
-        for modality, each in sets.items():
-            assert np.array_equal(each.vectors, scenes[modality].vectors)
-            assert list(each.item_id) == list("012345")
+    for modality, each in embed("scenes-clip/fresh", "shards", out="folder").items():
+        assert np.array_equal(each.vectors, scenes[modality].vectors)
+        assert list(each.item_id) == list("012345")
     expanded = [f"shards/{number:03d}.tar" for number in range(3)]
     message = refused("embed", "scenes-clip/fresh", *expanded, "-o", "out")
-    assert "shards/001.tar' is a second data set; quote 'shards/{000..123}.tar', or give the folder" in message
+    assert "shards/001.tar' is a second data set; give the folder that holds both" in message
 
 
 def test_a_seed_is_the_encoders_and_with_data_the_data_sets(embed):

@@ -108,6 +108,52 @@ def test_errors(tmp_path, five_each):
         _load(words, caption_column="words", images=tmp_path)
 
 
+@pytest.fixture
+def long_table(tmp_path, write_image):
+    """Three images with a caption in each of three languages, one row each, German and English alternating."""
+    for seed, name in enumerate(["a.png", "b.png", "c.png"]):
+        write_image(tmp_path / name, seed)
+    rows = [
+        {"image": "b.png", "caption": "ein Bus", "language": "de"},
+        {"image": "a.png", "caption": "a cat", "language": "en"},
+        {"image": "a.png", "caption": "eine Katze", "language": "de"},
+        {"image": "b.png", "caption": "a bus", "language": "en"},
+        {"image": "c.png", "caption": "un chien", "language": "fr"},
+    ]
+    return tmp_path / "t.jsonl", rows
+
+
+@pytest.mark.parametrize("column", ["language", "lang", "locale"])
+def test_a_language_column_chooses_rows(long_table, column):
+    path, rows = long_table
+    _table(path, [{**{key: row[key] for key in ("image", "caption")}, column: row["language"]} for row in rows])
+    for language, texts, ids in (
+        ("de", ["ein Bus", "eine Katze"], ["b.png", "a.png"]),
+        ("en", ["a cat", "a bus"], ["a.png", "b.png"]),
+        ("fr", ["un chien"], ["c.png"]),
+    ):
+        dataset = _load(path, language=language)
+        assert dataset.text is not None and dataset.image is not None
+        assert (_texts(dataset), dataset.text.language) == (texts, language)
+        assert list(dataset.text.item_id) == list(dataset.image.item_id) == ids
+    assert _texts(_load(path)) == ["a cat", "a bus"]
+    with pytest.raises(InputError, match=rf"has no rows whose '{column}' is 'ru'; its languages are de, en, fr$"):
+        _load(path, language="ru")
+
+
+def test_rows_of_a_language_without_images_keep_their_numbers(long_table):
+    path, rows = long_table
+    _table(path, [{"words": row["caption"], "lang": row["language"]} for row in rows])
+    text = _load(path, language="de", caption_column="words").text
+    assert text is not None
+    assert ([text.load(k) for k in range(len(text))], list(text.item_id)) == (["ein Bus", "eine Katze"], ["0", "2"])
+
+
+def test_a_column_per_language_goes_before_a_language_column(tmp_path):
+    rows = [{"en": "a cat", "de": "eine Katze", "language": "en"}, {"en": "a dog", "de": "ein Hund", "language": "de"}]
+    assert _texts(_load(_table(tmp_path / "t.jsonl", rows), language="de")) == ["eine Katze", "ein Hund"]
+
+
 def test_no_column_of_images_is_taken_for_a_language(five_each):
     with pytest.raises(InputError, match=r"has no captions in 'image'; its languages are en$"):
         _load(five_each, language="image")

@@ -44,7 +44,7 @@ def held(request, monkeypatch):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_two_modalities_with_all_that_belongs_to_them(tmp_path, name, held):
+def test_two_modalities_with_all_that_belongs_to_them(tmp_path, name):
     found = read_any(WHOLE[name](tmp_path))
     assert set(found) == {"image", "text"}
     for modality, rows in {"image": IMAGE, "text": TEXT}.items():
@@ -201,16 +201,16 @@ def test_columns_belong_to_the_rows(tmp_path, capsys, kind):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_vectors_as_text_are_those_of_a_database_dump(tmp_path, capsys, suffix):
     texts = [str(row.tolist()).replace(" ", "") for row in cloud(4)]
-    path, columns = tmp_path / f"x{suffix}", {"key": [1, 2, 3, 4], "modality": ["image", "text"] * 2, "v": texts}
-    table = pa.table(columns | {"item_id": ["a", "a", "b", "b"]})
+    path, columns = tmp_path / f"x{suffix}", {"key1": [1, 2, 3, 4], "modality": ["image", "text"] * 2, "v": texts}
+    table = pa.table(columns | {"item_id": ["a", "a", "b", "b"], "key2": [4, 3, 2, 1]})
     if suffix == ".csv":
         table.to_pandas().to_csv(path, index=False)
     else:
         pq.write_table(table, path)
     sides = read_any(path)
     assert {name: (side.item_id.tolist(), [*side.metadata]) for name, side in sides.items()} == {
-        "image": (["a", "b"], ["key"]),
-        "text": (["a", "b"], ["key"]),
+        "image": (["a", "b"], ["key1", "key2"]),
+        "text": (["a", "b"], ["key1", "key2"]),
     }
     assert_same_bits(sides["text"].vectors.astype(np.float32), cloud(4)[1::2])
     assert "none" not in capsys.readouterr().err

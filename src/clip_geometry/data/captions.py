@@ -18,10 +18,14 @@ from clip_geometry.registry import InputError, shown
 
 IMAGE_COLUMNS = ("image", "file_name", "filename", "filepath", "image_path", "path", "image_id")
 CAPTION_COLUMNS = ("caption", "text", "title", "sentence")
+LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 class CaptionsConfig(FilesConfig, CaptionsOnly):
     """Captions of the user's own.
+
+    A table without a column named like `language` may have one of LANGUAGE_COLUMNS instead; then the rows whose value
+    in it is `language` are read.
 
     Attributes:
         path: The table, .csv, .tsv, .parquet or .jsonl.
@@ -45,7 +49,7 @@ def load(config: CaptionsConfig) -> Dataset:
 def captions_of(
     config: CaptionsOnly, table: Table, caption_column: str | None, image_column: str | None, folder: Path
 ) -> Dataset:
-    """Return a text row per row of the table; rows with the same image name are captions of one item.
+    """Return a text row per row of the table in that language; rows with the same image name caption one item.
 
     item_id is the image name or, without an image column, the row number in the table from 0: the same in every
     language. Images appear once each, in order of first appearance; the image side is None if none of them exists.
@@ -71,18 +75,30 @@ def captions_of(
                 f"name one of {', '.join(table.names)} with caption_column=…"
             )
     captions = table.strings(caption_column)
+    rows: Sequence[int] = range(len(captions))
+    by_language = _first(LANGUAGE_COLUMNS, table.names)
+    if by_language is not None and language not in table.names:
+        languages = table.strings(by_language)
+        rows = [row for row, each in enumerate(languages) if each == language]
+        if not rows:
+            there = ", ".join(dict.fromkeys(languages))
+            raise InputError(
+                f"{table.path} has no rows whose {by_language!r} is {language!r}; its languages are {there}"
+            )
+    texts = [captions[row] for row in rows]
     files_revision = table.revision()
     if image_column is None:
         if config.images is not None:
             raise InputError(f"{table.path} has no image column ({', '.join(IMAGE_COLUMNS)}) to find images with")
-        item_id, image = [str(row) for row in range(len(captions))], None
+        item_id, image = [str(row) for row in rows], None
     else:
-        item_id = table.strings(image_column, numbers=True)
+        images = table.strings(image_column, numbers=True)
+        item_id = [images[row] for row in rows]
         names = list(dict.fromkeys(item_id))
         folder = existing_folder(config.images or folder, "a folder of images")
         image = listed_images(folder, names, names, required=config.images is not None)
         files_revision = digest([files_revision, revision(folder, names)])
-    text = Side("text", item_id, captions.__getitem__, language=language, dropped=table.dropped)
+    text = Side("text", item_id, texts.__getitem__, language=language, dropped=table.dropped)
     return Dataset(config=config, revision=files_revision, image=image, text=text)
 
 

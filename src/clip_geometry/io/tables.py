@@ -41,9 +41,9 @@ BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the typ
 def read(path: Path) -> Sides:
     """Read a .parquet, .csv or .tsv file; of the latter as float64, which holds what any float was written from.
 
-    The vectors are the columns of lists of floats. Without any, they are numbered columns, NAME_0, NAME_1, …, or
-    columns of texts such as "[0.1,0.2]", as databases print them. One vector column may have the modality of each row
-    beside it; several are one modality each. item_id (or id) and label are recognized, other columns are metadata.
+    The vectors are the columns of lists of floats. Without any, they are columns of texts such as "[0.1,0.2]", as
+    databases print them, or else numbered columns, NAME_0, NAME_1, …. One vector column may have the modality of each
+    row beside it; several are one modality each. item_id (or id) and label are recognized, other columns are metadata.
     """
     return sides_of_table(read_table(path) if path.suffix.lower() == ".parquet" else _read_csv(path), path)
 
@@ -159,12 +159,12 @@ def _vectors_of(table: "pa.Table", path: Path) -> tuple[dict[str, Any], Collecti
     sources = {name: f"{shown(path)}, column {shown(name)}," for name in columns}
     if lists := vector_columns(table.schema):
         return {name: rows_of_lists(columns[name], sources[name]) for name in lists}, lists
+    if texts := _text_columns(columns):
+        return {name: _rows_of_texts(columns[name], d, sources[name]) for name, d in texts.items()}, texts
     if numbered := _numbered_columns(columns):
         numbers = {name: _numbers(columns[name], sources[name]) for names in numbered.values() for name in names}
         vectors = {stem: np.column_stack([numbers[name] for name in names]) for stem, names in numbered.items()}
         return vectors, numbers
-    if texts := _text_columns(columns):
-        return {name: _rows_of_texts(columns[name], d, sources[name]) for name, d in texts.items()}, texts
     raise InputError(
         f"{shown(path)} has no vector column: none of {listed(columns)} is a list of floating point numbers, a text "
         "such as [0.1,0.2], or one of several numbered columns such as image_0 and image_1"

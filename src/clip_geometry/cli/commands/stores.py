@@ -52,8 +52,8 @@ def embed(
     have a field, the encoder's is set; data.seed=1 sets the data set's.
     """
     more = next((each for each in overrides or () if "=" not in each and Path(each).exists()), None)
-    if more is not None:  # the shell has expanded {000..123} or *
-        raise InputError(f"{shown(more)} is a second data set; quote 'shards/{{000..123}}.tar', or give the folder")
+    if more is not None:  # the shell has expanded a * or {000..123}
+        raise InputError(f"{shown(more)} is a second data set; give the folder that holds both")
 
     from clip_geometry import data, encoders
     from clip_geometry.config import parse_overrides, validate
