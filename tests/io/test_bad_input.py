@@ -601,8 +601,7 @@ def test_what_does_not_fit_is_refused(tmp_path, monkeypatch, case):
 
 
 def test_an_index_that_declares_more_than_its_file_has(tmp_path):
-    """FAISS would allocate the 2^33 ids that 2 kB declare. Its limits are set to the file's size, and afterwards to what
-    they were."""
+    """FAISS would allocate the 2^33 ids that 2 kB declare. Its limits are those of the file, and then as before."""
     import faiss
 
     limits = faiss.get_deserialization_vector_byte_limit, faiss.get_deserialization_loop_limit
