@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from clip_geometry import catalog
 from clip_geometry.embedding.reading import is_store, read_store
@@ -18,7 +18,7 @@ from clip_geometry.progress import note
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
 FACTS = b"clip_geometry"  # key in the metadata of a Parquet file of what an export writes beside the columns
-Sets: TypeAlias = Mapping[str, Embeddings]
+Sets = Mapping[str, Embeddings]
 
 
 @dataclass(frozen=True)
