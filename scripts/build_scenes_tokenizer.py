@@ -60,8 +60,8 @@ COMMON = {
 
 def caption_words(scenes: int = 2000) -> list[str]:
     """All captions of the first training scenes and all class names, in all languages."""
-    from clip_geometry.data.scenes.captions import caption, class_names
-    from clip_geometry.data.scenes.layout import CAPTIONS, sample
+    from clip_geometry.data.scenes import caption, class_names
+    from clip_geometry.data.scenes.draw import CAPTIONS, sample
 
     some = [sample(0, "train", k) for k in range(scenes)]
     captions = [caption(scene, n, language) for scene in some for n in range(CAPTIONS) for language in LANGUAGES]

@@ -233,7 +233,7 @@ def of_commands(folder: Path, texts: Path) -> None:
     for target in ("numpy", "faiss", "onnx"):
         rows = [scenes] if target == "faiss" else []  # the others are the map alone
         clip_geometry("ship", repair, *rows, "-o", folder / f"ship-{target}", "--to", target)
-    for target in ("parquet", "faiss", "clip-retrieval"):
+    for target in ("parquet", "faiss"):
         clip_geometry("export", scenes, "-o", folder / f"export-{target}", "--to", target, into=texts / f"{target}.txt")
 
 

@@ -14,7 +14,7 @@ from clip_geometry.data import datasets
 from clip_geometry.encoders import encoders
 from clip_geometry.encoders.hub import MODELS
 from clip_geometry.geometry import Measure, add_measure, measures
-from clip_geometry.io.format import formats
+from clip_geometry.io.sources import formats
 from clip_geometry.registry import InputError
 from clip_geometry.search.checks import checks
 from clip_geometry.search.repairs import InnerProduct, repairs
@@ -112,7 +112,6 @@ def test_every_data_set_has_an_entry_with_its_options():
 
 def test_every_format_repair_and_check_has_an_entry():
     assert set(catalog.read(PACKAGE / "io")) == set(formats())
-    assert all(each.folders == (each.recognizes is not None) for each in formats().values())
     for each in repairs.values():
         assert each.baseline or each.reranker != issubclass(each.kind, InnerProduct)
     assert all(check.title and check.threshold for check in checks.values())

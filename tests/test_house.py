@@ -31,7 +31,7 @@ LAYERS = [
     {"transforms", "files", "progress", "versions"},
     {"geometry"},
     {"rows"},
-    {"catalog", "config", "io.pickles"},
+    {"catalog", "config"},
     {"io.reading"},
     {"memory", "modalities", "paths"},
     {"registry"},

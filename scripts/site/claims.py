@@ -18,7 +18,7 @@ from findings import DOCS, INK, ROOT, Number, numbers_of, over, panels, wrapped
 from matplotlib.figure import Figure
 
 from clip_geometry.config import read_yaml
-from clip_geometry.data.scenes.layout import CLASSES, HELD_OUT
+from clip_geometry.data.scenes.draw import CLASSES, HELD_OUT
 from clip_geometry.display.numbers import fixed
 from clip_geometry.display.style import IMAGE, TEXT, styled
 from clip_geometry.display.words import render

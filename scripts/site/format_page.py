@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from clip_geometry.display.words import render
-from clip_geometry.io.format import formats
+from clip_geometry.io.sources import formats
 
 
 def page() -> str:

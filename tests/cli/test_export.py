@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from clip_geometry.io.format import formats
+from clip_geometry.io.sources import formats
 
 
 @pytest.mark.parametrize("to", [name for name, each in formats().items() if each.write])

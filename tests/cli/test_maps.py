@@ -435,7 +435,7 @@ def test_maps_without_pairs(cli, sets, x, steps):
 
 def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):
     """In the order of the rows, a row group at a time, to the numbers of the rows in memory."""
-    monkeypatch.setattr("clip_geometry.io.writing.GROUP", 16)
+    monkeypatch.setattr("clip_geometry.io.export.GROUP", 16)
     steps = "normalize,whiten(4)[pooled],procrustes[text-to-image]"
     for name, large in (("memory", 2**60), ("blocks", 0)):
         monkeypatch.setattr("clip_geometry.embeddings.LARGE", large)

@@ -8,7 +8,7 @@ import pytest
 from clip_geometry.data.base import revision
 from clip_geometry.data.tables import read_lines
 from clip_geometry.io.reading import read_text
-from clip_geometry.paths import existing_file, existing_folder
+from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
 
@@ -66,16 +66,6 @@ def test_a_file_that_a_disk_does_not_give_is_not_missing(three_files, monkeypatc
         revision(three_files, "abc")
 
 
-def test_file_errors(tmp_path):
-    (tmp_path / "empty").touch()
-    with pytest.raises(InputError, match="is a directory; a table was expected"):
-        existing_file(tmp_path, "a table")
-    with pytest.raises(InputError, match="nowhere does not exist; a table was expected"):
-        existing_file(tmp_path / "nowhere", "a table")
-    with pytest.raises(InputError, match=r"empty is empty \(0 bytes\); a table was expected"):
-        existing_file(tmp_path / "empty", "a table")
-
-
 def test_folder_errors(three_files):
     with pytest.raises(InputError, match="nowhere does not exist; images was expected"):
         existing_folder(three_files / "nowhere", "images")
@@ -83,24 +73,9 @@ def test_folder_errors(three_files):
         existing_folder(three_files / "a", "images")
 
 
-def test_text_errors(tmp_path):
-    (tmp_path / "latin1").write_bytes("Gruß".encode("latin1"))
-    with pytest.raises(InputError, match="is not a text file in UTF-8"):
-        read_text(tmp_path / "latin1", "a text")
-    with pytest.raises(InputError, match="does not exist"):
-        read_text(tmp_path / "missing", "a text")
-
-
 def test_a_byte_order_mark_is_no_text(tmp_path):
     (tmp_path / "bom").write_bytes(b"\xef\xbb\xbfGru\xc3\x9f\r\n")
     assert read_text(tmp_path / "bom", "a text") == "Gruß\r\n"
-
-
-def test_home_is_expanded(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "table").write_text("x")
-    assert existing_file(Path("~/table"), "a table") == tmp_path / "table"
-    assert existing_folder(Path("~"), "a folder") == tmp_path
 
 
 def test_a_gzip_file_is_unpacked(tmp_path):

@@ -1,6 +1,4 @@
-import gzip
 import json
-import os
 
 import numpy as np
 import pytest
@@ -89,20 +87,6 @@ def test_images_from_another_folder(tmp_path, write_image, five_each):
         image.load(0)
 
 
-def test_the_revision_follows_table_and_images(five_each, tmp_path, write_image):
-    seen = [_load(five_each).revision]
-    assert _load(five_each).revision == seen[0]
-    write_image(tmp_path / "unrelated.png")
-    assert _load(five_each).revision == seen[0]
-    os.utime(tmp_path / "a.png", ns=(1, 1))
-    seen.append(_load(five_each).revision)
-    (tmp_path / "a.png").unlink()
-    seen.append(_load(five_each).revision)
-    os.utime(five_each, ns=(1, 1))
-    seen.append(_load(five_each).revision)
-    assert len(set(seen)) == len(seen)
-
-
 def test_errors(tmp_path, five_each):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"none of the 3 images, such as 'c.png', is in the folder"):
@@ -173,60 +157,3 @@ def test_a_column_per_language_goes_before_a_language_column(tmp_path):
 def test_no_column_of_images_is_taken_for_a_language(five_each):
     with pytest.raises(InputError, match=r"has no captions in 'image'; its languages are en$"):
         _load(five_each, language="image")
-
-
-@pytest.fixture
-def text_files(tmp_path, write_image):
-    """Three images with a caption in each of three languages, one line each; the names carry caption numbers."""
-    for seed, name in enumerate(["b.png", "a.png", "c.png"]):
-        write_image(tmp_path / name, seed)
-    (tmp_path / "train.en").write_text("a bus\na cat\na dog\n")
-    (tmp_path / "train.de").write_text("ein Bus\neine Katze\nein Hund")
-    (tmp_path / "train.zh-CN.gz").write_bytes(gzip.compress("公车\n猫\n狗\n".encode()))
-    (tmp_path / "names.txt").write_text("b.png#0\na.png#0\nb.png#1\n")
-    return tmp_path / "train.{language}"
-
-
-def test_text_files_one_per_language(text_files):
-    texts = {
-        "en": ["a bus", "a cat", "a dog"],
-        "de": ["ein Bus", "eine Katze", "ein Hund"],
-        "zh-CN": ["公车", "猫", "狗"],
-    }
-    for language, expected in texts.items():
-        for dataset in (
-            load_dataset(resolve_dataset(text_files, language=language)),
-            _load(text_files, language=language),
-        ):
-            assert dataset.text is not None and dataset.image is None
-            assert (_texts(dataset), list(dataset.text.item_id)) == (expected, ["0", "1", "2"])
-    with pytest.raises(InputError, match=r"train.{language} has no captions in 'fr'; its languages are de, en, zh-CN$"):
-        _load(text_files, language="fr")
-
-
-def test_text_files_with_image_names(text_files):
-    dataset = _load(text_files, language="de", image_names=text_files.with_name("names.txt"))
-    assert dataset.text is not None and dataset.image is not None
-    assert list(dataset.text.item_id) == ["b.png", "a.png", "b.png"]
-    assert list(dataset.image.item_id) == ["b.png", "a.png"]
-
-
-def test_errors_of_text_files(text_files, five_each):
-    with pytest.raises(InputError, match=r"there is no file .*/test.{language} with a language such as en in place of"):
-        load_dataset(resolve_dataset(text_files.with_name("test.{language}")))
-    with pytest.raises(InputError, match=r"names=.* is for text files; .*t.jsonl is a table"):
-        _load(five_each, image_names=text_files.with_name("names.txt"))
-    with pytest.raises(InputError, match="nowhere does not exist; a text file was expected"):
-        _load(text_files, image_names=text_files.with_name("nowhere"))
-    with pytest.raises(InputError, match="has no image column"):
-        _load(text_files, images=text_files.parent)
-
-
-def test_the_revision_follows_text_files_and_their_images(text_files):
-    names, options = text_files.with_name("names.txt"), {"image_names": text_files.with_name("names.txt")}
-    seen = [_load(text_files, **options).revision]
-    assert _load(text_files, **options).revision == seen[0]
-    for file in (names, text_files.with_name("train.en"), text_files.with_name("a.png")):
-        os.utime(file, ns=(1, 1))
-        seen.append(_load(text_files, **options).revision)
-    assert len(set(seen)) == len(seen)

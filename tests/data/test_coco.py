@@ -1,5 +1,4 @@
 import json
-import os
 
 import numpy as np
 import pytest
@@ -115,18 +114,6 @@ def test_images_from_a_named_folder(coco, tmp_path, write_image):
         _load(coco, images=tmp_path / "empty")
     with pytest.raises(InputError, match="does not exist; a folder of images was expected"):
         _load(coco, images=tmp_path / "nowhere")
-
-
-def test_the_revision_follows_annotations_and_images(coco, tmp_path, write_image):
-    seen = [_load(coco).revision]
-    assert _load(coco).revision == seen[0]
-    write_image(tmp_path / "val2017" / IMAGES[0]["file_name"])
-    seen.append(_load(coco).revision)
-    write_image(tmp_path / "val2017" / IMAGES[1]["file_name"])
-    seen.append(_load(coco).revision)
-    os.utime(coco, ns=(1, 1))
-    seen.append(_load(coco).revision)
-    assert len(set(seen)) == len(seen)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """What every data set keeps: over the whole registry, each member in a tiny form."""
 
 import json
+import os
+import pickle
 import re
 import tarfile
 
@@ -76,7 +78,7 @@ def _published(name):
 # a new data set needs a row here: how to make a tiny one, with both sides where it can have both
 MINIMAL = {
     "captions": _captions,
-    "cifar10": _cifar("cifar10", "cifar10_python"),
+    "cifar10": _cifar("cifar10", "cifar10_parquet"),
     "cifar100": _cifar("cifar100", "cifar_parquet"),
     "coco": _coco,
     "coco-karpathy": _karpathy("coco-karpathy"),
@@ -159,9 +161,23 @@ def test_every_text_has_its_images(dataset):
     assert set(i.tolist()) == set(range(len(image)))
 
 
-def test_the_revision_is_stable(dataset, config):
+def test_the_revision_is_stable_and_follows_the_files(dataset, config):
+    """Those of the split and the language; their images, too."""
     assert isinstance(dataset.revision, str) and dataset.revision
     assert load_dataset(config).revision == dataset.revision
+    if hasattr(config, "path"):
+        folder = config.path if config.path.is_dir() else config.path.parent
+        seen = {dataset.revision}
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            os.utime(file, ns=(1, 1))
+            seen.add(load_dataset(config).revision)
+        assert len(seen) > (len(dataset.image) if config.name in ("captions", "coco", "folder") else 1)
+
+
+def test_sides_can_be_sent_to_another_process(dataset):
+    for side in dataset.sides:
+        again = pickle.loads(pickle.dumps(side.load))
+        assert np.array_equal(np.asarray(again(1)), np.asarray(side.load(1)))
 
 
 def test_the_config_names_its_data_set_and_survives_json(dataset, config):

@@ -1,6 +1,5 @@
 import os
 
-import numpy as np
 import pytest
 
 from clip_geometry.data import load_dataset, resolve_dataset
@@ -28,16 +27,6 @@ def test_every_format_sorted_by_path_in_code_point_order(tmp_path, write_image):
     assert all(side.load(k).mode == "RGB" for k in range(len(side)))
 
 
-def test_images_are_those_of_their_names_and_order_is_stable(tmp_path, write_image):
-    pixels = {name: write_image(tmp_path / name, seed) for seed, name in enumerate(["c.png", "a.png", "b.png"])}
-    for _ in range(2):
-        side = _load(tmp_path).image
-        assert side is not None
-        assert list(side.item_id) == ["a.png", "b.png", "c.png"]
-        assert all(np.array_equal(side.load(k), pixels[name]) for k, name in enumerate(side.item_id))
-    assert side.labels is None
-
-
 def test_sub_folders_are_classes(tmp_path, write_image):
     for name in ["sea_star/1.png", "cat/1.png", "cat/2.png"]:
         write_image(tmp_path / name)
@@ -62,20 +51,6 @@ def test_no_classes(tmp_path, write_image, names):
     assert dataset.image is not None and dataset.image.labels is None
     with pytest.raises(InputError, match="has no class sub-folders"):
         _load(tmp_path, prompt="a {}")
-
-
-def test_the_revision_follows_the_files(tmp_path, write_image):
-    for name in ["a.png", "b.png"]:
-        write_image(tmp_path / name)
-    seen = [_load(tmp_path).revision]
-    assert _load(tmp_path).revision == seen[0]
-    os.utime(tmp_path / "a.png", ns=(1, 1))
-    seen.append(_load(tmp_path).revision)
-    (tmp_path / "a.png").rename(tmp_path / "c.png")
-    seen.append(_load(tmp_path).revision)
-    write_image(tmp_path / "d.png")
-    seen.append(_load(tmp_path).revision)
-    assert len(set(seen)) == len(seen)
 
 
 def test_an_empty_folder(tmp_path):

@@ -83,45 +83,13 @@ def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
         load_image(tmp_path / "a.png")
 
 
-GREY = np.array([[0, 128, 257, 30000], [32768, 65278, 65534, 65535]], dtype=np.uint16)
-
-
-@pytest.mark.parametrize("name", ["a.png", "a.tif", "big-endian.tif", "a.pgm", "white-is-zero.tif"])
-def test_sixteen_bits_of_grey_are_scaled_to_eight(tmp_path, name):
-    path, expected = tmp_path / name, np.rint(GREY / 257)
-    if name == "big-endian.tif":
-        Image.frombytes("I;16B", (4, 2), GREY.astype(">u2").tobytes()).save(path)
-    else:
-        Image.fromarray(GREY).save(path, **({"tiffinfo": {262: 0}} if name == "white-is-zero.tif" else {}))
-    if name == "white-is-zero.tif":
-        with Image.open(path) as image:
-            assert image.tag_v2[262] == 0
-        expected = 255 - expected
-    assert np.array_equal(np.asarray(load_image(path)), np.repeat(expected[:, :, None], 3, axis=2))
-
-
-@pytest.mark.parametrize("suffix", ["tif", "pfm"])
-def test_floating_point_from_0_to_1_is_scaled(tmp_path, suffix):
-    values = np.array([[0, 0.25, 0.5], [0.75, 0.999, 1]], dtype=np.float32)
-    Image.fromarray(values).save(tmp_path / f"a.{suffix}")
-    assert np.array_equal(np.asarray(load_image(tmp_path / f"a.{suffix}"))[:, :, 0], np.rint(values * 255))
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (np.float32([[0, 255]]), "floating point from 0.0 to 255.0; 8 or 16 bits, or floating point from 0 to 1, were"),
-        (np.float32([[-1, 1]]), "floating point from -1.0 to 1.0"),
-        (np.float32([[0, np.nan]]), "floating point from nan to nan"),
-        (np.int32([[0, 70000]]), "integers from 0 to 70000"),
-        (np.int32([[0, 200]]), "integers from 0 to 200"),
-    ],
-)
-def test_pixels_of_an_unknown_range_are_unreadable(tmp_path, values, said):
+@pytest.mark.parametrize("values", [np.uint16([[0, 65535]]), np.float32([[0, 1]]), np.int32([[0, 200]])])
+def test_pixels_of_more_than_eight_bits_are_unreadable(tmp_path, values):
+    """Pillow would clip them to white, or to black."""
     Image.fromarray(values).save(tmp_path / "a.tif")
-    with pytest.raises(OSError, match=said):
+    with pytest.raises(OSError, match="convert it to 8 bits first"):
         load_image(tmp_path / "a.tif")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match="convert it to 8 bits first"):
         rgb(Image.fromarray(values))
 
 

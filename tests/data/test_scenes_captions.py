@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.catalog import read_yaml
-from clip_geometry.data.scenes import class_names
-from clip_geometry.data.scenes.captions import caption, vocabulary
-from clip_geometry.data.scenes.layout import (
+from clip_geometry.data.scenes import caption, class_names, vocabulary
+from clip_geometry.data.scenes.draw import (
     BACKGROUNDS,
     CAPTIONS,
     COLOURS,
@@ -111,37 +110,3 @@ def test_the_table_is_complete(language):
     assert set(words["places"]) == set(PLACES)
     assert set(words["backgrounds"]) == set(BACKGROUNDS)
     assert len(words["templates"]) == CAPTIONS
-
-
-def adjectives(language):
-    words = vocabulary()[language]
-    return [word for part in ("colours", "sizes") for word in words[part].values()]
-
-
-def test_german_adjectives_after_ein():
-    for word in adjectives("de"):
-        if word == "rosa":
-            continue
-        stem = word["nom"][1].removesuffix("e")
-        assert word["nom"] == [stem + "er", stem + "e", stem + "es"]
-        assert word["acc"] == [stem + "en", stem + "e", stem + "es"]
-        assert word["dat"] == [stem + "en"] * 3
-
-
-def test_russian_adjectives():
-    for word in adjectives("ru"):
-        (masculine, feminine, neuter), acc, ins = word["nom"], word["acc"], word["ins"]
-        stem, soft = feminine[:-2], feminine.endswith("яя")
-        i = "и" if soft or stem[-1] in "гкхжчшщ" else "ы"  # no ы after velars and sibilants
-        assert masculine in (stem + i + "й", stem + "ой")
-        assert (feminine, neuter) == (stem + ("яя" if soft else "ая"), stem + ("ее" if soft else "ое"))
-        assert acc == [masculine, stem + ("юю" if soft else "ую"), neuter]
-        oblique = stem + ("ей" if soft else "ой")
-        assert ins == [stem + i + "м", oblique, stem + i + "м"]
-
-
-def test_french_feminines_end_in_e():
-    for word in adjectives("fr"):
-        masculine, feminine = word if isinstance(word, list) else (word, word)
-        assert feminine.endswith("e") or word == "marron"
-        assert feminine[:3] == masculine[:3]

@@ -273,7 +273,7 @@ def test_linear_layers_that_do_not_fit_are_one_sentence(legacy, folder, tmp_path
     expect(pickle.dumps([_Malice(tmp_path / "run")]), r"arrays: posix\.mkdir is refused")
     assert not (tmp_path / "run").exists()
     with pytest.raises(pickle.UnpicklingError, match="text encoded as 'rot13'"):
-        from clip_geometry.io.pickles import _latin1
+        from clip_geometry.io.reading import _latin1
 
         _latin1("abc", "rot13")
 

@@ -111,7 +111,12 @@ def folders():
     with sandbox({}, "store", "retrieval", "files") as here:
         data = cg.load_dataset(cg.resolve_dataset("scenes", size=6))
         cg.embed(cg.resolve_encoder("scenes-clip/fresh"), data, here / "store", shard_size=4)
-        cg.export(here / "store", here / "retrieval", to="clip-retrieval")
+        for modality, side in cg.read_store(here / "store").items():
+            folder = here / "retrieval" / {"image": "img_emb"}.get(modality, f"{modality}_emb")
+            folder.mkdir(parents=True)
+            np.save(folder / f"{folder.name}_0.npy", side.vectors)
+        (here / "retrieval" / "metadata").mkdir()
+        TABLE.to_parquet(here / "retrieval" / "metadata" / "metadata_0.parquet")
         cg.export(here / "store", here / "files", to="parquet")
         return [contents(here / name) for name in ("store", "retrieval", "files")]
 

@@ -389,8 +389,7 @@ def test_nothing_is_installed_in_a_way_that_cannot_work():
 NEEDS = {  # what a command line shows that it needs, and the module
     r"--to faiss|\.faiss\b": "faiss",
     r"--to onnx": "onnx",
-    r"--to lancedb|\.lance\b": "lancedb",
-    r"--to datasets": "datasets",
+    r"\.lance\b": "lancedb",
     r"--engine ray|^ray ": "ray",
     r"clip-geometry explore": "plotly",
     r"\.h5\b": "h5py",

@@ -1,7 +1,6 @@
 import gzip
 import io
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -42,40 +41,8 @@ def cifar_rows() -> dict:
 
 
 @pytest.fixture
-def cifar_python(tmp_path, cifar_rows) -> Path:
-    """The torchvision layout, in pickles as Python 2 wrote them."""
-    folder = tmp_path / "python" / "cifar-100-python"
-    folder.mkdir(parents=True)
-    batch = {
-        "batch_label": "testing batch 1 of 1",
-        "fine_labels": cifar_rows["fine_label"],
-        "coarse_labels": cifar_rows["coarse_label"],
-        "data": cifar_rows["pixels"].transpose(0, 3, 1, 2).reshape(-1, 3072),
-    }
-    meta = {f"{kind}_names": CIFAR_NAMES[kind] for kind in ("fine_label", "coarse_label")}
-    (folder / "test").write_bytes(python2_pickle(batch))
-    (folder / "meta").write_bytes(python2_pickle(meta))
-    return folder.parent
-
-
-@pytest.fixture
-def cifar10_python(tmp_path, cifar_rows) -> Path:
-    """The same for CIFAR-10: two images in each of the five batches of train, all twelve in that of test."""
-    folder = tmp_path / "python10" / "cifar-10-batches-py"
-    folder.mkdir(parents=True)
-    pixels = cifar_rows["pixels"].transpose(0, 3, 1, 2).reshape(-1, 3072)
-    batches = {"test_batch": slice(12), **{f"data_batch_{k}": slice(2 * k - 2, 2 * k) for k in range(1, 6)}}
-    for name, rows in batches.items():
-        batch = {"batch_label": name, "labels": cifar_rows["label"][rows], "data": pixels[rows]}
-        (folder / name).write_bytes(python2_pickle(batch))
-    meta = {"num_cases_per_batch": 2, "label_names": CIFAR_NAMES["label"], "num_vis": 3072}
-    (folder / "batches.meta").write_bytes(python2_pickle(meta))
-    return folder.parent
-
-
-@pytest.fixture
 def cifar_parquet(tmp_path, cifar_rows) -> Path:
-    """The Hugging Face layout, with the rows in another order."""
+    """The Hugging Face layout."""
     folder = tmp_path / "parquet"
     folder.mkdir()
     write_cifar_parquet(folder / "test-00000-of-00001.parquet", cifar_rows, "fine_label", "coarse_label")
@@ -103,31 +70,6 @@ def png(pixels: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def python2_pickle(value) -> bytes:
-    """Protocol 2 with byte strings, as cPickle of Python 2 and numpy 1 wrote CIFAR's files."""
-    return b"\x80\x02" + _opcodes(value) + b"."
-
-
-def _opcodes(value) -> bytes:
-    if value is None or isinstance(value, bool):
-        return {None: b"N", True: b"\x88", False: b"\x89"}[value]
-    if isinstance(value, int):
-        return b"J" + struct.pack("<i", value)
-    if isinstance(value, str | bytes):
-        content = value.encode() if isinstance(value, str) else value
-        return b"T" + struct.pack("<i", len(content)) + content
-    if isinstance(value, tuple):
-        return b"(" + b"".join(map(_opcodes, value)) + b"t"
-    if isinstance(value, list):
-        return b"](" + b"".join(map(_opcodes, value)) + b"e"
-    if isinstance(value, dict):
-        return b"}(" + b"".join(_opcodes(part) for item in value.items() for part in item) + b"u"
-    empty = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + _opcodes((0,)) + _opcodes("b") + b"tR"
-    dtype = b"cnumpy\ndtype\n" + _opcodes(("u1", 0, 1)) + b"R" + _opcodes((3, "|", None, None, None, -1, -1, 0)) + b"b"
-    state = _opcodes(1) + _opcodes(value.shape) + dtype + _opcodes(False) + _opcodes(value.tobytes())
-    return empty + b"(" + state + b"tb"
 
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "ru", "pl", "tr", "ko", "zh", "jp")

@@ -14,6 +14,43 @@ LABELS = [k % 3 for k in range(N)]
 NOTES = [f"a note, {k}" for k in range(N)]
 
 
+def npz(folder: Path) -> Path:
+    notes = np.array([note.encode() for note in NOTES])
+    np.savez(folder / "x.npz", img_emb=IMAGE, text_emb=TEXT, item_id=np.array(IDS), labels=np.array(LABELS), note=notes)
+    return folder / "x.npz"
+
+
+def arrow_table():
+    import pyarrow as pa
+
+    columns = {"id": IDS, "image_embedding": list(IMAGE), "text_embedding": list(TEXT), "label": LABELS, "note": NOTES}
+    return pa.table(columns)
+
+
+def parquet(folder: Path) -> Path:
+    import pyarrow.parquet as pq
+
+    pq.write_table(arrow_table(), folder / "x.parquet", row_group_size=25)
+    return folder / "x.parquet"
+
+
+def feather(folder: Path) -> Path:
+    import pyarrow.feather
+
+    pyarrow.feather.write_feather(arrow_table(), folder / "x.feather", compression="lz4")
+    return folder / "x.feather"
+
+
+def arrow(folder: Path) -> Path:
+    """A stream, as the datasets package writes."""
+    import pyarrow as pa
+
+    table = arrow_table()
+    with pa.OSFile(str(folder / "x.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=25)
+    return folder / "x.arrow"
+
+
 def hdf5(folder: Path, **storage) -> Path:
     import h5py
 
@@ -114,6 +151,10 @@ def faiss(folder: Path, factory: str = "Flat", ids=None) -> Path:
 
 # formats that hold both modalities, item_id, label and note
 WHOLE = {
+    "npz": npz,
+    "parquet": parquet,
+    "feather": feather,
+    "arrow": arrow,
     "hdf5": hdf5,
     "hdf5-chunked": hdf5_chunked,
     "zarr": zarr,
@@ -126,7 +167,6 @@ WHOLE = {
 ALL = {
     **WHOLE,
     "faiss": faiss,
-    "faiss-ivf": lambda folder: faiss(folder, "IVF4,Flat"),
     "faiss-hnsw": lambda folder: faiss(folder, "HNSW4,Flat"),
     "faiss-ids": lambda folder: faiss(folder, "IDMap,Flat", range(7, 7 + N)),
 }

@@ -122,7 +122,7 @@ def _measures(what: str) -> Iterator[ListEntry]:
 
 def _formats() -> Iterator[ListEntry]:
     for name, about in catalog.read(PACKAGE / "io").items():
-        files = ", ".join([*about.get("suffixes", ()), *(["folders"] if "folders" in about else [])])
+        files = ", ".join([*about.get("suffixes", ()), *(["folders"] if "recognizes" in about else [])])
         lines = {"holds": "holds: {}", "limits": "limits: {}", "package": "needs: pip install {}"}
         below = tuple(line.format(about[key]) for key, line in lines.items() if key in about)
         yield ListEntry(name, f"{about['title']} ({files}); {about.get('streams', 'has to fit into memory')}", below)

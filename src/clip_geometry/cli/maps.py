@@ -10,11 +10,11 @@ import torch
 
 from clip_geometry.embeddings import Embeddings, is_large, naming_files, pair_of
 from clip_geometry.files import new_folder, require_new_file, require_new_folder
-from clip_geometry.io.npy import write_npy
-from clip_geometry.io.parquet import write_parquet
+from clip_geometry.io.arrays import write_npy
 from clip_geometry.io.reading import read_safetensors
 from clip_geometry.io.sides import UNNAMED
 from clip_geometry.io.sources import own_name, read_sets, read_sides
+from clip_geometry.io.tables import write_parquet
 from clip_geometry.measuring.sets import stream
 from clip_geometry.measuring.views import origin_of
 from clip_geometry.modalities import modality_name

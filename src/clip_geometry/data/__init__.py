@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.config import validate
-from clip_geometry.data import folder, webdataset
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.cifar import Cifar10Config, Cifar100Config
-from clip_geometry.data.images import IMAGE_SUFFIXES
-from clip_geometry.data.tables import PLACE, SUFFIXES
+from clip_geometry.data.images import IMAGE_SUFFIXES, image_names
+from clip_geometry.data.tables import SUFFIXES
+from clip_geometry.data.webdataset import is_shard
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, import_all, shown
 
@@ -34,9 +34,8 @@ import_all(__name__)
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
     """Return the config of a registered data set, or of the files at a path.
 
-    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a .tar, a folder of them or a path
-    with {000..123} in it as `webdataset`, a folder as `cifar100` or `cifar10` if it has one of their layouts and as
-    `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
+    A table is read as `captions`, .json as `coco`, a .tar or a folder of them as `webdataset`, a folder as `cifar100`
+    or `cifar10` if it has their files and as `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
 
     Args:
         name_or_path: Of the data set.
@@ -61,7 +60,7 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
                 f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
             )
         values["path"] = str(name_or_path)
-    for key in values.keys() & {"path", "images", "image_names"}:  # a place has one name, however it is given
+    for key in values.keys() & {"path", "images"}:  # a place has one name, however it is given
         if isinstance(values[key], str):
             values[key] = str(path_of(values[key]).resolve())
     name = _name(name_or_path)
@@ -118,23 +117,19 @@ def _name(name_or_path: str | Path) -> str:
     if str(name_or_path) in datasets:
         return str(name_or_path)
     path = path_of(name_or_path)
-    if PLACE in str(path):
-        return "captions"
-    if webdataset.RANGE.search(str(path)):
-        return "webdataset"
     if not path.exists():
         hint = did_you_mean(str(path), datasets, listed_by=datasets.listed_by)
         raise InputError(f"{shown(str(path))} is neither a data set nor an existing path{hint}")
     if path.is_dir():
         for kind in (Cifar100Config, Cifar10Config):  # parquet files without a subfolder are taken for cifar100
-            if any(kind.files(path, split) for split in kind.SPLITS):
+            if any(kind.file(path, split) for split in kind.SPLITS):
                 return kind().name
-        if any(True for _ in folder.image_names(path)):
+        if any(True for _ in image_names(path)):
             return "folder"
-        if any(map(webdataset.is_shard, path.iterdir())):
+        if any(map(is_shard, path.iterdir())):
             return "webdataset"
         raise InputError(f"{path} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is no data set")
-    if webdataset.is_shard(path):
+    if is_shard(path):
         return "webdataset"
     if path.suffix.lower() in SUFFIXES:
         return "captions"

@@ -164,10 +164,6 @@ class CaptionsOnly(WithoutClasses):
     images: Path | None = None
 
 
-class CaptionedConfig(FilesConfig, CaptionsOnly):
-    """Captions from the user's own files."""
-
-
 def known_split(split: str, known: Sequence[str]) -> str:
     """Return the split; raise ValueError, which pydantic reports for this key, if it is not known."""
     if split not in known:

@@ -1,61 +1,47 @@
-"""Captions in one or more languages."""
+"""Captions in one or more languages: tables of the user's own and COCO's annotations."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from clip_geometry.config import digest
-from clip_geometry.data.base import (
-    CaptionedConfig,
-    CaptionsOnly,
-    Dataset,
-    DatasetEntry,
-    Side,
-    datasets,
-    revision,
-)
+from clip_geometry.data.base import CaptionsOnly, Dataset, DatasetEntry, FilesConfig, Side, datasets, revision
 from clip_geometry.data.images import listed_images
-from clip_geometry.data.tables import PLACE, Table, language_files, read_aligned, read_table
-from clip_geometry.paths import existing_folder
-from clip_geometry.registry import InputError
+from clip_geometry.data.tables import Table, read_table
+from clip_geometry.io.reading import Schema, read_json
+from clip_geometry.paths import existing_file, existing_folder
+from clip_geometry.registry import InputError, shown
 
 IMAGE_COLUMNS = ("image", "file_name", "filename", "filepath", "image_path", "path", "image_id")
 CAPTION_COLUMNS = ("caption", "text", "title", "sentence")
 LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
-class CaptionsConfig(CaptionedConfig):
+class CaptionsConfig(FilesConfig, CaptionsOnly):
     """Captions of the user's own.
 
     A table without a column named like `language` may have one of LANGUAGE_COLUMNS instead; then the rows whose value
     in it is `language` are read.
 
     Attributes:
-        path: The table, .csv, .tsv, .parquet or .jsonl; or line-aligned text files, one per language, as their path
-            with {language} in place of the language, such as raw/train.{language}.
+        path: The table, .csv, .tsv, .parquet or .jsonl.
         images: The folder its image names are relative to; default: the folder of the table.
-        image_names: For text files, a further one with the image name of each line; without it, lines are numbered.
         image_column: Default: the first of IMAGE_COLUMNS that the table has; without one, rows are numbered.
         caption_column: Default: the column named like `language`, or else, if no column has a two-letter name, the
             first of CAPTION_COLUMNS that the table has.
     """
 
     name: str = "captions"
-    image_names: Path | None = None
     image_column: str | None = None
     caption_column: str | None = None
 
 
 def load(config: CaptionsConfig) -> Dataset:
-    if PLACE in str(config.path):
-        files = language_files(config.path)
-        if not files:
-            raise InputError(f"there is no file {config.path} with a language such as en in place of {PLACE}")
-        table = read_aligned(config.path, files, config.image_names)
-    elif config.image_names is not None:
-        raise InputError(f"image_names={config.image_names} is for text files; {config.path} is a table")
-    else:
-        table = read_table(config.path)
+    table = read_table(config.path)
     images = config.image_column or _first(IMAGE_COLUMNS, table.names)
     return captions_of(config, table, config.caption_column, images, folder=table.path.parent)
 
@@ -85,7 +71,7 @@ def captions_of(
         caption_column = _first(CAPTION_COLUMNS, table.names)
         if caption_column is None:
             raise InputError(
-                f"{table.path} has no caption column ({_listing(CAPTION_COLUMNS)}); "
+                f"{table.path} has no caption column ({', '.join(CAPTION_COLUMNS)}); "
                 f"name one of {', '.join(table.names)} with caption_column=…"
             )
     captions = table.strings(caption_column)
@@ -103,7 +89,7 @@ def captions_of(
     files_revision = table.revision()
     if image_column is None:
         if config.images is not None:
-            raise InputError(f"{table.path} has no image column ({_listing(IMAGE_COLUMNS)}) to find images with")
+            raise InputError(f"{table.path} has no image column ({', '.join(IMAGE_COLUMNS)}) to find images with")
         item_id, image = [str(row) for row in rows], None
     else:
         images = table.strings(image_column, numbers=True)
@@ -120,8 +106,74 @@ def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
 
 
-def _listing(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+# --- COCO
+
+ANNOTATIONS = "a COCO captions annotation file, such as captions_val2017.json,"
+
+
+class CocoConfig(FilesConfig, CaptionsOnly):
+    """COCO captions.
+
+    Attributes:
+        path: The annotation file; its captions are in `language`, officially English.
+        images: Default: for …/annotations/captions_val2017.json, the first existing folder of val2017, images/val2017
+            and images, in … and then in …/annotations.
+        captions_per_image: None for all, 1 for the first of each image by annotation id.
+    """
+
+    name: str = "coco"
+    captions_per_image: int | None = Field(default=None, ge=1)
+
+
+class _ListedImage(Schema):
+    id: int
+    file_name: str
+
+
+class _Caption(Schema):
+    id: int
+    image_id: int
+    caption: str
+
+
+class _Annotations(Schema):
+    images: Annotated[list[_ListedImage], Field(min_length=1)]
+    annotations: Annotated[list[_Caption], Field(min_length=1)]
+
+
+def load_coco(config: CocoConfig) -> Dataset:
+    """Load images in the order of the file and captions image by image in the order of annotation ids.
+
+    item_id is the COCO image id. The image side is None if none of the images exists.
+    """
+    path = existing_file(config.path, ANNOTATIONS)
+    content: _Annotations = read_json(path, ANNOTATIONS, _Annotations)
+    file_names = {entry.id: entry.file_name for entry in content.images}
+    if len(file_names) < len(content.images):
+        raise InputError(f"{shown(path)} lists an image id twice; {ANNOTATIONS} has each once")
+    captions = defaultdict(list)
+    for each in sorted(content.annotations, key=lambda each: (each.id, each.image_id, each.caption)):
+        if each.image_id not in file_names:
+            raise InputError(f"{shown(path)} has a caption of image {each.image_id}, which its 'images' lack")
+        captions[each.image_id].append(each.caption)
+    kept = [(str(i), text) for i in file_names for text in captions[i][: config.captions_per_image]]
+    item_id, texts = ([each[k] for each in kept] for k in (0, 1))
+    dropped = {str(i): len(captions[i]) - len(captions[i][: config.captions_per_image]) for i in file_names}
+
+    if config.images is not None:
+        folder = existing_folder(config.images, "a folder of images")
+    else:
+        split = path.stem.rpartition("_")[2]
+        roots, inside = (path.parent.parent, path.parent), (split, f"images/{split}", "images")
+        folder = next((place for root in roots for name in inside if (place := root / name).is_dir()), None)
+    image, files_revision = None, revision(path.parent, [path.name])
+    if folder is not None:
+        names = list(file_names.values())
+        image = listed_images(folder, names, list(map(str, file_names)), required=config.images is not None)
+        files_revision = digest([files_revision, revision(folder, names)])
+    text = Side("text", item_id, texts.__getitem__, language=config.language, dropped=dropped)
+    return Dataset(config=config, revision=files_revision, image=image, text=text)
 
 
 datasets.add("captions", DatasetEntry(CaptionsConfig, load))
+datasets.add("coco", DatasetEntry(CocoConfig, load_coco))

@@ -1,7 +1,6 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), from the original pickles or from Hugging Face's parquet files.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) as Hugging Face has them, one parquet file per split.
 
 Class names are those of the files, in English; cifar100_ru.json has CIFAR-100's in Russian and names its source.
-torchvision's classes are not used for reading: they unpickle whatever they find and take only the original files.
 """
 
 import io
@@ -17,60 +16,44 @@ from pydantic import model_validator
 from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
-from clip_geometry.files import exclusive
-from clip_geometry.io.pickles import read_pickle
-from clip_geometry.io.reading import checked, is_not_fetched, parse_json, read_json, read_table
+from clip_geometry.io.reading import checked, first_line, is_not_fetched, parse_json, read_json, read_table
 from clip_geometry.paths import existing_folder
-from clip_geometry.progress import note
 from clip_geometry.registry import InputError, shown
-
-PART = "tmp"  # the beginning of the name of a folder that is being filled
 
 
 class CifarConfig(KnownSplits):
     """What the two sets share.
 
     Attributes:
-        path: A folder with the original pickles or Hugging Face's parquet files; default: $CLIP_GEOMETRY_DATA/<name> if
-            it exists, otherwise ~/.cache/clip-geometry/<name>, where torchvision downloads the pickles to.
+        path: A folder with the parquet files; default: $CLIP_GEOMETRY_DATA/<name> if it exists, otherwise they are
+            fetched from the hub.
         language: Of the class names in the prompts.
     """
 
     SPLITS = ("train", "test")
-    TITLE: ClassVar[str]
-    PICKLES: ClassVar[str]  # the folder in the original archive
-    FILES: ClassVar[dict[str, tuple[str, ...]]]  # in it: the batches of a split, then the class names
-    PARQUET: ClassVar[str]  # the folder on the hub
+    FOLDER: ClassVar[str]  # on the hub, in uoft-cs/<name>
     path: Path | None = None
 
     @property
     def label(self) -> str:
-        """The column of the labels; the keys of the pickles begin with it."""
+        """The column of the labels."""
         return "label"
 
     @classmethod
-    def files(cls, folder: Path, split: str) -> tuple[Path, ...] | None:
-        """Return a split's (batch, …, names) or (parquet,), in `folder` or its usual subfolder; None without."""
-        for place in (folder / cls.PICKLES, folder):
-            files = tuple(place / name for name in cls.FILES[split])
-            if all(file.is_file() for file in files):
-                return files
-        for place in (folder, folder / cls.PARQUET):
-            if (file := place / f"{split}-00000-of-00001.parquet").is_file():
-                return (file,)
-        return None
+    def file(cls, folder: Path, split: str) -> Path | None:
+        """Return the file of a split in a folder or its usual subfolder; None without."""
+        places = (folder, folder / cls.FOLDER)
+        return next((file for place in places if (file := place / _name(split)).is_file()), None)
+
+
+def _name(split: str) -> str:
+    return f"{split}-00000-of-00001.parquet"
 
 
 class Cifar10Config(CifarConfig):
     """CIFAR-10."""
 
-    TITLE = "CIFAR-10"
-    PICKLES = "cifar-10-batches-py"
-    FILES: ClassVar = {
-        "train": (*(f"data_batch_{k}" for k in range(1, 6)), "batches.meta"),
-        "test": ("test_batch", "batches.meta"),
-    }
-    PARQUET = "plain_text"
+    FOLDER = "plain_text"
     name: str = "cifar10"
     language: Literal["en"] = "en"  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -83,10 +66,7 @@ class Cifar100Config(CifarConfig):
         language: "en", or "ru" for the fine classes.
     """
 
-    TITLE = "CIFAR-100"
-    PICKLES = "cifar-100-python"
-    FILES: ClassVar = {"train": ("train", "meta"), "test": ("test", "meta")}
-    PARQUET = "cifar100"
+    FOLDER = "cifar100"
     name: str = "cifar100"
     language: Literal["en", "ru"] = "en"  # pyright: ignore[reportIncompatibleVariableOverride]
     labels: Literal["fine", "coarse"] = "fine"
@@ -103,30 +83,13 @@ class Cifar100Config(CifarConfig):
 
 
 def load(config: CifarConfig) -> Dataset:
-    """Load 32×32 RGB images with labels, and class prompts as the text side if a prompt is given.
-
-    The layouts differ in row order, so item_id, "<layout>-<split>-<row>", differs too.
-    """
-    if config.path:
-        folder = existing_folder(config.path, f"a {config.TITLE} folder")
-    elif not ((shared := os.environ.get("CLIP_GEOMETRY_DATA")) and (folder := Path(shared) / config.name).is_dir()):
-        folder = Path.home() / ".cache" / "clip-geometry" / config.name
-        if not (folder / config.PICKLES).is_dir():
-            download(config, folder)
-    files = config.files(folder, config.split)
-    if files is None:
-        pickles = f"{config.PICKLES}/{{{','.join(config.FILES[config.split])}}}"
-        raise InputError(
-            f"{folder} holds no {config.split} split of {config.TITLE}; expected {pickles} or "
-            f"{config.split}-00000-of-00001.parquet in it"
-        )
-    layout, read = ("parquet", _from_parquet) if len(files) == 1 else ("python", _from_pickles)
-    images, labels, class_names = read(config, *files)
+    """Load 32×32 RGB images with labels, and class prompts as the text side if a prompt is given."""
+    file = _file_of(config)
+    images, labels, class_names = _read(config, file)
     if not labels:
-        raise InputError(f"{files[0]} has no rows")
+        raise InputError(f"{shown(file)} has no rows")
     if not all(label in range(len(class_names)) for label in labels):
-        raise InputError(f"{files[0]} has a label that is none of its {len(class_names)} classes")
-    item_id = [f"{layout}-{config.split}-{k}" for k in range(len(labels))]
+        raise InputError(f"{shown(file)} has a label that is none of its {len(class_names)} classes")
     text = None
     if config.prompt is not None:
         names = class_names
@@ -136,9 +99,10 @@ def load(config: CifarConfig) -> Dataset:
                 raise InputError(f"{unknown[0]!r} is no class of CIFAR-100 and has no name in 'ru'; use language=en")
             names = [russian[name] for name in names]
         text = class_prompts(names, config.prompt, config.language)
+    item_id = [f"parquet-{config.split}-{k}" for k in range(len(labels))]
     return Dataset(
         config=config,
-        revision=revision(files[0].parent, [file.name for file in files]),
+        revision=revision(file.parent, [file.name]),
         image=Side("image", item_id, partial(_image_of, images), labels=np.array(labels, dtype=np.int64)),
         text=text,
         class_names=tuple(class_names),
@@ -150,61 +114,39 @@ def russian_names() -> dict[str, str]:
     return read_json(Path(__file__).with_name("cifar100_ru.json"), "the Russian names of CIFAR-100")["names"]
 
 
-def download(config: CifarConfig, folder: Path) -> None:
-    """Download the original archive, check torchvision's checksum and unpack it in `folder`.
+def _file_of(config: CifarConfig) -> Path:
+    """Return the file of the split; it is fetched where no folder is given and there is no shared one."""
+    folder, shared = config.path, os.environ.get("CLIP_GEOMETRY_DATA")
+    if folder is None and shared and (Path(shared) / config.name).is_dir():
+        folder = Path(shared) / config.name
+    if folder is not None:
+        file = config.file(existing_folder(folder, f"a folder of {config.name}"), config.split)
+        if file is None:
+            raise InputError(f"{shown(folder)} holds no {config.split} split; expected {_name(config.split)} in it")
+        return file
+    from huggingface_hub import hf_hub_download
 
-    The files appear there when all are whole. What a killed process has left is removed.
-    """
-    import shutil
-    from tempfile import TemporaryDirectory
-
-    from torchvision import datasets as published
-    from torchvision.datasets.utils import download_and_extract_archive
-
-    source = getattr(published, config.name.upper())
+    repository, file = f"uoft-cs/{config.name}", f"{config.FOLDER}/{_name(config.split)}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with exclusive(folder, lambda: note(f"another process downloads {config.TITLE}: waiting")):
-            if (folder / config.PICKLES).is_dir():  # it was faster
-                return
-            for left in folder.glob(f"{PART}*"):
-                shutil.rmtree(left)
-            note(f"downloading {config.TITLE}, 170 MB, from {source.url} to {folder}")
-            with TemporaryDirectory(dir=folder, prefix=PART) as part:
-                download_and_extract_archive(source.url, part, filename=source.filename, md5=source.tgz_md5)
-                (Path(part) / config.PICKLES).rename(folder / config.PICKLES)
-    except Exception as error:  # no network, another checksum, no room
-        if not (is_not_fetched(error) or isinstance(error, RuntimeError)):
+        return Path(hf_hub_download(repository, file, repo_type="dataset"))
+    except Exception as error:
+        if not (is_not_fetched(error) or isinstance(error, ValueError)):
             raise
         raise InputError(
-            f"{config.TITLE} could not be downloaded from {source.url} to {folder} ({error}); "
-            "give a folder that holds it with path=… or CLIP_GEOMETRY_DATA"
+            f"{config.name}, split {config.split}, could not be fetched from huggingface.co and is not in its cache "
+            f"({type(error).__name__}: {first_line(error)}); give a folder with {file} of {repository} with path=… or "
+            "CLIP_GEOMETRY_DATA"
         ) from None
 
 
-def _from_pickles(config: CifarConfig, *files: Path) -> tuple[Any, list[int], list[str]]:
-    *batches, meta = files
-    class_names: Any = read_batch(meta).get(f"{config.label}_names")
-    images, labels = [], []
-    for file in batches:
-        batch = read_batch(file)
-        rows, of_rows = batch.get("data"), batch.get(f"{config.label}s")
-        if not (isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and rows.shape[1:] == (3072,)):
-            raise InputError(f"{file} holds no 'data' of (n, 3072) bytes; a {config.TITLE} pickle was expected")
-        if not (isinstance(of_rows, list) and len(of_rows) == len(rows) and isinstance(class_names, list)):
-            raise InputError(f"{file} or {meta} lacks the {config.label.replace('_', ' ')}s or their names")
-        images.append(rows)
-        labels += of_rows
-    return np.concatenate(images), labels, class_names
-
-
-def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list[str]]:
+def _read(config: CifarConfig, file: Path) -> tuple[Any, list[int], list[str]]:
+    """Return the images as structs with the bytes of a file, the labels and the names of the classes."""
     import pyarrow as pa
 
     table = read_table(file)
     missing = [name for name in ("img", config.label) if name not in table.column_names]
     if missing:
-        raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
+        raise InputError(f"{shown(file)} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
     facts, source = (table.schema.metadata or {}).get(b"huggingface", b"{}"), f"the schema of {shown(file)}"
     try:
         features = parse_json(facts, source, dict[str, Any])["info"]["features"]
@@ -213,26 +155,17 @@ def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list
         raise InputError(f"{shown(file)} has no class names in its schema; Hugging Face's file has them") from None
     images = table["img"].combine_chunks()
     if not pa.types.is_struct(images.type):
-        raise InputError(f"{file} has {images.type} in the column 'img'; a struct with the PNG bytes was expected")
+        raise InputError(
+            f"{shown(file)} has {images.type} in the column 'img'; a struct with the PNG bytes was expected"
+        )
     return images, table[config.label].to_pylist(), class_names
 
 
 def _image_of(rows: Any, k: int) -> Image.Image:
-    """Return image k of either layout: of (n, 3072) bytes, or of structs with the bytes of a file."""
-    if isinstance(rows, np.ndarray):
-        return Image.fromarray(np.ascontiguousarray(rows[k].reshape(3, 32, 32).transpose(1, 2, 0)))
     content = (rows[k].as_py() or {}).get("bytes")
     if content is None:
         raise OSError(f"row {k} has no image bytes")
     return load_image(io.BytesIO(content))
-
-
-def read_batch(path: Path) -> dict[str, Any]:
-    """Read the dictionary in one of CIFAR's files, which Python 2 wrote; raise InputError for any other content."""
-    content = read_pickle(path, "one of CIFAR's pickles", encoding="latin1")
-    if not isinstance(content, dict):
-        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: it holds no dictionary")
-    return content
 
 
 datasets.add("cifar10", DatasetEntry(Cifar10Config, load))

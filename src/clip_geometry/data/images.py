@@ -1,15 +1,18 @@
-"""Decoding of images, and the image side of a list of files."""
+"""Images: decoding, the image side of a list of files, and the data set of a folder of images."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import numpy as np
 from PIL import Image
 
-from clip_geometry.data.base import Side
+from clip_geometry.data.base import Dataset, DatasetEntry, FilesConfig, Side, datasets, is_unicode, revision
+from clip_geometry.data.prompts import class_prompts
+from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -21,11 +24,11 @@ def load_image(file: Path | BinaryIO) -> Image.Image:
     """Decode an image file to RGB.
 
     As in the usual CLIP loaders, alpha is dropped, not blended; an animation gives its first frame; the EXIF
-    orientation is NOT applied. Unlike them, 16-bit gray and floating point in [0, 1] are scaled to 8 bits.
+    orientation is NOT applied.
 
     Raises:
         OSError: For truncated files, decompression bombs, and formats other than FORMATS.
-        InputError: For pixels in other ranges.
+        InputError: For pixels of more than 8 bits.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
@@ -41,26 +44,11 @@ def load_image(file: Path | BinaryIO) -> Image.Image:
 
 def rgb(image: Image.Image) -> Image.Image:
     """Convert any PIL mode to 8-bit RGB, before anything else: resizing a palette image would not interpolate."""
-    if image.mode == "F" or image.mode.startswith("I"):
-        image = _scaled(image)
+    if image.mode == "F" or image.mode.startswith("I"):  # Pillow would clip them to white, and to black
+        raise InputError("its pixels are floating point or integers of 16 bits or more; convert it to 8 bits first")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def _scaled(image: Image.Image) -> Image.Image:
-    """Convert 16-bit gray or floating point to 8-bit gray; Pillow would clip them to white, and to black."""
-    tags = getattr(image, "tag_v2", {})  # of TIFF: 258 bits per sample, 262 is 0 where 0 means white
-    top = 1.0 if image.mode == "F" else 2.0 ** tags.get(258, (16,))[0] - 1
-    pixels = np.asarray(image)
-    low, high = pixels.min(), pixels.max()
-    if (image.mode == "I" and image.format not in ("PNG", "PPM")) or not 0 <= low <= high <= top:
-        kind = "floating point" if image.mode == "F" else "integers"
-        raise InputError(
-            f"its pixels are {kind} from {low} to {high}; 8 or 16 bits, or floating point from 0 to 1, were expected"
-        )
-    grey = np.rint(pixels.astype(np.float32) * (255 / top)).astype(np.uint8)
-    return Image.fromarray(255 - grey if tags.get(262) == 0 else grey)
 
 
 def load_listed(folder: Path, names: Sequence[str], k: int) -> Image.Image:
@@ -79,3 +67,59 @@ def listed_images(folder: Path, names: Sequence[str], item_id: Sequence[str], *,
     if required:
         raise InputError(f"none of the {len(names)} images, such as {names[0]!r}, is in the folder {folder}")
     return None
+
+
+class FolderConfig(FilesConfig):
+    """A folder at `path`, searched with its subfolders."""
+
+    name: str = "folder"
+
+
+def image_names(root: Path) -> Iterator[str]:
+    """Yield the relative posix paths of the image files under `root`, unsorted.
+
+    Hidden files and folders (a name that begins with a dot) and links to folders are skipped.
+    """
+
+    def unreadable(error: OSError) -> None:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror}")
+
+    for folder, subfolders, files in os.walk(root, onerror=unreadable):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for name in files:
+            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
+                yield (Path(folder) / name).relative_to(root).as_posix()
+
+
+def load(config: FolderConfig) -> Dataset:
+    """Load images sorted by path, in code point order; item_id is the relative posix path.
+
+    There are labels and class names (the sorted subfolders) if every image is in a direct subfolder and at least two
+    of these have images.
+    """
+    root = existing_folder(config.path, "a folder of images")
+    names = sorted(image_names(root))
+    if not names:
+        raise InputError(f"{root} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))})")
+    for name in names:
+        if not is_unicode(name):
+            raise InputError(f"the name of {os.fsencode(root / name)!r} is not UTF-8; rename it")
+    paths = [PurePosixPath(name).parts for name in names]
+    index = {name: k for k, name in enumerate(sorted({parts[0] for parts in paths}))}
+    labels = class_names = text = None
+    if len(index) > 1 and all(len(parts) == 2 for parts in paths):
+        labels, class_names = np.array([index[parts[0]] for parts in paths], dtype=np.int64), tuple(index)
+    if config.prompt is not None:
+        if class_names is None:
+            raise InputError(f"prompt {config.prompt!r} needs classes, and {root} has no class sub-folders")
+        text = class_prompts(class_names, config.prompt, config.language)
+    return Dataset(
+        config=config,
+        revision=revision(root, names),
+        image=Side("image", names, partial(load_listed, root, names), labels=labels),
+        text=text,
+        class_names=class_names,
+    )
+
+
+datasets.add("folder", DatasetEntry(FolderConfig, load))

@@ -75,17 +75,15 @@ def read_table(path: Path) -> Table:
     """Read the table in a file by its suffix; raise InputError for a file that is not such a table."""
     path = existing_file(path, f"a table ({' '.join(SUFFIXES)})")
     suffix = path.suffix.lower()
-    if suffix == ".csv":
-        reader = csv.reader(io.StringIO(read_text(path, "a table"), newline=""), strict=True)
+    if suffix in (".csv", ".tsv"):
+        # between tabs, quotation marks are text
+        style: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {"strict": True}
+        reader = csv.reader(io.StringIO(read_text(path, "a table"), newline=""), **style)
         try:
             (_, names), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
         except csv.Error as error:
             raise InputError(f"{path}, line {reader.line_num}, is not CSV: {error}") from None
         table = table_of_lines(path, names, rows, f"fields; the header has {len(names)}")
-    elif suffix == ".tsv":
-        # quotation marks are text
-        (_, names), *rows = [(number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1)]
-        table = table_of_lines(path, names, rows, f"fields between tabs; the header has {len(names)}")
     elif suffix == ".jsonl":
         lines = enumerate(read_text(path, "a table").split("\n"), start=1)
         cells = [parse_json(line, f"{shown(path)}, line {k},", dict[str, Any]) for k, line in lines if line.strip()]

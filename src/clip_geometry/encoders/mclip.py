@@ -34,8 +34,7 @@ from clip_geometry.encoders.hf.text import TextEncoder, TextParts, mean_pooling
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.encoders.runtime import seeded
 from clip_geometry.files import sha256_of
-from clip_geometry.io.pickles import read_pickle
-from clip_geometry.io.reading import checked
+from clip_geometry.io.reading import checked, read_pickle
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError
 

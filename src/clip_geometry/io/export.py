@@ -1,21 +1,25 @@
-"""Export of embeddings to other programs, in any format that has a writer."""
+"""Export of embeddings to other programs, and what its writers share: rows in blocks, columns of a table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import claimed, new_folder
-from clip_geometry.io.format import formats
-from clip_geometry.io.sources import read_any
-from clip_geometry.io.writing import dtype_of
+from clip_geometry.io.sources import Sets, formats, read_any
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, shown, unknown
 from clip_geometry.rows.streamed import StreamedRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP = 2**14  # rows that are written at a time
 
 
 def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) -> dict[str, str]:
@@ -26,9 +30,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
     Args:
         source: Embeddings or an array, one set or one per modality by name, or a path as for `read_any`.
         out: A new folder, or for parquet of one modality a new .parquet file.
-        to: clip-retrieval: folders of .npy files whose rows are pairs. parquet: a table for each modality. datasets: a
-            folder of Hugging Face datasets, pairs as rows. faiss: a flat inner-product index and a table of its rows.
-            lancedb: a database with the table `embeddings`, or a table in a database (DATABASE/TABLE.lance).
+        to: parquet: a table for each modality. faiss: a flat inner-product index and a table of its rows.
         normalize: Make rows unit length first, so that their inner product is the cosine.
 
     Returns:
@@ -74,3 +76,75 @@ def _unit(side: Embeddings) -> StreamedRows:
 
     dtype: torch.dtype = getattr(torch, dtype_of(side).name)
     return StreamedRows.of(side.vectors, name=f"{side.modality} rows").map(unit, side.dim, dtype=dtype)
+
+
+# --- rows
+
+
+def dtype_of(side: Embeddings) -> np.dtype:
+    return np.dtype(str(side.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
+
+
+def blocks(side: Embeddings, *, finite: bool = True) -> Iterator[np.ndarray]:
+    """The rows, some at a time.
+
+    finite: raise InputError for NaN and infinity, which no index can rank.
+    """
+    for start in range(0, max(len(side), 1), GROUP):
+        block = np.ascontiguousarray(side.vectors[start : start + GROUP])
+        if finite and not np.isfinite(block).all():
+            row = start + int(np.argmin(np.isfinite(block).all(axis=1)))
+            raise InputError(
+                f"{side.modality} rows have NaN or infinity in row {row}; remove or repair such rows first"
+            )
+        yield block
+
+
+# --- tables
+
+
+def columns_beside(side: Embeddings) -> "dict[str, pa.Array]":
+    """Return what is known of the rows: item_id, label and the metadata. Values of several kinds become text."""
+    import pyarrow as pa
+
+    own = {"item_id": side.item_id, "label": side.labels}
+    own = {name: column for name, column in own.items() if column is not None}
+    columns = {}
+    for name, values in {**own, **side.metadata, **own}.items():
+        try:
+            columns[name] = pa.array(values if values.ndim == 1 else list(values))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            columns[name] = _texts(values.tolist())
+    return columns
+
+
+def _texts(values: Sequence[Any]) -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def item_table(sets: Sets) -> "pa.Table":
+    """The rows of all sets, one set after the other: modality, item_id, label and metadata. A column whose types do
+    not agree becomes text.
+
+    Where no set has ids there is the column row instead, the number within its set, since equal ids would say that rows
+    belong together; where some have, MODALITY/ROW is the id in the others.
+    """
+    import pyarrow as pa
+
+    identified = any(side.item_id is not None for side in sets.values())
+    parts = []
+    for name, side in sets.items():
+        numbers = np.arange(len(side))
+        own = {"item_id": pa.array(f"{name}/{k}" for k in numbers)} if identified else {"row": pa.array(numbers)}
+        parts.append({**own, **columns_beside(side), "modality": pa.array([name] * len(side))})
+    columns = {}
+    for name in dict.fromkeys(name for part in parts for name in ("modality", *part)):
+        column = [part.get(name, pa.nulls(len(side))) for part, side in zip(parts, sets.values(), strict=True)]
+        tables = [pa.table([part], [name]) for part in column]
+        try:
+            columns[name] = pa.concat_tables(tables, promote_options="permissive").column(0)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            columns[name] = pa.chunked_array([_texts(part.to_pylist()) for part in column])
+    return pa.table(columns).combine_chunks()

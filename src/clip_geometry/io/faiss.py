@@ -1,4 +1,4 @@
-"""FAISS: indexes that keep the rows themselves (flat, IVF-flat, HNSW-flat), and a table that says what row k is."""
+"""FAISS: flat indexes, or HNSW on one, which keep the rows themselves, and a table that says what row k is."""
 
 import functools
 import struct
@@ -11,23 +11,38 @@ import numpy as np
 
 from clip_geometry.embeddings import LazyRows, Reader, chosen_rows
 from clip_geometry.files import writing
-from clip_geometry.io.format import Sets, Sides
-from clip_geometry.io.parquet import columns_of
-from clip_geometry.io.reading import damaged, read_table, reading_with, require_memory
-from clip_geometry.io.sides import UNNAMED, Stored, sides_of_columns
-from clip_geometry.io.writing import blocks, common, item_table
+from clip_geometry.io.export import blocks, item_table
+from clip_geometry.io.reading import damaged, read_table, reading_with
+from clip_geometry.io.sides import UNNAMED, Sides, Stored, sides_of_columns
+from clip_geometry.io.sources import Sets
+from clip_geometry.io.tables import columns_of
 from clip_geometry.paths import existing_file
-from clip_geometry.progress import note
-from clip_geometry.registry import InputError, library, shown
+from clip_geometry.registry import InputError, library, listed, shown
 
 INDEX, ITEMS = "index.faiss", "items.parquet"  # of a folder: row k of the table is the vector with the id k
-UNIT = 1e-3  # by which the length of a row of unit length may be off: float16 rounds to 5e-4
+
+
+def recognizes(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (INDEX, ITEMS))
+
+
+def read(path: Path) -> Sides:
+    """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
+
+    They are in the order of the ids that a program has given them (IndexIDMap), which become item_id.
+    """
+    vectors, columns = _rows(path / INDEX if path.is_dir() else path)
+    if not path.is_dir():
+        return sides_of_columns({UNNAMED: vectors}, columns, path)
+    columns = columns_of(read_table(path / ITEMS))
+    if "modality" not in columns or any(len(values) != len(vectors) for values in columns.values()):
+        raise InputError(f"{shown(path)} has {len(vectors)} rows in {INDEX} and fewer in {ITEMS}")
+    return sides_of_columns({UNNAMED: vectors}, columns, path)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Open an index, and the index inside where a program has given it ids (IndexIDMap). The rows of flat ones are
-    memory-mapped as long as it is open; FAISS loads the lists of an IVF index."""
+def _opened(path: Path) -> Iterator[Any]:
+    """Open an index, whose rows are memory-mapped as long as it is open."""
     faiss = library("faiss", "faiss-cpu", shown(path))
     size = existing_file(path, "a FAISS index").stat().st_size
     # FAISS allocates what a file declares, so nothing may be declared larger than the file
@@ -36,89 +51,52 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     faiss.set_deserialization_loop_limit(size)
     try:
         with reading_with(path, "FAISS"):
-            try:
-                outer = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_IVF_DATA)
-            except RuntimeError:  # it has lists, or is damaged
-                require_memory(2 * size, shown(path))  # the index and a copy of its rows
-                outer = faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY)
-            yield outer, faiss.downcast_index(outer.index) if isinstance(outer, faiss.IndexIDMap) else outer
+            yield faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     finally:
         faiss.set_deserialization_vector_byte_limit(limits[0])
         faiss.set_deserialization_loop_limit(limits[1])
 
 
-def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
-    """Return the rows of an index in the order of their ids, and the ids where they are not 0, 1, 2, …."""
-    with _opened(path) as (outer, index):
+def _rows(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the rows of an index in the order of their ids, and the ids where a program has given them."""
+    with _opened(path) as index:
         import faiss
 
-        if isinstance(index, faiss.IndexIVFFlat):
-            rows, ids = _rows_of_lists(index, path)
-        else:
-            shape = _flat(index, path).ntotal, index.d
-            rows = Stored(shape, np.dtype(np.float32), functools.partial(_opened_rows, path)).rows(shown(path))
-            ids = np.arange(len(rows))
-        if outer is not index:
-            ids = faiss.vector_to_array(outer.id_map)[ids]
-        if not len(rows) == len(ids) == outer.ntotal:
-            raise damaged(path, "FAISS", f"{len(rows)} rows of {outer.ntotal}")
+        shape = _flat(index, path).ntotal, index.d
+        rows = Stored(shape, np.dtype(np.float32), functools.partial(_reader, path)).rows(shown(path))
+        if not isinstance(index, faiss.IndexIDMap):
+            return rows, {}
+        ids = faiss.vector_to_array(index.id_map)
     order = np.argsort(ids, kind="stable")
-    if not np.array_equal(order, np.arange(len(order))):
+    if (np.diff(ids) < 0).any():
         rows = chosen_rows(rows, order) if isinstance(rows, LazyRows) else rows[order]
-    numbered = outer is index and np.array_equal(ids[order], np.arange(len(order)))
-    return rows, None if numbered else ids[order]
+    return rows, {"item_id": ids[order]}
 
 
 def _flat(index: Any, path: Path) -> Any:
     """Return the flat index that has the rows of another."""
     import faiss
 
-    flat = faiss.downcast_index(index.storage) if isinstance(index, faiss.IndexHNSWFlat) else index
+    inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap) else index
+    flat = faiss.downcast_index(inner.storage) if isinstance(inner, faiss.IndexHNSWFlat) else inner
     if not isinstance(flat, faiss.IndexFlat):
         raise InputError(
-            f"{shown(path)} is a FAISS {type(index).__name__}, which does not keep the rows as they were added; "
-            "give the rows that it was built from, or a flat, IVF-flat or HNSW-flat index of them"
+            f"{shown(path)} is a FAISS {type(flat).__name__}, not a flat index or HNSW on one: give the rows that it "
+            "was built from, or those of an IVF-flat index by its make_direct_map() and reconstruct_n()"
         )
-    if flat.codes.size() != 4 * flat.ntotal * flat.d:
-        raise damaged(path, "FAISS", f"{flat.codes.size()} bytes for {flat.ntotal} rows")
+    if not flat.codes.size() == 4 * flat.ntotal * flat.d == 4 * index.ntotal * flat.d:
+        raise damaged(path, "FAISS", f"{flat.codes.size()} bytes for {index.ntotal} rows")
     return flat
 
 
 @contextmanager
-def _opened_rows(path: Path) -> Iterator[Reader]:
+def _reader(path: Path) -> Iterator[Reader]:
     import faiss
 
-    with _opened(path) as (_, index):
+    with _opened(path) as index:
         flat = _flat(index, path)
         rows = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
         yield lambda start, stop: rows[start:stop].copy()  # it is gone when the index is closed
-
-
-def _rows_of_lists(index: Any, path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of an IVF index, list by list, and their ids."""
-    import faiss
-    from faiss.contrib.inspect_tools import get_invlist
-
-    inverted = faiss.downcast_InvertedLists(index.invlists)
-    if not isinstance(inverted, faiss.ArrayInvertedLists) or inverted.code_size != 4 * index.d:
-        raise InputError(f"{shown(path)} keeps its rows in another file; give an index with its rows in it")
-    ids, codes = zip(*(get_invlist(inverted, k) for k in range(inverted.nlist)), strict=True)
-    return np.concatenate(codes).view(np.float32), np.concatenate(ids)
-
-
-def read(path: Path) -> Sides:
-    """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
-
-    They are in the order of their ids, which become item_id where a program has given them (IndexIDMap, or
-    add_with_ids of an IVF index).
-    """
-    vectors, ids = _rows(path / INDEX if path.is_dir() else path)
-    if not path.is_dir():
-        return sides_of_columns({UNNAMED: vectors}, {} if ids is None else {"item_id": ids}, path)
-    columns = columns_of(read_table(path / ITEMS))
-    if "modality" not in columns or any(len(values) != len(vectors) for values in columns.values()):
-        raise InputError(f"{shown(path)} has {len(vectors)} rows in {INDEX} and fewer in {ITEMS}")
-    return sides_of_columns({UNNAMED: vectors}, columns, path)
 
 
 def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
@@ -129,28 +107,18 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
         raise InputError(
             f"{shown(out)} is called as a file, but FAISS gets a folder with index.faiss; leave the ending out"
         )
-    n, d, dtype = common(sets, "a FAISS index")
-    lengths = [np.inf, 0.0]  # the smallest and the largest
-
-    def rows() -> Iterable[np.ndarray]:
-        for side in sets.values():
-            for block in blocks(side):
-                norms = np.linalg.norm(block.astype(np.float64), axis=1)
-                lengths[:] = min(lengths[0], norms.min()), max(lengths[1], norms.max())
-                yield block
-
-    write_flat_index(place / INDEX, rows(), n, d)
-    pq.write_table(item_table(sets), place / ITEMS)
-    if dtype == np.float64:
-        note("FAISS holds float32: float64 rows are rounded")
-    if lengths[0] < 1 - UNIT or lengths[1] > 1 + UNIT:
-        note(
-            f"rows have lengths from {lengths[0]:.3g} to {lengths[1]:.3g}, so the index ranks by inner product and "
-            "not by cosine; normalize makes them unit length"
+    widths = {name: side.dim for name, side in sets.items()}
+    if len(set(widths.values())) > 1:
+        given = listed(f"{name} {d}" for name, d in widths.items())
+        raise InputError(
+            f"the modalities have different numbers of columns ({given}), and a FAISS index holds one matrix; export "
+            "them one by one"
         )
-    said = ", ".join(f"{name} {len(side)}" for name, side in sets.items())
+    n, d = sum(map(len, sets.values())), max(widths.values())
+    write_flat_index(place / INDEX, (block for side in sets.values() for block in blocks(side)), n, d)
+    pq.write_table(item_table(sets), place / ITEMS)
     return {
-        INDEX: f"{n} × {d} rows, float32, inner product: {said}",
+        INDEX: f"{n} × {d} rows, float32; ranks by inner product, which is the cosine where rows were normalized",
         ITEMS: "modality, item_id and columns of each row",
     }
 
@@ -171,14 +139,7 @@ def write_flat_index(path: Path, rows: Iterable[np.ndarray], n: int, d: int) -> 
 
     if of(0) != header or of(1) + np.ones(d, "<f4").tobytes() != faiss.serialize_index(one).tobytes():
         raise InputError(f"faiss {faiss.__version__} writes a flat index in a layout of its own; expected that of 1.9")
-    written = 0
     with writing(path) as file:
         file.write(of(n))
         for block in rows:
             file.write(np.ascontiguousarray(block, "<f4").tobytes())
-            written += len(block)
-    assert written == n
-
-
-def recognizes(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in (INDEX, ITEMS))

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Reader
-from clip_geometry.io.format import Sides
 from clip_geometry.io.reading import reading_with
-from clip_geometry.io.sides import Stored, sides_of_arrays
+from clip_geometry.io.sides import Sides, Stored, sides_of_arrays
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, library, shown
 
@@ -22,9 +21,8 @@ def read(path: Path) -> Sides:
     with _opened(existing_file(path, "a file of embeddings")) as file:
         found: dict[str, Any] = {}
         file.visititems(lambda name, each: found.update({name: each}))  # hard links only, each object once
-        is_array = {name: getattr(each, "shape", None) is not None for name, each in found.items()}  # no group or type
-        arrays = {name: _stored(each, name, path) for name, each in found.items() if is_array[name]}
-        return sides_of_arrays(arrays, path)
+        arrays = {name: each for name, each in found.items() if getattr(each, "shape", None) is not None}
+        return sides_of_arrays({name: _stored(each, name, path) for name, each in arrays.items()}, path)
 
 
 @contextmanager

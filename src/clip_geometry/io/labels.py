@@ -12,7 +12,6 @@ from torch import Tensor
 from clip_geometry.data.tables import read_table
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io import reading
-from clip_geometry.io.parquet import columns_of
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
@@ -38,13 +37,15 @@ def read_labels(path: str | Path) -> np.ndarray:
                 raise InputError(f"{shown(path)} holds no tensor of integers; labels are one integer per row")
             array = tensor.numpy()
         case ".txt":
-            array = _of_texts([line.strip() for line in reading.read_text(path, what).rstrip().splitlines()])
-        case ".csv":
+            array = _array([line.strip() for line in reading.read_text(path, what).rstrip().splitlines()])
+        case ".csv" | ".parquet":
             table = read_table(path)
-            array = _of_texts(table.values(_label_column(table.names, path)))
-        case ".parquet":
-            columns = columns_of(reading.read_table(path))
-            array = columns[_label_column(list(columns), path)]
+            chosen = [name for name in table.names if name.casefold() in COLUMNS] or table.names
+            if len(chosen) != 1:
+                raise InputError(
+                    f"{shown(path)} has the columns {listed(table.names)}; expected a single one, or one called 'label'"
+                )
+            array = _array(table.values(chosen[0]))
         case _:
             raise InputError(f"{shown(path)} is no label file; expected {', '.join(SUFFIXES)}")
     if array.ndim != 1 or array.dtype.kind not in "iufUOb":
@@ -62,16 +63,12 @@ def integer_or_text(text: str) -> int | str:
     return int(text) if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) else text
 
 
-def _of_texts(texts: Sequence[str]) -> np.ndarray:
-    values = list(map(integer_or_text, texts))
-    return np.array(texts, object) if {type(value) for value in values} != {int} else np.array(values, np.int64)
-
-
-def _label_column(names: Sequence[str], path: Path) -> str:
-    chosen = [name for name in names if str(name).casefold() in COLUMNS] or names
-    if len(chosen) != 1:
-        raise InputError(f"{shown(path)} has the columns {listed(names)}; expected a single one, or one called 'label'")
-    return chosen[0]
+def _array(values: Sequence[Any]) -> np.ndarray:
+    """Integers where all values are integers or texts of such; otherwise the values."""
+    integers = [integer_or_text(value) if isinstance(value, str) else value for value in values]
+    if all(type(value) is int for value in integers):
+        return np.array(integers, np.int64)
+    return np.fromiter(values, object, len(values))
 
 
 def with_labels(sets: Mapping[str, Embeddings], labels: Any) -> dict[str, Embeddings]:

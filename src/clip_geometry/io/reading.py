@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import pickle
 import re
 import warnings
 import zipfile
@@ -92,48 +93,40 @@ def require_memory(size: int, source: str) -> None:
     """Raises InputError if `size` bytes are more than the memory that this process may use."""
     if size > memory.memory():
         raise InputError(
-            f"{source} takes {_gigabytes(size)} in memory and there are {_gigabytes(memory.memory())}; give fewer "
+            f"{source} takes {size / 1e9:.3g} GB in memory and there are {memory.memory() / 1e9:.3g} GB; give fewer "
             "rows, or a .npy file, which is read in blocks"
         )
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.3g} GB" if size < 1e15 else f"{size / 1e12:.3g} TB"
 
 
 # -- text, JSON, YAML
 
 
-def read_bytes(path: str | Path, what: str, *, most: int = MAX_TEXT) -> bytes:
-    """Reads a file of at most `most` bytes; `what` names the expected content in errors."""
-    path = existing_file(path, what)
-    if path.stat().st_size > most:
-        raise InputError(f"{shown(path)} has {path.stat().st_size} bytes; {what} of at most {most} was expected")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{shown(path)} cannot be read: {error.strerror}") from None
-
-
 def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
-    """Reads UTF-8 text, unpacked if the file is a .gz, without a byte order mark; line ends stay as they are."""
-    content = read_bytes(path, what, most=most)
+    """Reads UTF-8 text of at most `most` bytes, unpacked if the file is a .gz, without a byte order mark.
+
+    Line ends stay as they are. `what` names the expected content in errors.
+    """
+    path = existing_file(path, what)
+    size, place = path.stat().st_size, shown(path)
     try:
-        if Path(path).suffix == ".gz":
+        content = path.read_bytes() if size <= most else b""
+        if path.suffix == ".gz":
             with gzip.open(io.BytesIO(content)) as file:
                 content = file.read(most + 1)
-        if len(content) > most:
-            raise InputError(f"{shown(path)} unpacks to more than {most} bytes; {what} was expected")
+        if max(size, len(content)) > most:
+            raise InputError(f"{place} has more than {most} bytes, or unpacks to more; {what} was expected")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{shown(path)} is not a text file in UTF-8; {what} was expected") from None
+        raise InputError(f"{place} is not a text file in UTF-8; {what} was expected") from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise InputError(f"{shown(path)} cannot be unpacked, it is truncated or no gzip file") from None
+        raise InputError(f"{place} cannot be unpacked, it is truncated or no gzip file") from None
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error.strerror}") from None
 
 
-def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MAX_TEXT) -> Any:
+def read_json(path: str | Path, what: str, schema: Any = None) -> Any:
     """Reads a JSON file and checks the value against `schema`."""
-    return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
+    return parse_json(read_text(path, what), shown(path), schema, f"; {what} was expected")
 
 
 def _finite(digits: str) -> float:
@@ -251,13 +244,12 @@ _PlainLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Pl
 def parse_yaml(text: str, source: str) -> Any:
     """Parses plain YAML, without tags, huge aliases or duplicate keys."""
     try:
-        values = yaml.load(text, Loader=_PlainLoader)
+        return yaml.load(text, Loader=_PlainLoader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # ValueError: a month 13
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or first_line(error)
         raise InputError(f"{source}{where}: {printable(str(problem))[:200]}") from None
-    return values
 
 
 def read_yaml(path: str | Path, what: str) -> Any:
@@ -344,25 +336,25 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
     with reading_with(path, ".parquet"), pa.OSFile(os.fsencode(path)) as source:  # a str would have to be UTF-8
         with pq.ParquetFile(source) as file:
             facts, schema = file.metadata, file.schema_arrow
-        if twice := {name for name in schema.names if schema.names.count(name) > 1}:
-            raise InputError(f"{shown(path)} has two columns {shown(min(twice))}; keep one")
-        names = columns or schema.names
+        if len(set(schema.names)) < len(schema):
+            raise InputError(f"{shown(path)} has two columns of one name; keep one")
+        whole = set(schema.names)
         texts: list[str] = []
         size, longest = 0, 1  # bytes of all values, and of one text below a list or a struct
         for k in range(facts.num_columns):
             leaf = facts.schema.column(k)
-            if not any(f"{leaf.path}.".startswith(f"{name}.") for name in names):
+            if columns and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
                 continue
             chunks = [facts.row_group(group).column(k) for group in range(facts.num_row_groups)]
             size += sum(chunk.num_values for chunk in chunks) * (_WIDTHS.get(leaf.physical_type) or leaf.length or 0)
             # No file says how long all of its texts are together. Equal ones are stored once, and Arrow can read them
             # so, but not below a list or a struct, of which a few rows are read at a time
-            if leaf.physical_type == "BYTE_ARRAY" and leaf.path not in schema.names:
+            if leaf.physical_type == "BYTE_ARRAY" and leaf.path not in whole:
                 longest += max((chunk.total_uncompressed_size for chunk in chunks), default=0)
             elif leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL":
                 texts.append(leaf.path)
         require_memory(size, f"{shown(path)}, decoded,")
-        parts, size = [schema.empty_table().select(names)], 0  # bytes of what is decoded
+        parts, size = [schema.empty_table().select(columns or schema.names)], 0  # bytes of what is decoded
         with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
             count = min(2**16, max(64, memory.memory() // 4 // longest))
             for batch in file.iter_batches(count, columns=columns):
@@ -433,3 +425,43 @@ def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: 
             f"{shown(path)} cannot be read as a checkpoint of tensors: it is damaged, no PyTorch file, a TorchScript "
             "archive, or pickles other objects, which is refused; save tensors, or a model's state_dict()"
         ) from None
+
+
+# -- pickles of other programs, of which code is never run
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """Replaces _codecs.encode, by which protocol 2 writes bytes and which would take any codec."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"text encoded as {encoding!r}")
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): "ndarray",  # only ever the first argument of _reconstruct, so nothing that can be called
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _latin1,
+}
+for _core in ("numpy.core", "numpy._core"):
+    # in place of numpy's own, for arrays only: an empty one, whose state follows in the pickle
+    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = lambda kind, shape, typecode: np.empty(0, np.int8)
+    _ALLOWED[f"{_core}.numeric", "_frombuffer"] = lambda buffer, dtype, shape, order: np.reshape(  # of protocol 5
+        np.frombuffer(buffer, dtype=dtype), shape, order=order
+    )
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"{module}.{name} is refused")
+        return _ALLOWED[module, name]
+
+
+def read_pickle(path: Path, what: str) -> Any:
+    """Reads a pickle of plain objects and NumPy arrays; anything else is refused, never run."""
+    with existing_file(path, what).open("rb") as file:
+        try:
+            return _ArraysOnly(file).load()
+        except Exception as error:  # a damaged pickle raises nearly anything
+            why = first_line(error) or "it is truncated"
+            raise InputError(f"{shown(path)} is not {what}: {why}") from None

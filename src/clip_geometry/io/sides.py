@@ -1,8 +1,8 @@
 """From the arrays or columns of a file to its sides: which are rows, of which modality, and what belongs to them."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,11 +12,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 from clip_geometry.embeddings import Embeddings, FileRows, LazyRows, Reader, chosen_rows, joined
-from clip_geometry.io.format import Sides
-from clip_geometry.io.reading import reading_with, require_memory
+from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
+
+Sides = dict[str, Embeddings]  # by modality, UNNAMED where the file does not name it
+UNNAMED = ""
 
 KINDS = ("emb", "embedding", "embeddings", "embeds", "features", "vectors")
 STEMS = {
@@ -25,8 +27,8 @@ STEMS = {
     "audio": ("audio",),
     "video": ("video", "videos"),
 }
+ID_NAMES = ("item_id", "id", "")  # in order of precedence; pandas writes its index in a column without a name
 LABEL_NAMES = ("label", "labels")
-UNNAMED = ""  # the modality of a file that does not name one
 
 
 # --- which arrays are rows, and of which modality
@@ -34,9 +36,9 @@ UNNAMED = ""  # the modality of a file that does not name one
 
 def check_vectors(array: Any, source: str) -> Any:
     """Return `array` as (n, d) floating point in native byte order; raise InputError for anything else."""
-    if array.ndim != 2:
+    if len(array.shape) != 2:
         raise InputError(
-            f"{source} has {array.ndim} dimensions, shape {array.shape}; embeddings are rows and columns, (n, d)"
+            f"{source} has {len(array.shape)} dimensions, shape {array.shape}; embeddings are rows and columns, (n, d)"
         )
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         raise InputError(
@@ -48,7 +50,7 @@ def check_vectors(array: Any, source: str) -> Any:
 
 
 def is_rows(array: Any) -> bool:
-    return array.ndim == 2 and array.dtype.kind == "f"
+    return len(array.shape) == 2 and array.dtype.kind == "f"
 
 
 def modality_of(name: str) -> str | None:
@@ -123,38 +125,24 @@ class Facts(BaseModel):
 # --- sides of tables
 
 
-def sides_of_columns(
-    vectors: Mapping[str, Any],
-    columns: dict[str, np.ndarray],
-    path: Path,
-    facts: Facts | None = None,
-    *,
-    ids: bool = False,
-) -> Sides:
+def sides_of_columns(vectors: Mapping[str, Any], columns: dict[str, Any], path: Path, **facts: Any) -> Sides:
     """Return the sides of a table: those of its vector columns, or of the values of its column `modality`.
 
-    ids: take the column `id` for item_id where there is none.
+    Args:
+        vectors: Modality → rows.
+        columns: Those beside them: item ids, labels and metadata.
+        path: Of the file.
+        **facts: Fields of Embeddings that hold for all sides, such as language.
     """
-    facts = facts or Facts()
-    if ids and "item_id" not in columns and "id" in columns:
-        columns = {"item_id": columns.pop("id"), **columns}
+    columns = dict(columns)
     of_row = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
-    item_id = columns.pop("item_id", None)
+    ids = next((name for name in ID_NAMES if name in columns), None)
     label = next((name for name in columns if name.casefold() in LABEL_NAMES), None)
-    labels = None if label is None else columns.pop(label)
-    sides = {
-        modality: Embeddings(
-            rows,
-            modality,
-            item_id=item_id,
-            labels=labels,
-            language=facts.language,
-            pair_on=facts.pair_on,
-            metadata=columns,
-            provenance={**facts.provenance, "source": str(path), "dtype": str(rows.dtype)},
-        )
-        for modality, rows in vectors.items()
-    }
+    item_id, labels = (None if name is None else columns.pop(name) for name in (ids, label))
+    known, sides = facts.pop("provenance", {}), {}
+    for modality, rows in vectors.items():
+        provenance = {**known, "source": str(path), "dtype": str(rows.dtype)}
+        sides[modality] = Embeddings(rows, modality, item_id, labels, metadata=columns, provenance=provenance, **facts)
     return sides if of_row is None else _by_modality(sides[UNNAMED], of_row, path)
 
 
@@ -185,14 +173,10 @@ class Stored:
     dtype: np.dtype
     opened: Callable[[], AbstractContextManager[Reader]]
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
     def rows(self, source: str) -> Any:
         """The matrix, in memory or read on demand."""
         (n, d), native = self.shape, self.dtype.newbyteorder("=")
-        check_vectors(np.broadcast_to(np.zeros((), native), self.shape), source)
+        check_vectors(replace(self, dtype=native), source)
         require_memory(d * min(n, FileRows.SPAN) * native.itemsize, source)
         return joined([FileRows(self.opened, (n, d), native)])
 
@@ -202,20 +186,11 @@ class Stored:
             return np.asarray(read(0, self.shape[0]))
 
 
-@contextmanager
-def slices(path: Path, kind: str, array: Any) -> Iterator[Reader]:
-    """Open an array that its library reads by slices, as `Stored` needs it."""
-    with reading_with(path, kind):
-        yield lambda start, stop: array[start:stop]
-
-
-def sides_of_arrays(
-    arrays: Mapping[str, np.ndarray | Stored], path: Path, dtypes: Mapping[str, str] | None = None
-) -> Sides:
+def sides_of_arrays(arrays: Mapping[str, np.ndarray | Stored], path: Path) -> Sides:
     """Return the sides among arrays whose names are paths ("image", "coco/image", "image/embeddings").
 
     The rows are the matrices of floats. What else lies in the same group and has a value for each row of one of them
-    belongs to it: item_id (or id), label, and metadata. dtypes: of the arrays in the file, if they have other types.
+    belongs to it: item_id (or id), label, and metadata.
     """
     last = {name: name.rpartition("/")[2].casefold() for name in arrays}
     rows = [name for name, each in arrays.items() if is_rows(each) and last[name] not in LABEL_NAMES]
@@ -237,10 +212,7 @@ def sides_of_arrays(
             if is_plain and group == name.rpartition("/")[0] and arrays[other].shape[:1] == (len(vectors),):
                 columns[column] = _column(arrays[other], f"{shown(path)}, array {shown(other)},")
                 left.discard(other)
-        found = sides_of_columns({modality: vectors}, columns, path, ids=True)
-        if dtypes:
-            found[modality] = replace(found[modality], provenance={"source": str(path), "dtype": dtypes[name]})
-        sides |= found
+        sides |= sides_of_columns({modality: vectors}, columns, path)
     if labels := [name for name in left if last[name] in LABEL_NAMES]:
         counts = " and ".join(str(len(side)) for side in sides.values())
         raise InputError(

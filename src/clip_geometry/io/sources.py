@@ -1,19 +1,71 @@
 """What lies at a path: files and folders of any format, and the names of the sets in them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from clip_geometry import catalog
 from clip_geometry.embedding.reading import is_store, read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io import reading
-from clip_geometry.io.format import Sides, by_suffix, formats
-from clip_geometry.io.parquet import is_export
-from clip_geometry.io.sides import LABEL_NAMES, UNNAMED, is_rows, modality_of
+from clip_geometry.io.sides import LABEL_NAMES, UNNAMED, Sides, is_rows, modality_of
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
+
+FACTS = b"clip_geometry"  # key in the metadata of a Parquet file of what an export writes beside the columns
+Sets = Mapping[str, Embeddings]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A way to store embeddings, as catalog.yaml describes it.
+
+    Its module imports the format's library when a file is read, so that listing it costs nothing.
+
+    Args:
+        read: Path → modality → embeddings.
+        recognizes: Whether a folder is one of this format, by the names in it. None: it has files only.
+        write: (sets, place, out) → file → what it is: writes into the new folder `place`, which is called `out` when
+            all is written. None: the format is only read.
+
+    The other arguments are those that catalog.yaml explains.
+    """
+
+    read: Callable[[Path], Sides]
+    title: str
+    holds: str
+    recognizes: Callable[[Path], bool] | None = None
+    write: Callable[[Sets, Path, Path], dict[str, str]] | None = None
+    streams: str = ""
+    suffixes: Sequence[str] = ()
+    package: str | None = None
+    limits: str = ""
+    by_name: bool = True
+
+
+@functools.cache
+def formats() -> Mapping[str, Format]:
+    """Name → format, as in catalog.yaml."""
+    found = {}
+    for name, entry in catalog.read(Path(__file__).parent).items():
+        functions = {key: _function(entry[key]) for key in ("read", "recognizes", "write") if key in entry}
+        found[name] = Format(**{**entry, **functions})
+    return found
+
+
+def _function(dotted: str) -> Any:
+    module, _, name = dotted.rpartition(".")
+    return getattr(import_module(f"clip_geometry.{module}"), name)
+
+
+def by_suffix() -> Mapping[str, Format]:
+    """Suffix → format."""
+    return {suffix: each for each in formats().values() for suffix in each.suffixes}
 
 
 def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
@@ -21,7 +73,7 @@ def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embed
 
     Args:
         path: A file or folder of any format (`clip-geometry list formats`: .npy, .parquet, .h5, .faiss, .lance, …,
-            stores, clip-retrieval folders), or a folder with a file or a store for each modality, such as image.npy,
+            stores, …), or a folder with a file or a store for each modality, such as image.npy,
             text.npy and audio.npy.
         unnamed: Modality of rows whose file does not name one, neither inside nor by its name (text_emb.npy); default:
             the name of the file, captions of captions.npy.
@@ -142,9 +194,19 @@ def _named_sides(path: Path) -> dict[str, Embeddings]:
             note(f"left out: {error}")
             return {}
         modality = modality_name(path.stem, shown(path)) if is_rows(array) and len(array) > 1 else None
-    elif modality is None and path.suffix.lower() == ".parquet" and is_export(path):
+    elif modality is None and path.suffix.lower() == ".parquet" and _is_export(path):
         modality = path.stem
     return {} if modality is None else {modality: read_embeddings(path, modality=modality)}
+
+
+def _is_export(path: Path) -> bool:
+    """Whether a .parquet file is one that an export wrote."""
+    import pyarrow.parquet as pq
+
+    try:
+        return FACTS in (pq.read_schema(path).metadata or {})
+    except (OSError, ValueError):  # another table beside the rows, whatever it is
+        return False
 
 
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.data.webdataset import Member, distinct_ids, samples, shards_of
-from clip_geometry.io.format import Sides
 from clip_geometry.io.labels import integer_or_text
 from clip_geometry.io.reading import parse_json, parse_npy, require_memory
-from clip_geometry.io.sides import check_vectors, modality_of, sides_by_name, sides_of_columns
+from clip_geometry.io.sides import Sides, check_vectors, modality_of, sides_by_name, sides_of_columns
 from clip_geometry.registry import InputError, shown
 
 

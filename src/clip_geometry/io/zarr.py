@@ -8,14 +8,16 @@ it is let through as the last codec only, where the size in the chunk can be com
 
 import functools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clip_geometry.io.format import Sides
+from clip_geometry.embeddings import Reader
 from clip_geometry.io.reading import damaged, read_json, reading_with, require_memory
-from clip_geometry.io.sides import Stored, sides_of_arrays, slices
+from clip_geometry.io.sides import Sides, Stored, sides_of_arrays
 from clip_geometry.registry import InputError, library, shown
 
 CODECS = "bytes endian transpose shuffle vlen-utf8 vlen-bytes blosc zstd gzip zlib bz2 lzma lz4 crc32c crc32 adler32"
@@ -50,7 +52,13 @@ def _stored(zarr: Any, file: Path, described: dict[str, Any]) -> Stored:
         _, unpacked, _, packed = np.fromfile(chunk, "<u4", 4)
         if packed != chunk.stat().st_size or (array.dtype.kind in "fiub" and unpacked != size):
             raise damaged(chunk, "zarr", f"{chunk.stat().st_size} bytes, not the {packed} that it declares")
-    return Stored(array.shape, array.dtype, functools.partial(slices, file.parent, "zarr", array))
+    return Stored(array.shape, array.dtype, functools.partial(_reader, file.parent, array))
+
+
+@contextmanager
+def _reader(path: Path, array: Any) -> Iterator[Reader]:
+    with reading_with(path, "zarr"):
+        yield lambda start, stop: array[start:stop]
 
 
 def recognizes(folder: Path) -> bool:

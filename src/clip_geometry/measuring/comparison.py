@@ -17,7 +17,7 @@ from clip_geometry.display.table import Cell, Table, TableColumn, bibtex, latex
 from clip_geometry.evaluators.base import Z
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
-from clip_geometry.io.format import by_suffix
+from clip_geometry.io.sources import by_suffix
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.measuring.measurement import DEFAULT_STEPS, measure
 from clip_geometry.paths import existing

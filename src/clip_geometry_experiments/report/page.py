@@ -16,8 +16,7 @@ from clip_geometry.display.numbers import as_number, number
 from clip_geometry.display.origin import Row, Run, heading, places, runs
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
-from clip_geometry.measuring.table import SIZE_FIELDS, couples, matrices, numbers_table
-from clip_geometry.measuring.table import verdict
+from clip_geometry.measuring.table import SIZE_FIELDS, couples, matrices, numbers_table, verdict
 from clip_geometry_experiments.report.gallery import FigureEntry, TextTable
 
 TRACK = 120  # width of the small chart, in its own units

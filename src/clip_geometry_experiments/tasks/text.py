@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.data.scenes.captions import caption
-from clip_geometry.data.scenes.layout import COLOURS, SHAPES, sample
-from clip_geometry.data.scenes.layout import labels as scene_labels
+from clip_geometry.data.scenes import caption
+from clip_geometry.data.scenes.draw import COLOURS, SHAPES, sample
+from clip_geometry.data.scenes.draw import labels as scene_labels
 from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.tasks import base

@@ -185,7 +185,7 @@ def test_the_table_beside_the_index(tmp_path):
 def test_rows_that_faiss_gets_in_blocks(tmp_path, monkeypatch):
     faiss = pytest.importorskip("faiss")
     ship(fitted("nnn"), "faiss", tmp_path / "whole")
-    monkeypatch.setattr("clip_geometry.io.writing.GROUP", 7)
+    monkeypatch.setattr("clip_geometry.io.export.GROUP", 7)
     ship(fitted("nnn"), "faiss", tmp_path / "blocks")
     whole, blocks = (faiss.read_index(str(tmp_path / name / "items.faiss")) for name in ("whole", "blocks"))
     assert whole.reconstruct_n(0, 120) == pytest.approx(blocks.reconstruct_n(0, 120), abs=1e-6)

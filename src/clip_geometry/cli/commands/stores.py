@@ -52,8 +52,8 @@ def embed(
     have a field, the encoder's is set; data.seed=1 sets the data set's.
     """
     more = next((each for each in overrides or () if "=" not in each and Path(each).exists()), None)
-    if more is not None:  # the shell has expanded {000..123} or *
-        raise InputError(f"{shown(more)} is a second data set; quote 'shards/{{000..123}}.tar', or give the folder")
+    if more is not None:  # the shell has expanded a * or {000..123}
+        raise InputError(f"{shown(more)} is a second data set; give the folder that holds both")
 
     from clip_geometry import data, encoders
     from clip_geometry.config import parse_overrides, validate
@@ -145,11 +145,7 @@ def export(
     to: Annotated[str, typer.Option(help="the format")] = ...,  # pyright: ignore
     normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
 ) -> None:
-    """Writes embeddings for another program.
-
-    clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
-    others have all rows, with a column for their modality.
-    """
+    """Writes embeddings for another program."""
     check_embeddings(source)
 
     from clip_geometry.io.export import export as export_embeddings

@@ -1,13 +1,165 @@
-"""Rendering of scenes in integer arithmetic only: the same bytes on every machine."""
+"""The content and the image of a scene: everything about scene k follows from (seed, split, k).
+
+All draws are raw words of the counter-based generator Philox, whose bit stream numpy guarantees (NEP 19), turned
+into integers by integer arithmetic, so that a scene is the same on every machine and under every numpy version.
+Lengths are integers in 1/256 pixel, angles whole degrees. Images are rendered in integer arithmetic only, too.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import cos, hypot, pi, radians, sin, sqrt
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from clip_geometry.data.scenes.layout import DRAWING, PIXEL, SIDE, Scene, Thing, raw_words
+from clip_geometry.catalog import read_yaml
+
+SIDE = 64  # pixels
+PIXEL = 256  # length units
+
+DRAWING = read_yaml(Path(__file__).with_name("drawing.yaml"))
+SHAPES, COLOURS, BACKGROUNDS = (tuple(DRAWING[key]) for key in ("shapes", "colours", "backgrounds"))
+PLACES = {name: tuple(steps) for name, steps in DRAWING["places"].items()}
+RADII = {size: tuple(int(radius * PIXEL) for radius in radii) for size, radii in DRAWING["radii"].items()}
+MAIN_SIZES = ("small", "large", "huge")
+CAPTIONS = 5
+CLASSES = len(SHAPES) * len(COLOURS)  # label = shape * 10 + colour
+
+
+# shape s is held out in the colors s and s + 4 (modulo 10): each shape twice, each color once or twice
+HELD_OUT = tuple(sorted(s * len(COLOURS) + (s + step) % len(COLOURS) for s in range(len(SHAPES)) for step in (0, 4)))
+SEEN = tuple(label for label in range(CLASSES) if label not in HELD_OUT)
+
+_SPLITS = {"train": 0, "test": 1}
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One object. label: its shape and color; x, y, radius: of the circle around it; tint: added to its RGB."""
+
+    label: int
+    size: str
+    x: int
+    y: int
+    radius: int
+    turn: int
+    tint: tuple[int, ...]
+
+    @property
+    def shape(self) -> str:
+        return SHAPES[self.label // len(COLOURS)]
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.label % len(COLOURS)]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """order: which of the five caption templates the first, second, … caption uses."""
+
+    seed: int
+    split: str
+    index: int
+    main: Thing
+    extras: tuple[Thing, ...]
+    place: str
+    background: str
+    background_tint: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+class _Draws:
+    """Uniform integers from raw 64-bit words."""
+
+    def __init__(self, words: np.ndarray):
+        self._words = iter(words.tolist())
+
+    def below(self, n: int) -> int:
+        return ((next(self._words) >> 32) * n) >> 32  # uniform up to n / 2**32
+
+    def between(self, low: int, high: int) -> int:
+        return low + self.below(high - low + 1)
+
+    def choice(self, options: Sequence):
+        return options[self.below(len(options))]
+
+    def tint(self, shade: int, hue: int) -> tuple[int, ...]:
+        """Draw a change of RGB: up to ±shade in common, and up to ±hue in each channel."""
+        common = self.between(-shade, shade)
+        return tuple(common + self.between(-hue, hue) for _ in range(3))
+
+    def permutation(self, n: int) -> tuple[int, ...]:
+        left = list(range(n))
+        return tuple(left.pop(self.below(len(left))) for _ in range(n))
+
+
+def raw_words(seed: int, split: str, counter: Sequence[int], n: int) -> np.ndarray:
+    """Return n words of the stream of (seed, split) from a 256-bit counter on, least significant part first.
+
+    The most significant part is 0 for the labels and k + 1 for scene k, whose noise has 1 in the part below.
+    """
+    key = np.array([seed, _SPLITS[split]], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.array(counter, dtype=np.uint64)).random_raw(n)
+
+
+def labels(seed: int, split: str, n: int) -> np.ndarray:
+    """Return the labels of scenes 0, …, n - 1, (n,) int64."""
+    words = raw_words(seed, split, (0, 0, 0, 0), n)
+    return (((words >> np.uint64(32)) * np.uint64(CLASSES)) >> np.uint64(32)).astype(np.int64)
+
+
+def sample(seed: int, split: str, index: int) -> Scene:
+    """Return scene number `index`."""
+    block = raw_words(seed, split, (index // 4, 0, 0, 0), 4)  # one count of Philox gives four words
+    label = ((int(block[index % 4]) >> 32) * CLASSES) >> 32
+    draws = _Draws(raw_words(seed, split, (0, 0, 0, index + 1), 48))
+    place = draws.choice(tuple(PLACES))
+    size = draws.choice(MAIN_SIZES)
+    radius = draws.between(*RADII[size])
+    free = SIDE // 2 * PIXEL - PIXEL - radius  # how far the center of the main object may be from the middle
+    x, y = (
+        SIDE // 2 * PIXEL
+        + (step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8))
+        for step in PLACES[place]
+    )
+    main = Thing(label, size, x, y, radius, draws.between(-12, 12), draws.tint(6, 6))
+    return Scene(
+        seed=seed,
+        split=split,
+        index=index,
+        main=main,
+        extras=_extras(draws, main),
+        place=place,
+        background=draws.choice(BACKGROUNDS),
+        background_tint=draws.tint(8, 3),
+        order=draws.permutation(CAPTIONS),
+    )
+
+
+def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
+    """Draw none, one or two tiny things of other classes, never of a held-out one, apart from everything else."""
+    things = [main]
+    for _ in range(draws.below(3)):
+        taken = {thing.label for thing in things}
+        label = draws.choice([seen for seen in SEEN if seen not in taken])
+        radius = draws.between(*RADII["tiny"])
+        # centers, in steps of a pixel, of circles a pixel away from the edge and from all things
+        line = np.arange(radius + PIXEL, SIDE * PIXEL - radius - PIXEL + 1, PIXEL)
+        free = np.ones((len(line), len(line)), dtype=bool)
+        for thing in things:
+            away = (line[None, :] - thing.x) ** 2 + (line[:, None] - thing.y) ** 2
+            free &= away >= (radius + thing.radius + PIXEL) ** 2
+        down, right = np.nonzero(free)
+        k = draws.below(len(down))
+        x, y = line[right[k]].item(), line[down[k]].item()
+        things.append(Thing(label, "tiny", x, y, radius, draws.between(-12, 12), draws.tint(6, 6)))
+    return tuple(things[1:])
+
+
+# --- rendering
 
 RADIUS = 4096  # of the circle around the outline of a shape
 _LINES = 4  # scan lines per pixel; along a line the coverage is exact to 1/256 pixel

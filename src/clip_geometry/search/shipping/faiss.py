@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.io.export import blocks, item_table
 from clip_geometry.io.faiss import write_flat_index
-from clip_geometry.io.writing import blocks, item_table
 from clip_geometry.registry import library
 from clip_geometry.search.repairs import Repair
 from clip_geometry.search.shipping import Target, require_inner_product, targets
