@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.cli.commands.stores import _left_out
+from clip_geometry.cli.stores import _left_out
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.progress import quiet

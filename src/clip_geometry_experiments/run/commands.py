@@ -10,7 +10,7 @@ import typer
 
 from clip_geometry.cli import completion
 from clip_geometry.cli.arguments import require
-from clip_geometry.cli.commands.options import Device, Overrides
+from clip_geometry.cli.options import Device, Overrides
 from clip_geometry.registry import printable
 from clip_geometry_experiments.run.config import find_config, shipped_configs
 from clip_geometry_experiments.run.lists import experiment_names

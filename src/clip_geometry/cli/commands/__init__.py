@@ -7,19 +7,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from clip_geometry.cli.commands import index, listing, maps, measuring, stores
+from clip_geometry.cli import index, measure, stores
+from clip_geometry.cli.commands import listing, maps
 from clip_geometry.registry import of_packages
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 # in the order of the help
 COMMANDS = {
-    "measure": measuring.measure,
+    "measure": measure.measure,
     "embed": stores.embed,
     "fit": maps.fit,
     "apply": maps.apply,
     "ship": maps.ship,
     "export": stores.export,
-    "compare": measuring.compare,
+    "compare": measure.compare,
     "diagnose": index.diagnose,
     "explore": index.explore,
     "list": listing.list_names,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli import completion
-from clip_geometry.cli.commands.options import JsonFile
+from clip_geometry.cli.options import JsonFile
 from clip_geometry.cli.lists import LISTS, all_lists, list_table
 from clip_geometry.display.table import WIDTH
 

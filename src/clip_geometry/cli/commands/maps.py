@@ -9,7 +9,7 @@ import typer
 
 from clip_geometry.cli import completion
 from clip_geometry.cli.arguments import check_embeddings, check_pipeline, step_names
-from clip_geometry.cli.commands.options import Modality, NoNormalize
+from clip_geometry.cli.options import Modality, NoNormalize
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.registry import InputError, shown
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from clip_geometry.cli.arguments import check_embeddings, check_measures, check_pipeline
-from clip_geometry.cli.commands.options import (
+from clip_geometry.cli.options import (
     Address,
     Blocks,
     EngineName,

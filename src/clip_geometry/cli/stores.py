@@ -8,7 +8,7 @@ import typer
 
 from clip_geometry.cli import completion
 from clip_geometry.cli.arguments import check_embeddings
-from clip_geometry.cli.commands.options import Address, Device, EngineName, Overrides
+from clip_geometry.cli.options import Address, Device, EngineName, Overrides
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
