@@ -310,7 +310,7 @@ def test_a_dataset_side_counts_its_words_once():
 
 
 def test_the_command_line_says_how_many_words_have_no_row():
-    from clip_geometry.cli.stores import _left_out
+    from clip_geometry.cli.stores import left_out
 
-    assert _left_out({"skipped": [], "truncated": 2, "lost": 7}) == " (2 truncated, 7 words without a row)"
-    assert _left_out({"lost": 0}) == ""
+    assert left_out({"skipped": [], "truncated": 2, "lost": 7}) == " (2 truncated, 7 words without a row)"
+    assert left_out({"lost": 0}) == ""

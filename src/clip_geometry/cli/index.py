@@ -1,144 +1,177 @@
-"""A mixed index from the command line: what is wrong with it, and how it looks."""
+"""The commands for a mixed index: what is wrong with it, which repair helps, how it looks."""
 
 import io
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Option
 
-from clip_geometry.cli import completion
-from clip_geometry.cli.arguments import check_embeddings, check_pipeline, check_repairs, repair_names
+import clip_geometry as cg
+from clip_geometry.cli.options import REPAIRS, STEPS, NameList, SetLabels, Sources, check_paths, labels_of, names_in
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, parts, shown
+from clip_geometry.registry import InputError, parts, printable, shown
+
+if TYPE_CHECKING:
+    from clip_geometry.display.table import Table
+
+FIGURES = (".png", ".svg", ".pdf")
+MARK = {"error": "✗", "warning": "!", "note": "·"}
+STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
+REPAIRS_AND_STEPS = NameList("repair", lambda: [*names_in("search/repairs"), *names_in("transforms")], "repairs")
 
 
 def diagnose(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
-    ],
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="one label per row; MODALITY=FILE, once for each, tells sets apart"),
-    ] = None,
-    other: Annotated[Path | None, typer.Option(help="another split, in which copies of these rows are leakage")] = None,
-    relevant: Annotated[str | None, typer.Option(help="labels or pairs: what a query should find")] = None,
+    paths: Sources,
+    labels: SetLabels = None,
+    other: Annotated[Path | None, Option(help="another split, in which copies of these rows are leakage")] = None,
+    relevant: Annotated[Literal["labels", "pairs"] | None, Option(help="what a query should find")] = None,
     want: Annotated[
-        str, typer.Option(help="the goal: both, a list with relevant items of both modalities, or pairs, the partner")
+        Literal["both", "pairs"], Option(help="the goal: a list of relevant items of both modalities, or the partner")
     ] = "both",
-    repairs: Annotated[
-        str | None,
-        typer.Option(help="names (list repairs); '' compares none", autocompletion=completion.several(repair_names)),
-    ] = None,
-    splits: Annotated[int, typer.Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
-    seed: Annotated[int, typer.Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="also write everything to this new file")] = None,
-    figure: Annotated[Path | None, typer.Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
-    write: Annotated[
-        Path | None,
-        typer.Option(help="save the recommended repair to this .safetensors file, or the best one beside a baseline"),
-    ] = None,
-    repair: Annotated[
-        str | None,
-        typer.Option(
-            help="save this repair instead of the recommended one", autocompletion=completion.several(repair_names)
-        ),
-    ] = None,
+    repairs: Annotated[str | None, REPAIRS.option("names (list repairs); '' compares none")] = None,
+    splits: Annotated[int, Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
+    seed: Annotated[int, Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
+    json_file: Annotated[Path | None, Option("--json", help="also write everything to this new file")] = None,
+    figure: Annotated[Path | None, Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
+    write: Annotated[Path | None, Option(help="save the recommended repair to this .safetensors file")] = None,
+    repair: Annotated[str | None, REPAIRS.option("save this repair instead of the recommended one")] = None,
 ) -> None:
     """Says whether an index is broken, and which repair helps.
 
     Checks (list checks) look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted
     on random halves of the items and tried on the others.
     """
-    if relevant not in (None, "labels", "pairs"):
-        raise InputError(f"--relevant {shown(relevant)} is unknown; expected labels or pairs")
-    if want not in ("pairs", "both"):
-        raise InputError(f"--want {shown(want)} is unknown; expected pairs or both")
     if repair is not None and write is None:
         raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
-    check_embeddings(*paths, other)
-    check_repairs(repairs)
-    check_repairs(repair)
+    if figure is not None and figure.suffix not in FIGURES:
+        raise InputError(f"--figure {shown(figure)} is no {', '.join(FIGURES)} file; choose one of these endings")
+    if write is not None and write.suffix != ".safetensors":
+        raise InputError(f"--write {shown(write)} is no .safetensors file, which is what a repair is; add the ending")
+    check_paths(*paths, other)
 
-    from clip_geometry.cli.diagnose_files import (
-        all_or_none,
-        check_targets,
-        labels_of,
-        print_diagnosis,
-        shipping_command,
-    )
     from clip_geometry.display.table import say
     from clip_geometry.files import write_atomically
     from clip_geometry.progress import progress
-    from clip_geometry.search.diagnosis import diagnose as diagnose_sets
 
-    check_targets(figure, write)
     said, refused = [], []
-    with all_or_none(json_file, figure, write) as targets:
-        found = diagnose_sets(
+    with _all_or_none(json_file, figure, write) as targets:
+        found = cg.diagnose(
             *paths,
-            labels=labels_of(labels or []),
+            labels=labels_of(labels),
             other=other,
-            relevant=relevant,  # pyright: ignore[reportArgumentType] # checked above
-            want=want,  # pyright: ignore[reportArgumentType]
-            repairs=None if repairs is None else [part.strip() for part in repairs.split(",") if part.strip()],
+            relevant=relevant,
+            want=want,
+            repairs=None if repairs is None else parts(repairs),
             splits=splits,
             seed=seed,
             progress=progress,
         )
+
+        def draw(path: Path) -> None:
+            drawn = io.BytesIO()
+            found.figure().savefig(drawn, dpi=200, format=path.suffix[1:])
+            write_atomically(targets[path], drawn.getvalue())
+            said.append(f"figure: {path}")
+
+        def save(path: Path) -> None:
+            fitted = found.fitted(repair)
+            fitted.save(targets[path])
+            said.append(f"repair: {fitted.name} in {path}, fitted on all items (at most 2,000)")
+            said.extend(_next_steps(fitted, path, paths))
+
         if json_file is not None:
             write_atomically(targets[json_file], found.to_json().encode())
             said.append(f"diagnosis: {json_file}")
-        try:
-            if figure is not None:
-                drawn = io.BytesIO()
-                found.figure().savefig(drawn, dpi=200, format=figure.suffix[1:])
-                write_atomically(targets[figure], drawn.getvalue())
-                said.append(f"figure: {figure}")
-        except InputError as error:
-            refused.append(str(error))
-        try:
-            if write is not None:
-                fitted = found.fitted(repair)
-                fitted.save(targets[write])
-                said.append(f"repair: {fitted.name} in {write}, fitted on all items (at most 2,000)")
-                command = shipping_command(fitted, write, paths)
-                if command.endswith("faiss"):
-                    said.append("a vector database takes the rows of --to numpy instead (docs/howto/databases.md)")
-                said.append(f"next: {command}")
-        except InputError as error:
-            refused.append(f"{write} was not written: {error}")
-    print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
+        for path, make in ((figure, draw), (write, save)):
+            if path is not None:
+                try:
+                    make(path)
+                except InputError as error:
+                    refused.append(f"{path} was not written: {error}")
+    _table(found).print()  # after everything is written, since a reader such as head may end the output
     for line in said:
         say(line)
     if refused:
         raise InputError("; ".join(refused))
 
 
+@contextmanager
+def _all_or_none(*paths: Path | None) -> Iterator[dict[Path, Path]]:
+    """New files by how they were given; none is left after an error, since the same command would be refused then."""
+    from clip_geometry.files import claimed, is_device
+
+    with ExitStack() as claims:
+        targets = {path: claims.enter_context(claimed(path)) for path in paths if path is not None}
+        try:
+            yield targets
+        except BaseException:
+            for target in targets.values():
+                if not is_device(target):
+                    target.unlink(missing_ok=True)
+            raise
+
+
+def _next_steps(repair: "cg.Repair", written: Path, paths: Sequence[Path]) -> list[str]:
+    """The command that ships the repair: into an index, or as a script where FAISS cannot express it."""
+    from clip_geometry.search.repairs import InnerProduct
+    from clip_geometry.search.shipping import query_map
+
+    command = f"next: clip-geometry ship {shlex.quote(printable(str(written)))}"
+    if not isinstance(repair, InnerProduct):
+        return [f"{command} -o reranker --to numpy"]
+    if any(query_map(repair, name).statistics for name in repair.modalities):
+        return [f"{command} -o script --to numpy"]
+    rows = " ".join(shlex.quote(printable(str(path))) for path in paths)
+    databases = "a vector database takes the rows of --to numpy instead (docs/howto/databases.md)"
+    return [databases, f"{command} {rows} -o index --to faiss"]
+
+
+def _table(found: "cg.Diagnosis") -> "Table":
+    """The verdict, the findings and the repairs."""
+    from clip_geometry.display.table import Table, TableColumn
+    from clip_geometry.search.checks import checks
+    from clip_geometry.search.table import SPARE, conditions, narrow
+
+    tables = []
+    for each in found.findings:
+        where = f" ({', '.join(each.modalities)})" if each.modalities else ""
+        title = f"{MARK[each.severity]} {each.check}: {checks[each.check].title}{where}"
+        texts = each.evidence, each.consequence, f"→ {each.remedy}"
+        tables.append(Table(title=title, heading=texts, style=STYLE[each.severity]))
+    if (compared := found.comparison) is not None:
+        heads, rows, means = narrow(compared)
+        columns = [
+            TableColumn(
+                head.removeprefix(">"),
+                "number" if head.startswith(">") else "text",
+                spare=SPARE.index(head) + 1 if head in SPARE else 0,
+            )
+            for head in heads
+        ]
+        legend = [f"{name}: {meaning}" for name, meaning in means.items()]
+        notes = [conditions(compared), *(f"{name} was left out: {why}" for name, why in compared.failed.items())]
+        tables.append(Table(columns, {"": rows}, legend=legend, notes=notes))
+    sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in found.shapes.items())
+    return Table(verdict=found.verdict, heading=[sizes], more=tables)
+
+
 def explore(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the new .html file to write")] = ...,  # pyright: ignore
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="one label per row; MODALITY=FILE, once for each, tells sets apart"),
-    ] = None,
-    repairs: Annotated[
-        str | None, typer.Option(help="names (list repairs) or steps of a pipeline, e.g. center,whiten(32)[pooled]")
-    ] = None,
-    pipeline: Annotated[str | None, typer.Option(help="steps before everything, e.g. center[each]")] = None,
-    limit: Annotated[int, typer.Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
-    data: Annotated[
-        str | None, typer.Option(help="data set of the rows, a name or a path (a folder of images), for images, texts")
-    ] = None,
-    captions: Annotated[Path | None, typer.Option(help="a file with one caption for each text")] = None,
-    no_umap: Annotated[bool, typer.Option("--no-umap", help="principal components only, which is faster")] = False,
-    title: Annotated[str | None, typer.Option(help="of the page")] = None,
-    seed: Annotated[int, typer.Option(help="seed of samples, fits and UMAP", min=0, max=2**32 - 1)] = 0,
+    paths: Sources,
+    *,
+    out: Annotated[Path, Option("-o", "--out", help="the new .html file to write")],
+    labels: SetLabels = None,
+    repairs: Annotated[str | None, REPAIRS_AND_STEPS.option("repairs or steps, e.g. csls,whiten(32)[pooled]")] = None,
+    pipeline: Annotated[str, STEPS.option("steps before everything, e.g. center[each]")] = "",
+    limit: Annotated[int, Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
+    data: Annotated[str | None, Option(help="data set of the rows, by name or path: shows images and texts")] = None,
+    captions: Annotated[Path | None, Option(help="a file with one caption for each text")] = None,
+    no_umap: Annotated[bool, Option("--no-umap", help="principal components only, which is faster")] = False,
+    title: Annotated[str | None, Option(help="of the page")] = None,
+    seed: Annotated[int, Option(help="seed of samples, fits and UMAP", min=0, max=2**32 - 1)] = 0,
 ) -> None:
     """Writes an HTML page that shows embeddings as points.
 
@@ -147,23 +180,19 @@ def explore(
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{shown(out)} is no .html file, which the explorer is; add the ending")
-    check_embeddings(*paths, captions)
-    check_pipeline(pipeline)
-    check_repairs(repairs, steps=True)
+    check_paths(*paths, captions)
     note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
 
-    from clip_geometry.cli.diagnose_files import labels_of  # these imports take seconds
-    from clip_geometry.display.table import say
-    from clip_geometry.explorer import explore as explore_sets
+    from clip_geometry.display.table import say  # these imports take seconds
     from clip_geometry.files import claimed, write_atomically
     from clip_geometry.progress import progress
 
     with claimed(out) as target:
-        found = explore_sets(
+        found = cg.explore(
             *paths,
             repairs=None if repairs is None else parts(repairs),
-            labels=labels_of(labels or []),
-            pipeline=pipeline or "",
+            labels=labels_of(labels),
+            pipeline=pipeline,
             limit=limit,
             data=data,
             captions=captions,

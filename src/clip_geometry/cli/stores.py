@@ -1,48 +1,41 @@
-"""Embeddings and models from the command line: computed, and written for other programs."""
+"""The commands that write embeddings: computed by a model, or for other programs."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
-from clip_geometry.cli import completion
-from clip_geometry.cli.arguments import check_embeddings
-from clip_geometry.cli.options import Address, Device, EngineName, Overrides
+import clip_geometry as cg
+from clip_geometry.cli import options
+from clip_geometry.cli.lists import entries_of
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
 
+def _datasets() -> list[str]:
+    return [entry.name for entry in entries_of("datasets")]
+
+
 def embed(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="e.g. open_clip:ViT-B-32/fresh; see list models", autocompletion=completion.model
-        ),
-    ],
-    dataset: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATASET", help="a name or a path; see list datasets", autocompletion=completion.dataset
-        ),
-    ],
-    overrides: Overrides = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="the folder to write")] = ...,  # pyright: ignore
-    split: Annotated[str | None, typer.Option(help="split of the data set")] = None,
-    prompt: Annotated[str | None, typer.Option(help='class names as prompts, e.g. "a photo of a {}"')] = None,
-    language: Annotated[
-        str | None, typer.Option(help="of the captions; several (en,de,fr) are a store each, OUT/en, …")
-    ] = None,
-    only: Annotated[Literal["image", "text"] | None, typer.Option(help="embed one side only")] = None,
-    limit: Annotated[int | None, typer.Option(help="use only the first N items", min=1)] = None,
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    shard_size: Annotated[int | None, typer.Option(help="items per shard", min=1)] = None,
-    device: Device = "auto",
-    precision: Annotated[str | None, typer.Option(help="fp32 (default), bf16 or fp16")] = None,
-    features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,
-    max_corrupt: Annotated[float, typer.Option(help="share of images that may fail to decode", min=0, max=1)] = 0.01,
-    engine: EngineName = "local",
-    address: Address = None,
+    model: Annotated[str, Argument(metavar="MODEL", help="a name (list models)", autocompletion=options.model_names)],
+    dataset: Annotated[str, Argument(metavar="DATASET", help="a name or a path", autocompletion=_datasets)],
+    overrides: options.Overrides = None,
+    *,
+    out: Annotated[Path, Option("-o", "--out", help="the folder to write")],
+    split: Annotated[str | None, Option(help="split of the data set")] = None,
+    prompt: Annotated[str | None, Option(help='class names as prompts, e.g. "a photo of a {}"')] = None,
+    language: Annotated[str | None, Option(help="of the captions; en,de: a store for each, OUT/en, …")] = None,
+    only: Annotated[Literal["image", "text"] | None, Option(help="embed one side only")] = None,
+    limit: Annotated[int | None, Option(help="use only the first N items", min=1)] = None,
+    batch_size: Annotated[int, Option(min=1)] = 64,
+    shard_size: Annotated[int | None, Option(help="items per shard", min=1)] = None,
+    device: options.Device = "auto",
+    precision: Annotated[str | None, Option(help="fp32 (default), bf16 or fp16")] = None,
+    features: Annotated[str | None, Option(help="projected (default) or pooled")] = None,
+    max_corrupt: Annotated[float, Option(help="share of images that may fail to decode", min=0, max=1)] = 0.01,
+    engine: options.EngineName = "local",
+    address: options.Address = None,
 ) -> None:
     """Embeds a data set; run again, it computes what is missing.
 
@@ -57,8 +50,6 @@ def embed(
 
     from clip_geometry import data, encoders
     from clip_geometry.config import parse_overrides, validate
-    from clip_geometry.embedding.loop import embed as embed_data
-    from clip_geometry.embedding.reading import read_store
     from clip_geometry.embedding.supply import Throughput
     from clip_geometry.modalities import modality_name
 
@@ -70,21 +61,20 @@ def embed(
     }
     shares = _share_out(parse_overrides(overrides or []), fields)
     throughput = validate(Throughput, shares["throughput"], "embed")
-    for_model = {"precision": precision, "features": features}
-    config = encoders.resolve_encoder(model, **{**_given(for_model), **shares["model"]})
-    for_data = {"split": split, "prompt": prompt, "language": language}
-    options = {**_given(for_data), **shares["data"]}
-    languages = str(options.get("language", "")).split(",")
+    for_model = _given({"precision": precision, "features": features})
+    config = cg.resolve_encoder(model, **{**for_model, **shares["model"]})
+    fields_of_data = {**_given({"split": split, "prompt": prompt, "language": language}), **shares["data"]}
+    languages = [each.strip() for each in str(fields_of_data.get("language", "")).split(",")]
     stores = {}
-    for spoken in map(str.strip, languages):
-        each, folder = options, out
+    for spoken in languages:
+        each, folder = fields_of_data, out
         if len(languages) > 1:
-            each, folder = {**options, "language": spoken}, out / modality_name(spoken, "the language")
-        items = data.load_dataset(data.resolve_dataset(dataset, **each))
+            each, folder = {**fields_of_data, "language": spoken}, out / modality_name(spoken, "the language")
+        items = cg.load_dataset(cg.resolve_dataset(dataset, **each))
         part = only or ("text" if stores else None)  # the images are those of the first language
         stores[folder] = items if part is None else items.only(part)
     for folder, items in stores.items():
-        manifest = embed_data(
+        manifest = cg.embed(
             config,
             items,
             folder,
@@ -97,22 +87,23 @@ def embed(
             engine=engine,
             address=address,
         )
-        for modality, side in manifest["sides"].items():
-            print(f"{modality}: {side['n']} × {side['d']}{_left_out(side)}")
+        sides = manifest["sides"]
+        for modality, side in sides.items():
+            print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
         print(printable(f"store: {folder}"))
-        sides = read_store(folder, limit=limit)
-        if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
+        found = cg.read_store(folder, limit=limit)
+        if any(len(found[modality]) < side["n"] for modality, side in sides.items()):
             print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _share_out(options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _share_out(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The options of each owner of fields: by prefix, otherwise the first owner that has the field."""
     shares: dict[str, dict[str, Any]] = {owner: {} for owner in fields}
-    for key, value in options.items():
+    for key, value in given.items():
         prefix, _, name = key.rpartition(".")
         if prefix not in ("", *fields):
             known = ", ".join(map(repr, fields))
@@ -127,8 +118,8 @@ def _share_out(options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[st
     return shares
 
 
-def _left_out(side: Mapping[str, Any]) -> str:
-    """What the rows leave out: unreadable images, the ends of long texts, words without tokens, captions."""
+def left_out(side: Mapping[str, Any]) -> str:
+    """What the rows of a store leave out: unreadable images, the ends of long texts, words without tokens, captions."""
     counts = {
         "unreadable and skipped": len(side.get("skipped") or ()),
         "truncated": side.get("truncated") or 0,
@@ -140,21 +131,19 @@ def _left_out(side: Mapping[str, Any]) -> str:
 
 
 def export(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
-    to: Annotated[str, typer.Option(help="the format")] = ...,  # pyright: ignore
-    normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
+    source: options.Source,
+    *,
+    out: Annotated[Path, Option("-o", "--out", help="the new folder or file to write")],
+    to: Annotated[str, Option(help="the format")],
+    normalize: Annotated[bool, Option("--normalize", help="make rows unit length first")] = False,
 ) -> None:
     """Writes embeddings for another program.
 
     clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
     others have all rows, with a column for their modality.
     """
-    check_embeddings(source)
-
-    from clip_geometry.io.export import export as export_embeddings
-
+    options.check_paths(source)
     out = expanded(out)
-    for name, says in export_embeddings(source, out, to=to, normalize=normalize).items():
+    for name, says in cg.export(source, out, to=to, normalize=normalize).items():
         print(printable(f"{name}: {says}"))
     print(printable(f"{to}: {out}"))

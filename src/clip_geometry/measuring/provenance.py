@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
 from clip_geometry.transforms import Step
-from clip_geometry.versions import library_versions
 
 
 def context(
