@@ -100,7 +100,7 @@ def test_errors_are_one_sentence(refused, folder):
         (["--relevant", "ids"], "'ids' is not one of 'labels', 'pairs'"),
         (["--repair", "zscore"], "there is no --write"),
         (["--write", "repair.npz"], "is no .safetensors file"),
-        (["--figure", "d.jpeg"], "is no .png, .svg, .pdf file"),
+        (["--figure", "d.jpeg"], "is no .png or .svg or .pdf file"),
         (["--labels", "a.txt", "--labels", "image=b.txt"], "was given with others"),
         (["nowhere.npy"], "nowhere.npy"),
     ):

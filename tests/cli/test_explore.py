@@ -62,7 +62,7 @@ def test_a_store_brings_images_and_captions(cli, explored):
         (["--repairs", "qb_norm", "--no-umap"], "qb_norm ranks items by the whole list"),
         (["--captions", "short.txt"], "has 2 captions for 60 text rows"),
         (["-o", "mine.html"], "exists; choose another name"),
-        (["-o", "e.txt"], "is no .html file"),
+        (["-o", "e.txt"], "is no .html or .htm file"),
     ],
 )
 def test_errors_are_one_sentence_and_leave_nothing(cli, folder, options, sentence):

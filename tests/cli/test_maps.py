@@ -200,7 +200,7 @@ def test_rows_of_one_modality_in_the_lengths_that_the_map_gives(ok, sets, x):
         ("fit whiten(3)[text] image.npy -o m.safetensors", "whiten(3)[text] is to be fitted on text rows, but only"),
         ("fit procrustes image.npy text.npy -o m.safetensors", "write procrustes[text-to-image] or procrustes[image"),
         ("fit procrustes[text-to-image] short.npy text.npy -o m.safetensors", "30 image rows and 40 text rows cannot"),
-        ("fit center image.npy -o m.npy", "-o m.npy is no .safetensors file, which is what a map is"),
+        ("fit center image.npy -o m.npy", "-o m.npy is no .safetensors file; choose a name with this ending"),
         ("fit center image.npy -o none/m.safetensors", "the folder none does not exist"),
         ("fit center image.npy -o full/m.safetensors", "m.safetensors exists; choose another name or remove it first"),
         ("fit center image.npy -o image.npy/m.safetensors", "image.npy is a file, not a folder"),

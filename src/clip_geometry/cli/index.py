@@ -11,34 +11,35 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Option
 
 import clip_geometry as cg
-from clip_geometry.cli.options import REPAIRS, STEPS, NameList, SetLabels, Sources, check_paths, labels_of, names_in
+from clip_geometry.cli import options
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, parts, printable, shown
+from clip_geometry.registry import InputError, parts, printable
 
 if TYPE_CHECKING:
     from clip_geometry.display.table import Table
 
-FIGURES = (".png", ".svg", ".pdf")
 MARK = {"error": "✗", "warning": "!", "note": "·"}
 STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
-REPAIRS_AND_STEPS = NameList("repair", lambda: [*names_in("search/repairs"), *names_in("transforms")], "repairs")
+REPAIRS_AND_STEPS = options.NameList(
+    "repair", lambda: [*options.names_in("search/repairs"), *options.names_in("transforms")], "repairs"
+)
 
 
 def diagnose(
-    paths: Sources,
-    labels: SetLabels = None,
+    paths: options.Sources,
+    labels: options.SetLabels = None,
     other: Annotated[Path | None, Option(help="another split, in which copies of these rows are leakage")] = None,
     relevant: Annotated[Literal["labels", "pairs"] | None, Option(help="what a query should find")] = None,
     want: Annotated[
         Literal["both", "pairs"], Option(help="the goal: a list of relevant items of both modalities, or the partner")
     ] = "both",
-    repairs: Annotated[str | None, REPAIRS.option("names (list repairs); '' compares none")] = None,
+    repairs: Annotated[str | None, options.REPAIRS.option("names (list repairs); '' compares none")] = None,
     splits: Annotated[int, Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
     seed: Annotated[int, Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
     json_file: Annotated[Path | None, Option("--json", help="also write everything to this new file")] = None,
     figure: Annotated[Path | None, Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
     write: Annotated[Path | None, Option(help="save the recommended repair to this .safetensors file")] = None,
-    repair: Annotated[str | None, REPAIRS.option("save this repair instead of the recommended one")] = None,
+    repair: Annotated[str | None, options.REPAIRS.option("save this repair instead of the recommended one")] = None,
 ) -> None:
     """Says whether an index is broken, and which repair helps.
 
@@ -47,11 +48,9 @@ def diagnose(
     """
     if repair is not None and write is None:
         raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
-    if figure is not None and figure.suffix not in FIGURES:
-        raise InputError(f"--figure {shown(figure)} is no {', '.join(FIGURES)} file; choose one of these endings")
-    if write is not None and write.suffix != ".safetensors":
-        raise InputError(f"--write {shown(write)} is no .safetensors file, which is what a repair is; add the ending")
-    check_paths(*paths, other)
+    options.check_ending("--figure", figure, ".png", ".svg", ".pdf")
+    options.check_ending("--write", write, ".safetensors")
+    options.check_paths(*paths, other)
 
     from clip_geometry.display.table import say
     from clip_geometry.files import write_atomically
@@ -61,7 +60,7 @@ def diagnose(
     with _all_or_none(json_file, figure, write) as targets:
         found = cg.diagnose(
             *paths,
-            labels=labels_of(labels),
+            labels=options.labels_of(labels),
             other=other,
             relevant=relevant,
             want=want,
@@ -160,12 +159,12 @@ def _table(found: "cg.Diagnosis") -> "Table":
 
 
 def explore(
-    paths: Sources,
+    paths: options.Sources,
     *,
     out: Annotated[Path, Option("-o", "--out", help="the new .html file to write")],
-    labels: SetLabels = None,
+    labels: options.SetLabels = None,
     repairs: Annotated[str | None, REPAIRS_AND_STEPS.option("repairs or steps, e.g. csls,whiten(32)[pooled]")] = None,
-    pipeline: Annotated[str, STEPS.option("steps before everything, e.g. center[each]")] = "",
+    pipeline: Annotated[str, options.STEPS.option("steps before everything, e.g. center[each]")] = "",
     limit: Annotated[int, Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
     data: Annotated[str | None, Option(help="data set of the rows, by name or path: shows images and texts")] = None,
     captions: Annotated[Path | None, Option(help="a file with one caption for each text")] = None,
@@ -178,9 +177,8 @@ def explore(
     It has repairs on a slider, and the neighbors of each point. It needs no network and no server. Stores of embed
     bring captions and thumbnails where their data set can be read.
     """
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{shown(out)} is no .html file, which the explorer is; add the ending")
-    check_paths(*paths, captions)
+    options.check_ending("-o", out, ".html", ".htm")
+    options.check_paths(*paths, captions)
     note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
 
     from clip_geometry.display.table import say  # these imports take seconds
@@ -191,7 +189,7 @@ def explore(
         found = cg.explore(
             *paths,
             repairs=None if repairs is None else parts(repairs),
-            labels=labels_of(labels),
+            labels=options.labels_of(labels),
             pipeline=pipeline,
             limit=limit,
             data=data,

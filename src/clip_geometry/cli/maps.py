@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 import clip_geometry as cg
-from clip_geometry.cli.options import STEPS, Modality, NewFolder, NoNormalize, Source, Sources, check_paths
+from clip_geometry.cli import options
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, printable, shown
@@ -21,8 +21,8 @@ MAP = "a map (.safetensors) written by fit, or a repair written by diagnose"
 
 
 def fit(
-    pipeline: Annotated[str, STEPS.argument("PIPELINE", "e.g. normalize,whiten(128); list transforms")],
-    paths: Sources,
+    pipeline: Annotated[str, options.STEPS.argument("PIPELINE", "e.g. normalize,whiten(128); list transforms")],
+    paths: options.Sources,
     *,
     out: Annotated[Path, Option("-o", "--out", help="the .safetensors file to write")],
 ) -> None:
@@ -34,11 +34,8 @@ def fit(
     whiten(128)[pooled], procrustes[text-to-image]. Steps fitted on pairs pair rows by item_id, or by position without
     one.
     """
-    if out.suffix != ".safetensors":
-        raise InputError(
-            f"-o {shown(out)} is no .safetensors file, which is what a map is; call it {out.name}.safetensors"
-        )
-    check_paths(*paths)
+    options.check_ending("-o", out, ".safetensors")
+    options.check_paths(*paths)
 
     from clip_geometry.embeddings import is_large, naming_files, pair_of
     from clip_geometry.files import claimed
@@ -75,11 +72,11 @@ def fit(
 
 def apply(
     map_file: Annotated[Path, Argument(metavar="MAP", help="a .safetensors file that fit wrote")],
-    source: Source,
+    source: options.Source,
     *,
-    out: NewFolder,
-    modality: Modality = None,
-    no_normalize: NoNormalize = False,
+    out: options.NewFolder,
+    modality: options.Modality = None,
+    no_normalize: options.NoNormalize = False,
 ) -> None:
     """Applies a map to embeddings and writes the result.
 
@@ -90,7 +87,7 @@ def apply(
     """
     out = expanded(out)
     existing_file(map_file, MAP)
-    check_paths(source)
+    options.check_paths(source)
 
     import numpy as np
     import torch
@@ -143,10 +140,10 @@ def ship(
     map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
     paths: Annotated[list[Path] | None, Argument(metavar="IMAGE [TEXT]", help="rows of the index, for faiss")] = None,
     *,
-    out: NewFolder,
+    out: options.NewFolder,
     to: Annotated[Literal["faiss", "onnx", "numpy"], Option(help="the format")],
-    modality: Modality = None,
-    no_normalize: NoNormalize = False,
+    modality: options.Modality = None,
+    no_normalize: options.NoNormalize = False,
 ) -> None:
     """Writes a map or a repair as an index, a model or a script.
 
@@ -158,7 +155,7 @@ def ship(
     from clip_geometry.files import require_new_folder
 
     out, paths = expanded(out), paths or []
-    check_paths(*paths)
+    options.check_paths(*paths)
     require_new_folder(out)
     _check_dimensions(existing_file(map_file, MAP), paths, modality)
 
@@ -192,7 +189,7 @@ def ship(
 
 
 def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | None) -> None:
-    """Compares the headers of .npy files with that of the map, before torch is imported. Their readers explain damage."""
+    """Compares headers of .npy files with that of the map, before torch is imported. Their readers explain damage."""
     from clip_geometry.io.reading import npy_header
 
     takes = _dimensions(map_file)

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from clip_geometry import catalog
 from clip_geometry.catalog import PACKAGE
 from clip_geometry.paths import existing
-from clip_geometry.registry import InputError, of_packages, parts, printable, unknown
+from clip_geometry.registry import InputError, of_packages, parts, printable, shown, unknown
 
 # trained models of the package, and what the names of others begin with
 MODEL_NAMES = (
@@ -54,6 +54,11 @@ def check_paths(*paths: Path | None) -> None:
     for path in paths:
         if path is not None:
             existing(path, "a file of embeddings")
+
+
+def check_ending(option: str, path: Path | None, *endings: str) -> None:
+    if path is not None and path.suffix.lower() not in endings:
+        raise InputError(f"{option} {shown(path)} is no {' or '.join(endings)} file; choose a name with this ending")
 
 
 def require(kind: str, name: str, known: Collection[str], listed_by: str) -> None:
