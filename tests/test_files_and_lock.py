@@ -70,16 +70,11 @@ def test_a_folder_that_cannot_be_written_into_is_said_of_the_wanted_file(tmp_pat
     assert caught.value.filename == str(tmp_path / "folder/x.bin")
 
 
-def test_only_temporaries_are_removed(tmp_path):
-    for name in (".x.npy.0123.tmp", "x.npy", "notes.tmp", ".lock"):
-        (tmp_path / name).touch()
-    remove_temporaries(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "notes.tmp", "x.npy"]
-
-
 def test_temporaries_of_one_name_are_removed_but_for_those_that_are_being_written(tmp_path):
     (tmp_path / ".[x].0123.tmp").touch()
     (tmp_path / ".[x]y.0123.tmp").touch()
+    for name in ("notes.tmp", ".lock"):  # which are no temporaries
+        (tmp_path / name).touch()
     (tmp_path / "below").mkdir()
     (tmp_path / "below/.z.0123.tmp").mkdir()
     (tmp_path / "below/.z.0123.tmp/half").touch()
@@ -90,13 +85,15 @@ def test_temporaries_of_one_name_are_removed_but_for_those_that_are_being_writte
         assert {path.name for path in tmp_path.iterdir()} == {
             ".[x]y.0123.tmp",
             "below",
+            "notes.tmp",
+            ".lock",
             Path(file.name).name,
             folder.name,
         }
         remove_temporaries(tmp_path)
         assert list((tmp_path / "below").iterdir()) == []
     assert (tmp_path / "[x]").read_bytes() == b"whole" and (tmp_path / "folder/part").exists()
-    assert {path.name for path in tmp_path.iterdir()} == {"below", "[x]", "folder"}
+    assert {path.name for path in tmp_path.iterdir()} == {"below", "[x]", "folder", "notes.tmp", ".lock"}
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path):

@@ -1,7 +1,5 @@
 """Encoders that give an item several rows: through the store and back, resumed, limited, layer by layer."""
 
-import os
-import signal
 from dataclasses import replace
 
 import numpy as np
@@ -151,34 +149,6 @@ def test_a_store_that_was_interrupted_ends_as_if_it_had_not_been(install, tmp_pa
     built = install()
     embedded(tmp_path / "broken")
     assert len(built[0].batches) == 4 and files_of(tmp_path / "broken") == files_of(tmp_path / "whole")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to kill here")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_process_that_is_killed_leaves_its_finished_shards(install, tmp_path):
-    install()
-    embedded(tmp_path / "whole")
-    batches = []
-
-    def killed():
-        batches.append(1)
-        if len(batches) == 9:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    install(on_batch=killed)
-    child = os.fork()
-    if child == 0:
-        try:
-            embedded(tmp_path / "killed")
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    finished = len(list((tmp_path / "killed" / "text").glob("record-*.json")))
-    assert finished in (1, 2)  # the second was being written while the third was computed
-    built = install()
-    embedded(tmp_path / "killed")
-    assert len(built[0].batches) == 10 - 4 * finished
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
 
 
 def test_shards_hold_fewer_items_where_these_have_many_rows(install, tmp_path, monkeypatch):

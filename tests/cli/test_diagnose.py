@@ -117,31 +117,6 @@ def test_everything_is_written_before_it_is_printed(folder):
 
 TWO_FILES = ("diagnose", "image.npy", "text.npy", "--repairs", "zscore", "--splits", "1")
 TWO_FILES += ("--write", "r.safetensors", "--json", "d.json")
-KILLED = """
-import os, sys
-from clip_geometry.cli import main
-from clip_geometry.search.repairs import Repair
-
-Repair.save = lambda *_: os.kill(os.getpid(), 9)
-main()
-"""
-
-
-def test_killed_between_two_files_it_completes_when_it_is_repeated(cli, folder):
-    """But not over a file that took the place of what the killed command wrote."""
-    subprocess.run([sys.executable, "-c", KILLED, *TWO_FILES], cwd=folder, check=False)
-    assert (folder / "d.json").exists() and not (folder / "r.safetensors").exists()
-    written = (folder / "d.json").read_bytes()
-    (folder / "d.json").rename(folder / "aside.json")
-    (folder / "d.json").write_bytes(written)
-    done = cli(*TWO_FILES)
-    assert done.status == 2 and "d.json exists" in done.err and not (folder / "r.safetensors").exists()
-    (folder / "aside.json").replace(folder / "d.json")
-    assert cli(*TWO_FILES).status == 0
-    assert (folder / "d.json").read_bytes() == written
-    assert cg.Repair.load(folder / "r.safetensors").name == "zscore"
-    assert not list(folder.glob(".*"))
-    assert "d.json exists" in cli(*TWO_FILES).err
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["disk", "Ctrl-C"])

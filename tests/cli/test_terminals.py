@@ -105,19 +105,6 @@ def test_a_file_is_written_by_one_process_at_a_time(tmp_path, refused, sets, com
     assert path.read_text() == "rows\n"
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_command_that_fails_leaves_no_empty_file(tmp_path, refused, sets, there):
-    path = tmp_path / "rows.jsonl"
-    if there:
-        path.touch()
-    refused("measure", sets[0], "--json", path, "--measures", "silhouette")
-    assert path.exists() == there
-    with pytest.raises(KeyboardInterrupt), claimed(path):
-        assert path.exists() == there
-        raise KeyboardInterrupt
-    assert [each.name for each in tmp_path.iterdir() if "rows" in each.name] == (["rows.jsonl"] if there else [])
-
-
 # --- paths that are none
 
 
