@@ -12,7 +12,7 @@ import clip_geometry as cg
 from clip_geometry.cli import options
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.registry import InputError, library_versions, printable, shown
 
 if TYPE_CHECKING:
     from clip_geometry.rows.streamed import StreamedRows
@@ -98,7 +98,6 @@ def apply(
     from clip_geometry.io.parquet import write_parquet
     from clip_geometry.io.sources import read_sides
     from clip_geometry.measuring.streaming import stream
-    from clip_geometry.registry import library_versions
 
     require_new_folder(out)
     fitted = _read(map_file)
