@@ -8,8 +8,8 @@ import pytest
 
 from clip_geometry import catalog
 from clip_geometry.catalog import GROUPS, INVARIANCES, PACKAGE, TAKES, describe, descriptions
-from clip_geometry.cli.commands.maps import ship
-from clip_geometry.cli.completion import MODEL_NAMES
+from clip_geometry.cli.maps import ship
+from clip_geometry.cli.options import MODEL_NAMES
 from clip_geometry.data import datasets
 from clip_geometry.encoders import encoders
 from clip_geometry.encoders.hub import MODELS

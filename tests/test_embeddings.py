@@ -27,15 +27,6 @@ def pairs(image, text):
     return list(zip(i.tolist(), j.tolist(), strict=True))
 
 
-def test_rows_pair_where_ids_agree_in_whatever_order():
-    assert pairs(rows("image", "abc"), rows("text", "cxa")) == [(0, 2), (2, 0)]
-
-
-def test_every_match_counts_ordered_by_image_row_then_text_row():
-    image, text = rows("image", ["a", "b", "a"]), rows("text", ["b", "a", "b", "a", "c"])
-    assert pairs(image, text) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (2, 3)]
-
-
 def test_many_to_many_agrees_with_the_definition():
     generator = np.random.default_rng(0)
     left, right = generator.integers(0, 40, 150).astype(str), generator.integers(0, 50, 120).astype(str)
@@ -71,6 +62,10 @@ def test_rows_without_ids_pair_by_position():
 def test_what_cannot_be_paired(image, text, message):
     with pytest.raises(InputError, match=message):
         pair(image, text)
+    with pytest.raises(InputError, match="expected two sets of Embeddings"):
+        pair(image.vectors, text)
+    with pytest.raises(InputError, match="distinct = 'no'; expected True or False"):
+        pair(image, text, distinct="no")
 
 
 def test_take_keeps_what_belongs_to_the_rows():
@@ -88,11 +83,8 @@ def test_take_keeps_what_belongs_to_the_rows():
 @pytest.mark.parametrize(
     ("vectors", "columns", "message"),
     [
-        (np.zeros(3), {}, r"image embeddings has shape \(3,\); expected a matrix"),
         (np.zeros((2, 3, 4)), {}, r"image embeddings has shape \(2, 3, 4\)"),
         (np.zeros((2, 3)), {"item_id": np.array(["a"])}, "image embeddings have 2 rows but 1 values of item_id"),
-        (np.zeros((2, 3)), {"labels": np.arange(5)}, "2 rows but 5 values of labels"),
-        (np.zeros((2, 3)), {"metadata": {"path": np.arange(3)}}, "2 rows but 3 values of path"),
         (np.zeros((2, 3)), {"metadata": {"path": 3}}, "'path' of image embeddings is 3; expected an array or a list"),
         (np.zeros((2, 3)), {"metadata": "path"}, "metadata = 'path'; expected columns by name"),
         (np.zeros((2, 3)), {"labels": np.zeros((2, 2))}, "'labels' of image embeddings is .*one value for each row"),
@@ -101,8 +93,6 @@ def test_take_keeps_what_belongs_to_the_rows():
         (np.zeros((2, 3)), {"pair_on": "labels"}, "pair_on 'labels' is unknown; did you mean 'label'"),
         (np.zeros((2, 3), dtype=int), {}, "the set of image embeddings has dtype int64; expected floating point"),
         (np.ma.masked_array(np.zeros((2, 3))), {}, "masked array"),
-        ([[1.0], [1.0, 2.0]], {}, "rows of one length"),
-        (None, {}, "is a NoneType"),
         (LazyRows([np.zeros((2, 3), dtype=int)]), {}, "dtype int64"),
     ],
 )
@@ -153,13 +143,6 @@ def test_vectors_become_arrays_and_what_is_not_in_memory_stays(tmp_path):
     for given in (torch.from_numpy(x).bfloat16().requires_grad_(), pd.DataFrame(x), x.tolist(), x[::-1][::-1]):
         found = Embeddings(given, "image").vectors
         assert isinstance(found, np.ndarray) and np.array_equal(found, x)
-
-
-def test_what_is_not_embeddings_cannot_be_paired():
-    with pytest.raises(InputError, match="expected two sets of Embeddings"):
-        pair(np.zeros((2, 2)), rows("text", "ab"))
-    with pytest.raises(InputError, match="distinct = 'no'; expected True or False"):
-        pair(rows("image", "ab"), rows("text", "ab"), distinct="no")
 
 
 def test_distinct_pairs_are_one_for_each_item():

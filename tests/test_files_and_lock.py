@@ -3,6 +3,8 @@ import fcntl
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.files import (
+    claimed,
     exclusive,
     new_folder,
     npy_bytes,
@@ -23,7 +26,7 @@ from clip_geometry.files import (
     write_json,
     writing,
 )
-from clip_geometry.io.reading import first_line
+from clip_geometry.registry import InputError
 
 
 def test_content_of_arrays_and_tables(tmp_path):
@@ -34,11 +37,6 @@ def test_content_of_arrays_and_tables(tmp_path):
     table = pa.table({"a": [1, 2], "b": ["x", None]})
     write_atomically(tmp_path / "x.parquet", parquet_bytes(table))
     assert pq.read_table(tmp_path / "x.parquet").equals(table)
-
-
-@pytest.mark.parametrize(("text", "line"), [("\n\nfirst: x\nsecond", "first: x"), ("one ", "one"), ("", "")])
-def test_the_first_line_of_an_error(text, line):
-    assert first_line(ValueError(text)) == line
 
 
 def test_a_file_is_replaced_as_a_whole_and_its_checksum_returned(tmp_path):
@@ -72,16 +70,11 @@ def test_a_folder_that_cannot_be_written_into_is_said_of_the_wanted_file(tmp_pat
     assert caught.value.filename == str(tmp_path / "folder/x.bin")
 
 
-def test_only_temporaries_are_removed(tmp_path):
-    for name in (".x.npy.0123.tmp", "x.npy", "notes.tmp", ".lock"):
-        (tmp_path / name).touch()
-    remove_temporaries(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "notes.tmp", "x.npy"]
-
-
 def test_temporaries_of_one_name_are_removed_but_for_those_that_are_being_written(tmp_path):
     (tmp_path / ".[x].0123.tmp").touch()
     (tmp_path / ".[x]y.0123.tmp").touch()
+    for name in ("notes.tmp", ".lock"):  # which are no temporaries
+        (tmp_path / name).touch()
     (tmp_path / "below").mkdir()
     (tmp_path / "below/.z.0123.tmp").mkdir()
     (tmp_path / "below/.z.0123.tmp/half").touch()
@@ -92,13 +85,15 @@ def test_temporaries_of_one_name_are_removed_but_for_those_that_are_being_writte
         assert {path.name for path in tmp_path.iterdir()} == {
             ".[x]y.0123.tmp",
             "below",
+            "notes.tmp",
+            ".lock",
             Path(file.name).name,
             folder.name,
         }
         remove_temporaries(tmp_path)
         assert list((tmp_path / "below").iterdir()) == []
     assert (tmp_path / "[x]").read_bytes() == b"whole" and (tmp_path / "folder/part").exists()
-    assert {path.name for path in tmp_path.iterdir()} == {"below", "[x]", "folder"}
+    assert {path.name for path in tmp_path.iterdir()} == {"below", "[x]", "folder", "notes.tmp", ".lock"}
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
@@ -166,3 +161,70 @@ def test_a_temporary_that_another_process_removes_before_it_is_locked_is_made_ag
     with new_folder(tmp_path / "folder") as folder:
         (folder / "part").touch()
     assert removed and (tmp_path / "folder/part").exists()
+
+
+# --- a new file is reserved by one process
+
+
+def test_a_claim_is_one_process_s_and_leaves_nothing(tmp_path):
+    path = tmp_path / "x.json"
+    (tmp_path / "link").symlink_to(path)
+    with claimed(path):
+        assert not path.exists()
+        with pytest.raises(InputError, match="another process writes"), claimed(tmp_path / "link"):
+            pass
+        write_atomically(path, b"rows")
+    assert path.read_bytes() == b"rows" and {each.name for each in tmp_path.iterdir()} == {"x.json", "link"}
+    with pytest.raises(InputError, match=r"x\.json exists; choose another name"), claimed(path):
+        pass
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from clip_geometry.files import claimed, write_atomically
+
+with claimed(Path("a.json")) as a, claimed(Path("b.json")):
+    if sys.argv[1] == "written":
+        write_atomically(a, b"rows")
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "written"])
+def test_the_next_process_takes_over_what_a_killed_one_claimed(tmp_path, monkeypatch, when):
+    """The file that it has written as well, but not another one in its place."""
+    monkeypatch.chdir(tmp_path)
+    assert subprocess.run([sys.executable, "-c", KILLED, when]).returncode == -9
+    assert Path("a.json").exists() == (when == "written")
+    if when == "written":
+        Path("a.json").rename("aside")
+        Path("a.json").write_bytes(b"rows")
+        with pytest.raises(InputError, match="exists"), claimed(Path("a.json")):
+            pass
+        Path("aside").replace("a.json")
+    with claimed(Path("a.json")) as a, claimed(Path("b.json")):
+        write_atomically(a, b"other")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"] and Path("a.json").read_bytes() == b"other"
+
+
+def test_what_is_no_new_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    Path("loop").symlink_to("loop")
+    Path("file").write_text("mine")
+    Path("empty").touch()
+    for path, sentence in (
+        (".", "is a directory"),
+        ("fifo", "is a pipe, a socket or a disk"),
+        ("loop", "cannot"),
+        ("file", "file exists"),
+        ("file/x", "file is a file, not a folder, so file/x cannot be written"),
+        ("none/x", "the folder none does not exist"),
+        ("/proc/x", "cannot write to /proc/x"),
+    ):
+        with pytest.raises(InputError, match=sentence), claimed(Path(path)):
+            pass
+    for path in ("empty", "/dev/null"):
+        with claimed(Path(path)):
+            pass

@@ -28,7 +28,7 @@ LAYERS = [
     {"search.repairs", "search.index_map", "search.two_sided", "search.relevance"},
     {"evaluators", "references", "encoders", "data"},
     {"embeddings", "results"},
-    {"transforms", "files", "progress", "versions"},
+    {"transforms", "files", "progress"},
     {"geometry"},
     {"rows"},
     {"catalog", "config"},

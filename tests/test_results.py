@@ -1,6 +1,5 @@
 import json
 
-import pandas as pd
 import pytest
 
 from clip_geometry.registry import InputError
@@ -36,26 +35,10 @@ def test_records_merge_like_dictionaries():
     assert record == dict(record) and record.value == 1.5
 
 
-def test_a_table_of_records_has_the_keys_of_experiments():
-    frame = pd.DataFrame([Record("m", 1.5, repeats=7), Record("m", 2.5)])
-    assert list(frame) == ["measure", "value", "standard_error", "repeats"]
-
-
 @pytest.mark.parametrize("text", ['{"value": "1.5"}', '{"at": ["layer"]}', "[]", "{", '{"value": NaN}'])
 def test_text_that_is_no_record(text):
     with pytest.raises(InputError, match="the record"):
         Record.from_json(text)
-
-
-def test_rows_come_back_in_order(results):
-    results.append("a", rows(1.5, 2.5))
-    results.append("b", rows(3.5))
-    assert values(results) == [1.5, 2.5, 3.5]
-    assert results.finished() == {"a", "b"}
-
-
-def test_no_file_is_no_rows(results):
-    assert results.read() == []
 
 
 @pytest.mark.parametrize("lost", range(1, 150, 7))
@@ -78,14 +61,17 @@ def test_a_cell_torn_twice_is_not_taken_for_a_whole_one(results):
     assert results.read() == []
 
 
-def test_to_frame_spreads_places(results):
+def test_rows_come_back_in_order_from_a_file_or_its_folder(results):
+    assert results.read() == []
     results.append("a", rows(1.5, 2.5))
+    results.append("b", [Record("m", 3.5, repeats=7)])
+    assert values(results) == [1.5, 2.5, 3.5] and results.finished() == {"a", "b"}
     frame = to_frame(results.read())
-    assert frame["at.layer"].tolist() == [0, 1]
-    assert frame["value"].tolist() == [1.5, 2.5]
-
-
-def test_read_rows_takes_folders_and_files(results):
+    assert frame["at.layer"].tolist()[:2] == [0, 1] and frame["repeats"].tolist()[2] == 7
+    results.append("c", rows(4.5))
+    with pytest.raises(InputError, match="holds no finished result rows"):  # b says nothing of its place
+        read_rows(results.path)
+    results.path.unlink()
     results.append("a", rows(1.5))
     assert read_rows(results.path) == read_rows(results.path.parent) == results.read()
 

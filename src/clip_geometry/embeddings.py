@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from clip_geometry.memory import memory
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.rows.arguments import RowError, as_tensor, flag, is_missing, one_of
+from clip_geometry.rows.matrix import as_values
+from clip_geometry.rows.streamed import StreamedRows
 
 # bytes of float64 rows above which they are streamed: docs/memory.md
 LARGE = min(memory() // 12, 2 * 10**8)
@@ -77,15 +81,15 @@ class FileRows:
 class LazyRows:
     """Rows that are read when they are asked for: those of several parts, one after the other, or some of them.
 
-    Indexing reads the chosen rows into a new array, and so does `numpy.asarray` for all rows. As in numpy, rows are
-    chosen by an integer, a slice, a mask or indices (k,), and columns after a comma.
+    Indexing reads the chosen rows into a new array, and so does `numpy.asarray` for all rows. Rows are chosen by an
+    integer, a slice, a mask or indices (k,).
 
     Args:
         parts: Arrays, memory maps and FileRows.
         numbers: Which rows of the parts, in which order, (n,). Default: all.
 
     Raises:
-        IndexError: Rows and columns are both chosen by arrays, or an index array is not a vector.
+        IndexError: Columns are chosen too, or rows by anything else.
     """
 
     ndim = 2
@@ -110,56 +114,31 @@ class LazyRows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return self[:].astype(dtype or self.dtype, copy=False)
 
-    def __getitem__(self, rows: Any) -> Any:
-        first, *rest = (rows or (slice(None),)) if isinstance(rows, tuple) else (rows,)
-        if isinstance(first, slice) and first.step in (None, 1) and self.numbers is None:
-            start, stop, _ = first.indices(len(self))
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        if isinstance(rows, slice) and rows.step in (None, 1) and self.numbers is None:
+            start, stop, _ = rows.indices(len(self))
             spans = [slice(max(0, start - begin), max(0, stop - begin)) for begin in self.starts[:-1]]
-            return np.concatenate([part[span] for part, span in zip(self.parts, spans, strict=True)])[
-                (slice(None), *rest)
-            ]
-        chosen = self._chosen(first, rest)
-        found = self._gathered(chosen.reshape(-1) if self.numbers is None else self.numbers[chosen.reshape(-1)])
-        return found[(slice(None) if chosen.ndim else 0, *rest)]
-
-    def _chosen(self, first: Any, rest: Sequence[Any]) -> np.ndarray:
-        """Numbers of the chosen rows, (k,), or () for one row. IndexError where choosing rows first and then columns
-        would differ from what numpy does in one step."""
-        if isinstance(first, slice):
-            return np.arange(*first.indices(len(self)))
-        shape = np.shape(first)
-        chosen = np.asarray(np.arange(len(self))[first]) if len(shape) < 2 else None
-        if chosen is None or chosen.ndim > 1 or (first is Ellipsis and rest):
-            given = f"an array of shape {shape}" if shape else repr(first)
+            return np.concatenate([part[span] for part, span in zip(self.parts, spans, strict=True)])
+        chosen = None if isinstance(rows, tuple) else np.asarray(np.arange(len(self))[rows])
+        if chosen is None or chosen.ndim > 1:
             raise IndexError(
-                f"rows are chosen by {given}; expected an integer, a slice, a mask or indices (k,), or "
-                "numpy.asarray of the whole, which reads all rows"
+                "rows are chosen by an integer, a slice, a mask or indices (k,); choose columns of what is read, as in "
+                "x[rows][:, columns], or read everything by numpy.asarray(x)"
             )
-        if shape and any(np.ndim(part) or isinstance(part, bool | np.bool_) for part in rest):
-            raise IndexError(
-                "rows and columns are both chosen by arrays, which numpy pairs one by one; choose rows first, "
-                "x[rows], and then of these"
-            )
-        return chosen
-
-    def _gathered(self, rows: np.ndarray) -> np.ndarray:
-        shard = np.searchsorted(self.starts, rows, side="right") - 1
-        out = np.empty((len(rows), self.shape[1]), self.dtype)
-        for k in np.unique(shard):
-            here = np.flatnonzero(shard == k)
-            out[here] = self.parts[k][rows[here] - self.starts[k]]
-        return out
+        wanted = chosen.reshape(-1) if self.numbers is None else self.numbers[chosen.reshape(-1)]
+        part_of = np.searchsorted(self.starts, wanted, side="right") - 1
+        found = np.empty((len(wanted), self.shape[1]), self.dtype)
+        for k in np.unique(part_of):
+            here = np.flatnonzero(part_of == k)
+            found[here] = self.parts[k][wanted[here] - self.starts[k]]
+        return found if chosen.ndim else found[0]
 
 
 def chosen_rows(vectors: Any, numbers: np.ndarray) -> Any:
     """The rows of an array, LazyRows or StreamedRows with these numbers, in this order. Reads nothing."""
     if isinstance(vectors, LazyRows):
         return LazyRows(vectors.parts, numbers if vectors.numbers is None else vectors.numbers[numbers])
-    if isinstance(vectors, np.ndarray):
-        return LazyRows([vectors], numbers)
-    from torch import from_numpy
-
-    return vectors.take(from_numpy(numbers))
+    return LazyRows([vectors], numbers) if isinstance(vectors, np.ndarray) else vectors.take(torch.from_numpy(numbers))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -200,41 +179,21 @@ class Embeddings:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        from clip_geometry.rows.arguments import one_of
-
         if self.modality != "":
             modality_name(self.modality)
         one_of(self.pair_on, "pair_on", ("item_id", "label"))
         if not isinstance(self.metadata, Mapping) or not isinstance(self.provenance, Mapping):
             raise InputError(f"metadata = {shown(self.metadata)}; expected columns by name, and so for the provenance")
         whose = f"{self.modality} embeddings".lstrip()
-        own = {"item_id": self.item_id, "labels": self.labels}
-        self._set(vectors=_vectors(self.vectors, f"the set of {whose}"))
-        ids, labels = (None if each is None else self._column(each, name, whose, 1) for name, each in own.items())
-        metadata = {name: self._column(each, name, whose) for name, each in self.metadata.items() if each is not None}
-        self._set(item_id=None if ids is None else _as_ids(ids, whose), labels=labels, metadata=metadata)
-
-    def _column(self, values: Any, name: str, whose: str, most: int = 32) -> np.ndarray:
-        """One value for each row, as an array of at most `most` dimensions."""
-        column = None
-        if isinstance(values, list | tuple | range):
-            kinds = set(map(type, values))
-            plain = len(kinds) == 1 and kinds <= {int, float, bool}
-            column = np.array(values) if plain else np.fromiter(values, object, len(values))
-        elif hasattr(values, "__array__") and not isinstance(values, type):
-            with suppress(Exception):  # of a tensor without values, or whatever a foreign __array__ raises
-                column = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-        if column is None or not 1 <= column.ndim <= most:
-            raise InputError(
-                f"{shown(name)} of {whose} is {shown(values)}; expected an array or a list, one value for each row"
-            )
-        if len(column) != len(self.vectors):
-            raise InputError(f"{whose} have {len(self.vectors)} rows but {len(column)} values of {name}")
-        return column
-
-    def _set(self, **fields: Any) -> None:
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        fields: dict[str, Any] = {"vectors": _vectors(self.vectors, f"the set of {whose}")}
+        n = len(fields["vectors"])
+        if self.item_id is not None:
+            fields["item_id"] = _as_ids(_column(self.item_id, "item_id", whose, n, 1), whose)
+        if self.labels is not None:
+            fields["labels"] = _column(self.labels, "labels", whose, n, 1)
+        columns = {name: each for name, each in self.metadata.items() if each is not None}
+        fields["metadata"] = {name: _column(each, name, whose, n) for name, each in columns.items()}
+        vars(self).update(fields)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -274,19 +233,34 @@ class Embeddings:
 
 def _vectors(x: Any, name: str) -> Any:
     """An array. What is read on demand stays as it is."""
-    from clip_geometry.rows.arguments import as_tensor
-    from clip_geometry.rows.streamed import StreamedRows
-
     if isinstance(x, np.ndarray | LazyRows | StreamedRows):
         as_tensor(x[:0] if x.ndim == 2 else x, name)  # its shape and type; nothing is read
         return x
     tensor = as_tensor(x, name).detach().cpu()
-    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.ndarray:
+    """n values, one for each row, as an array of at most `most` dimensions."""
+    column = None
+    if isinstance(values, list | tuple | range):
+        kinds = set(map(type, values))
+        plain = len(kinds) == 1 and kinds <= {int, float, bool}
+        column = np.array(values) if plain else np.fromiter(values, object, len(values))
+    elif hasattr(values, "__array__") and not isinstance(values, type):
+        with suppress(Exception):  # of a tensor without values, or whatever a foreign __array__ raises
+            column = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+    if column is None or not 1 <= column.ndim <= most:
+        raise InputError(
+            f"{shown(name)} of {whose} is {shown(values)}; expected an array or a list, one value for each row"
+        )
+    if len(column) != n:
+        raise InputError(f"{whose} have {n} rows but {len(column)} values of {name}")
+    return column
 
 
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     """An object array of strings, none of them missing."""
-    from clip_geometry.rows.arguments import is_missing
 
     def as_id(value: Any) -> str | None:
         if isinstance(value, bytes):
@@ -320,23 +294,21 @@ def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
 @contextmanager
 def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
     """Names the file and the row in an error about a zero row, NaN or infinity, where the sets were read with it."""
-    from clip_geometry.rows.arguments import RowError
-
     try:
         yield
     except RowError:
         sources = [each.provenance.get("source") for each in sets.values()]
         for each, source in zip(sets.values(), sources, strict=True):
-            alone = sources.count(source) == 1
-            name = each.modality if source is None else shown(Path(source)) + ("" if alone else f" ({each.modality})")
+            name = each.modality if source is None else shown(Path(source))
+            name += f" ({each.modality})" if source is not None and sources.count(source) > 1 else ""
             for start in range(0, len(each), 4096):
                 block = np.asarray(each.vectors[start : start + 4096])
                 finite: Any = np.isfinite(block).all(1)
-                for row in np.flatnonzero(~finite | ~block.any(1))[:1]:
-                    if finite[row]:
-                        what = f"a zero row (row {start + row}), which has no direction; remove such rows first"
-                    else:
-                        what = f"NaN or infinity in row {start + row}; remove or repair such rows first"
+                for row in np.flatnonzero(~finite)[:1]:
+                    what = f"NaN or infinity in row {start + row}; remove or repair such rows first"
+                    raise RowError(f"{name} has {what}") from None
+                for row in np.flatnonzero(~block.any(1))[:1]:
+                    what = f"a zero row (row {start + row}), which has no direction; remove such rows first"
                     raise RowError(f"{name} has {what}") from None
         raise
 
@@ -374,19 +346,18 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
         >>> i.tolist(), j.tolist()
         ([0, 1, 1], [1, 0, 2])
     """
-    from clip_geometry.rows.arguments import flag
-
     for each in (image, text):
         if not isinstance(each, Embeddings):
             raise InputError(f"{shown(each)} was to be paired; expected two sets of Embeddings")
     distinct = flag(distinct, "distinct")
     on_label = "label" in (image.pair_on, text.pair_on)
+    key_name = "label" if on_label else "item_id"
     left, right = (_labels(each) if on_label else each.item_id for each in (image, text))
     if left is None or right is None:
         if on_label or len(image) != len(text):
             raise InputError(
                 f"{len(image)} {image.modality} rows and {len(text)} {text.modality} rows cannot be paired: "
-                f"they carry no common {'label' if on_label else 'item_id'} and are not equally many"
+                f"they carry no common {key_name} and are not equally many"
             )
         return np.arange(len(image)), np.arange(len(text))
     rows_of = defaultdict(list)
@@ -397,17 +368,13 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
         firsts = {left[i]: (i, j) for i, j in reversed(matches)}
         matches = sorted(firsts.values())
     if not matches:
-        raise InputError(
-            f"{image.modality} and {text.modality} rows have no {'label' if on_label else 'item_id'} in common"
-        )
+        raise InputError(f"{image.modality} and {text.modality} rows have no {key_name} in common")
     i, j = np.array(matches).T
     return i, j
 
 
 def _labels(side: Embeddings) -> list | None:
     """Labels to pair on. Missing labels are an error, since they would pair with each other."""
-    from clip_geometry.rows.matrix import as_values
-
     if side.labels is None:
         return None
     name = f"labels of {side.modality} embeddings"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
@@ -83,16 +82,22 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises InputError where there is something already, or where nothing can be written.
     """
     require_new_folder(path)
-    try:
+    with _refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_temporaries(path.parent, path.name)
         with _renamed(path, Path.mkdir) as temporary:
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():  # libraries do not flush what they write
-                    descriptor = os.open(file, os.O_RDONLY)
-                    os.fsync(descriptor)
-                    os.close(descriptor)
+                    with file.open("rb") as written:
+                        os.fsync(written.fileno())
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Makes a sentence about `path` of an OSError."""
+    try:
+        yield
     except OSError as error:
         raise InputError(f"cannot write to {shown(path)}: {error.strerror or error}") from None
 
@@ -123,8 +128,7 @@ def _locked(path: Path, make: Callable[[Path], None], kind: int) -> Iterator[Non
 
     while True:
         make(path)
-        descriptor = _descriptor(path)
-        try:
+        with _opened(path) as descriptor:
             try:
                 fcntl.flock(descriptor, kind)
             except BlockingIOError:
@@ -134,8 +138,6 @@ def _locked(path: Path, make: Callable[[Path], None], kind: int) -> Iterator[Non
             if os.fstat(descriptor).st_nlink:  # otherwise another process removed it before it was locked
                 yield
                 return
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager
@@ -149,8 +151,14 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def _descriptor(path: Path) -> int:
-    return os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The descriptor of a file or a folder; flock needs one that may be written to where a file can be."""
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:
@@ -162,11 +170,8 @@ def _remove(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Flushes the folder itself, so that a rename or a removal in it survives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with _opened(folder) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_temporary(path: Path) -> bool:
@@ -180,13 +185,9 @@ def remove_temporaries(folder: Path, name: str | None = None) -> None:
     for path in list(folder.rglob(".*.tmp") if name is None else folder.glob(f".{escape(name)}.*.tmp")):
         if path.name.endswith(CLAIM) and path.stat().st_size:
             continue  # it says whose file it is
-        with suppress(OSError):  # it is being written, or gone
-            descriptor = _descriptor(path)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(path)
-            finally:
-                os.close(descriptor)
+        with suppress(OSError), _opened(path) as descriptor:  # it is being written, or gone
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
 
 
 def sha256_of(path: Path) -> str:
@@ -244,42 +245,6 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def require_new_file(path: Path) -> Path:
-    """Returns `path` with "~" expanded, if a new file can be written there: no file, an empty one, one of a command
-    that was killed before it had written all of its files, or a device."""
-    path = expanded(path)
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        found = None
-    except OSError as error:  # a link in a circle
-        raise InputError(f"cannot write to {shown(path)}: {error.strerror}") from None
-    if found is not None and not is_device(path):
-        if stat.S_ISDIR(found.st_mode):
-            raise InputError(f"{shown(path)} is a directory; the name of a new file was expected")
-        if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a reader
-            raise InputError(f"{shown(path)} is a pipe, a socket or a disk; the name of a new file was expected")
-        if found.st_size and not _is_unfinished(path):
-            with suppress(OSError):  # of a process that was killed after it had written the file
-                remove_temporaries(path.resolve().parent, path.name)
-            raise InputError(f"{shown(path)} exists; choose another name or remove it first")
-    if is_device(path):
-        return path
-    require_folders_above(path)
-    folder = path.resolve().parent  # a link is followed
-    if not folder.is_dir():
-        raise InputError(
-            f"the folder {shown(path.parent)} does not exist; a new file is written into an existing folder"
-        )
-    try:
-        remove_temporaries(folder, path.name)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(f"cannot write to {shown(path)}: {error.strerror or error}") from None
-    return path
-
-
 def is_device(path: Path) -> bool:
     """Whether `path` is written to in place: /dev/null, /dev/stdout, a pipe of the shell (/dev/fd/63)."""
     streams = path.parts[:2] in (("/", "dev"), ("/", "proc")) and not path.is_dir() and not path.is_block_device()
@@ -288,28 +253,56 @@ def is_device(path: Path) -> bool:
 
 @contextmanager
 def claimed(path: Path) -> Iterator[Path]:
-    """`require_new_file`, reserved for this process until the block ends; a second process is refused.
+    """Reserves a new file for this process until the block ends, and gives its path with "~" expanded.
 
-    The reservation is a locked file beside it, .NAME.claim.tmp, so that nothing stands under the final name before the
-    file is complete. A killed process leaves it without a lock, and the next one takes it over. It tells which file the
-    killed process has put there, so that a command that writes several files can be repeated.
+    A file is new where there is none, an empty one, or one of a command that was killed before it had written all of
+    its files; a device may always be written to. The reservation is a locked file beside it, .NAME.claim.tmp, so that
+    nothing stands under the final name before the file is complete. A killed process leaves it without a lock, and the
+    next one takes it over. It tells which file the killed process has put there, so that a command that writes several
+    files can be repeated.
+
+    Raises InputError for a file that exists or that another process writes, and where nothing can be written.
     """
     import fcntl
 
-    path = require_new_file(path)
+    path = expanded(path)
     if is_device(path):
         yield path
         return
+    _require_new_file(path)
     claim = _claim(path)
     with ExitStack() as lock:
-        try:
-            with naming(path):
+        with _refusing(path):
+            try:
                 lock.enter_context(_locked(claim, Path.touch, fcntl.LOCK_EX | fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise InputError(f"another process writes {shown(path)}; choose another name") from None
+            except BlockingIOError:
+                raise InputError(f"another process writes {shown(path)}; choose another name") from None
         lock.callback(claim.unlink, missing_ok=True)
-        require_new_file(path)  # whoever held it before may have written it
+        remove_temporaries(claim.parent, path.resolve().name)
+        _require_new_file(path)  # whoever held it before may have written it
         yield path
+
+
+def _require_new_file(path: Path) -> None:
+    require_folders_above(path)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        if not path.resolve().parent.is_dir():  # a link is followed
+            folder = shown(path.parent)
+            raise InputError(
+                f"the folder {folder} does not exist; a new file is written into an existing one"
+            ) from None
+        return
+    except OSError as error:  # a link in a circle
+        raise InputError(f"cannot write to {shown(path)}: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a reader
+        what = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a disk"
+        raise InputError(f"{shown(path)} is {what}; the name of a new file was expected")
+    if found.st_size and not _is_unfinished(path):
+        with suppress(OSError):  # of a process that was killed after it had written the file
+            remove_temporaries(path.resolve().parent, path.name)
+        raise InputError(f"{shown(path)} exists; choose another name or remove it first")
 
 
 def _claim(path: Path) -> Path:

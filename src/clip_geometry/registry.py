@@ -3,14 +3,17 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+# whose versions a number can depend on
+LIBRARIES = ("clip-geometry", "torch", "torchvision", "open_clip_torch", "transformers", "numpy", "pillow")
 MOST = 400  # characters of a message
 
 
@@ -186,3 +189,12 @@ def import_all(package: str) -> None:
             import_module(name := f"{package}.{module.name}")
             if module.ispkg:
                 import_all(name)
+
+
+def library_versions() -> dict[str, str]:
+    """Returns name → version of the installed libraries that a number can depend on."""
+    versions = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

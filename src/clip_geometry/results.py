@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
@@ -21,12 +21,10 @@ Number = Annotated[float, Field(allow_inf_nan=False)] | int | None
 Options = dict[str, Any] | None
 
 
-class Record(Mapping[str, Any]):
+class Record(dict[str, Any]):
     """One number with its uncertainty and its origin: a line of results.jsonl.
 
-    A mapping whose common keys are typed attributes, None where absent. Experiments add keys of their own. Iteration
-    and JSON have the keys that were given, in their order. (A dataclass would not do: `pandas.DataFrame(records)` would
-    drop the keys that an experiment adds and show all that are absent.)
+    A dict whose common keys are typed attributes, too, None where absent. Experiments add keys of their own.
 
     Args:
         measure: Name of the measure, e.g. "isoscore" or "silhouette[cosine]".
@@ -49,30 +47,30 @@ class Record(Mapping[str, Any]):
 
     measure: str
     value: Number
-    standard_error: Number = None
-    null_value: Number = None
-    without: list[float] | None = None
-    item_blocks: str | None = None
-    items_from: str | None = None
-    by_item: list[float] | None = None
-    low: Number = None
-    high: Number = None
-    scaling: list[dict[str, Any]] | None = None
-    expected: dict[str, Any] | None = None
-    n: int | None = None
-    d: int | None = None
+    standard_error: Number
+    null_value: Number
+    without: list[float] | None
+    item_blocks: str | None
+    items_from: str | None
+    by_item: list[float] | None
+    low: Number
+    high: Number
+    scaling: list[dict[str, Any]] | None
+    expected: dict[str, Any] | None
+    n: int | None
+    d: int | None
     at: dict[str, str | int | float | bool | None]
-    pipeline: list[str] | None = None
-    fitted_on: str | None = None
-    model: str | None = None
-    model_options: Options = None
-    dataset: str | None = None
-    data_options: Options = None
-    split: str | None = None
-    maps: str | None = None
-    dtype: str | None = None
-    seed: int | None = None
-    note: str | None = None
+    pipeline: list[str] | None
+    fitted_on: str | None
+    model: str | None
+    model_options: Options
+    dataset: str | None
+    data_options: Options
+    split: str | None
+    maps: str | None
+    dtype: str | None
+    seed: int | None
+    note: str | None
     trajectory: list[Number]
     steps: list[int]
     cell: str
@@ -80,13 +78,13 @@ class Record(Mapping[str, Any]):
     cell_rows: Annotated[int, Field(ge=1)]
 
     def __init__(self, measure: str, value: Number, standard_error: Number = None, **fields: Any):
-        vars(self).update(measure=measure, value=value, standard_error=standard_error, **fields)
+        super().__init__(measure=measure, value=value, standard_error=standard_error, **fields)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
         """The record with exactly these keys, in this order."""
         record = cls.__new__(cls)
-        vars(record).update(fields)
+        record.update(fields)
         return record
 
     @classmethod
@@ -106,28 +104,24 @@ class Record(Mapping[str, Any]):
 
     def to_json(self) -> str:
         """The record in one line of JSON; ValueError for NaN and infinity."""
-        return json.dumps(vars(self), ensure_ascii=False, allow_nan=False)
+        return json.dumps(self, ensure_ascii=False, allow_nan=False)
 
-    def __getitem__(self, key: str) -> Any:
-        return vars(self)[key]
+    def __getattr__(self, key: str) -> Any:
+        if key in _FIELDS:
+            return self.get(key)
+        raise AttributeError(key)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(vars(self))
-
-    def __len__(self) -> int:
-        return len(vars(self))
-
-    def __or__(self, fields: Mapping[str, Any]) -> Self:
+    def __or__(self, fields: Mapping[str, Any]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.of({**self, **fields})
 
-    def __ror__(self, fields: Mapping[str, Any]) -> Self:
+    def __ror__(self, fields: Mapping[str, Any]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.of({**fields, **self})
 
     def __repr__(self) -> str:
         return f"Record({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
 
-Row = dict[str, Any] | Record
+Row = dict[str, Any]  # a Record, or what becomes one
 _FIELDS = get_type_hints(Record, include_extras=True)
 _OPTIONAL: Any = {key: (kind, None) for key, kind in _FIELDS.items()}
 _PLACE: Any = {key: (_FIELDS[key], ...) for key in ("cell", "cell_row", "cell_rows")}

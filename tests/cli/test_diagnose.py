@@ -1,3 +1,5 @@
+"""`diagnose`: the report, its files (all of them or none), and the command that comes next."""
+
 import json
 import shlex
 import subprocess
@@ -18,34 +20,25 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_diagnosis_of_two_files(cli, folder):
-    done = cli("diagnose", "image.npy", "text.npy", "--repairs", "zscore,posterior", "--splits", 2)
-    assert done.status == 0
-    assert "\n\n200 image rows × " in done.out
-    assert " to find a list with relevant results of both modalities" in done.out
-    assert "recommended" in done.out
-    assert "relevant by pairs; 2 random halves (seed 0)" in done.out
-
-
-def test_everything_is_written(cli, folder):
-    options = (
-        "--repairs",
-        "zscore",
-        "--splits",
-        2,
-        "--json",
-        "d.json",
-        "--figure",
-        "d.svg",
-        "--write",
-        "r.safetensors",
-    )
-    done = cli("diagnose", "image.npy", "text.npy", *options)
+def test_everything_is_printed_and_written(cli, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    files = ("--json", "d.json", "--figure", "d.svg", "--write", "r.safetensors")
+    done = cli("diagnose", "image.npy", "text.npy", "--repairs", "zscore,posterior", "--splits", 2, *files)
     assert done.status == 0, done.err
-    told = json.loads((folder / "d.json").read_text())
-    assert told["recommended"] == "zscore"
+    said = " ".join(done.out.split())
+    for words in (
+        "200 image rows × ",
+        "to find a list with relevant results of both modalities",
+        "relevant by pairs; 2 random halves (seed 0)",
+        "of found: relevant items of other modalities in the top ten",
+    ):
+        assert words in said
+    assert max(map(len, done.out.splitlines())) <= 80
+    written = json.loads((folder / "d.json").read_text())
+    assert {"shapes", "findings", "repairs", "recommended", "verdict", "facts"} <= written.keys()
+    assert all(" ".join(sentence.split()) in said for sentence in written["verdict"])
     assert "<svg" in (folder / "d.svg").read_text()
-    assert cg.Repair.load(folder / "r.safetensors").name == "zscore"
+    assert cg.Repair.load(folder / "r.safetensors").name == written["recommended"]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +80,6 @@ def test_the_goal_is_stated(cli, folder):
     assert "Use the baseline other" in cli("diagnose", "image.npy", "text.npy", "--want", "pairs", *options).out
 
 
-def test_the_table_fits_eighty_columns(cli, folder, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    done = cli("diagnose", "image.npy", "text.npy", "--splits", 1)
-    assert max(map(len, done.out.splitlines())) <= 80
-    assert "posterior" in done.out and "2 × 130" in done.out  # two indexes of 130 columns
-    assert "of found: relevant items of other modalities in the top ten" in " ".join(done.out.split())
-    assert "Checks (list checks) look for faults" in " ".join(cli("diagnose", "--help").out.split())
-
-
 def test_labels_for_each_modality(cli, folder):
     rows = clip_like(90)
     np.save(folder / "names.npy", rows["text"][:30])
@@ -110,15 +94,17 @@ def test_labels_for_each_modality(cli, folder):
 
 
 def test_errors_are_one_sentence(refused, folder):
-    paths = ("image.npy", "text.npy")
-    assert "unknown repair 'zscor'" in refused("diagnose", *paths, "--repairs", "zscor")
-    assert "expected pairs or both" in refused("diagnose", *paths, "--want", "ids")
-    assert "expected labels or pairs" in refused("diagnose", *paths, "--relevant", "ids")
-    assert "there is no --write" in refused("diagnose", *paths, "--repair", "zscore")
-    assert "is no .safetensors file" in refused("diagnose", *paths, "--write", "repair.npz")
-    assert "is no .png, .svg, .pdf file" in refused("diagnose", *paths, "--figure", "d.jpeg")
-    assert "was given with others" in refused("diagnose", *paths, "--labels", "a.txt", "--labels", "image=b.txt")
-    assert "nowhere.npy" in refused("diagnose", "nowhere.npy")
+    for options, sentence in (
+        (["--repairs", "zscor"], "unknown repair 'zscor'"),
+        (["--want", "ids"], "'ids' is not one of 'both', 'pairs'"),
+        (["--relevant", "ids"], "'ids' is not one of 'labels', 'pairs'"),
+        (["--repair", "zscore"], "there is no --write"),
+        (["--write", "repair.npz"], "is no .safetensors file"),
+        (["--figure", "d.jpeg"], "is no .png or .svg or .pdf file"),
+        (["--labels", "a.txt", "--labels", "image=b.txt"], "was given with others"),
+        (["nowhere.npy"], "nowhere.npy"),
+    ):
+        assert sentence in refused("diagnose", "image.npy", "text.npy", *options)
 
 
 def test_everything_is_written_before_it_is_printed(folder):
@@ -131,31 +117,6 @@ def test_everything_is_written_before_it_is_printed(folder):
 
 TWO_FILES = ("diagnose", "image.npy", "text.npy", "--repairs", "zscore", "--splits", "1")
 TWO_FILES += ("--write", "r.safetensors", "--json", "d.json")
-KILLED = """
-import os, sys
-from clip_geometry.cli import main
-from clip_geometry.search.repairs import Repair
-
-Repair.save = lambda *_: os.kill(os.getpid(), 9)
-main()
-"""
-
-
-def test_killed_between_two_files_it_completes_when_it_is_repeated(cli, folder):
-    """But not over a file that took the place of what the killed command wrote."""
-    subprocess.run([sys.executable, "-c", KILLED, *TWO_FILES], cwd=folder, check=False)
-    assert (folder / "d.json").exists() and not (folder / "r.safetensors").exists()
-    written = (folder / "d.json").read_bytes()
-    (folder / "d.json").rename(folder / "aside.json")
-    (folder / "d.json").write_bytes(written)
-    done = cli(*TWO_FILES)
-    assert done.status == 2 and "d.json exists" in done.err and not (folder / "r.safetensors").exists()
-    (folder / "aside.json").replace(folder / "d.json")
-    assert cli(*TWO_FILES).status == 0
-    assert (folder / "d.json").read_bytes() == written
-    assert cg.Repair.load(folder / "r.safetensors").name == "zscore"
-    assert not list(folder.glob(".*"))
-    assert "d.json exists" in cli(*TWO_FILES).err
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["disk", "Ctrl-C"])

@@ -1,4 +1,4 @@
-"""The help, its examples, and the completion of names, all without torch."""
+"""Help, examples, completion, and mistakes that are found within half a second: all without torch."""
 
 import re
 import shlex
@@ -10,44 +10,41 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
-from clip_geometry.cli import app, completion
-from clip_geometry.cli.commands import discovered, examples
+from clip_geometry.cli import EXAMPLES, app
+from clip_geometry.cli.lists import LISTS
+from clip_geometry.search.repairs import Known, make_repair
+from clip_geometry.transforms import Pipeline
 
-COMMANDS = {**get_command(app).commands, **discovered()}  # pyright: ignore[reportAttributeAccessIssue]
+GROUP = get_command(app)
+COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(None)}  # pyright: ignore
 
 
-def commands_of(lines):
-    """The command lines among the lines of an example, whose end may be on the next line."""
-    joined = re.sub(r"\\\n\s*", "", lines)
+def commands_of(name):
+    """The command lines among the examples of a command, whose end may be on the next line."""
+    joined = re.sub(r"\\\n\s*", "", EXAMPLES[name])
     return [line.strip() for line in joined.splitlines() if line.strip().startswith("clip-geometry ")]
 
 
-EVERY = [line for lines in examples().values() for line in commands_of(lines)]
+EVERY = [line for name in EXAMPLES for line in commands_of(name)]
 
 
 @pytest.mark.parametrize("name", ["clip-geometry", *COMMANDS])
 def test_every_help_ends_with_its_examples_line_by_line(cli, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out = cli(*([] if name == "clip-geometry" else [name]), "--help").out
-    lines = examples()[name].splitlines()
-    assert [line.strip() for line in out.splitlines()][-len(lines) - 1 :] == ["Examples:", *(s.strip() for s in lines)]
-    assert 2 <= len(commands_of(examples()[name])) <= 4
-    assert all(len(line) <= 78 for line in lines)  # click puts two more before them
+    lines = [line.strip() for line in EXAMPLES[name].splitlines()[1:]]
+    assert [line.strip() for line in out.splitlines()][-len(lines) :] == lines and lines[0] == "Examples:"
+    assert 2 <= len(commands_of(name)) <= 4 and all(len(line) <= 80 for line in out.splitlines())
+    assert "..." not in out.partition("Commands:")[2]
 
 
 @pytest.mark.experiments
-def test_a_command_is_said_whole_in_one_line(cli, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    out = cli("--help").out
-    assert "..." not in out.partition("Commands:")[2] and examples().keys() == {"clip-geometry", *COMMANDS}
-
-
-@pytest.mark.experiments
-@pytest.mark.parametrize("line", EVERY)
-def test_an_example_is_read(line):
-    _, name, *arguments = shlex.split(line)
-    with COMMANDS[name].make_context(name, arguments, resilient_parsing=False) as ctx:
-        assert ctx.params
+def test_an_example_is_read():
+    assert EXAMPLES.keys() == {"clip-geometry", *COMMANDS}
+    for line in EVERY:
+        _, name, *arguments = shlex.split(line)
+        with COMMANDS[name].make_context(name, arguments) as ctx:
+            assert ctx.params
 
 
 @pytest.mark.slow
@@ -73,105 +70,121 @@ def test_every_example_runs(cli, tmp_path):
         done.add(line)
 
     first = ("init", "embed", "fit", "apply")  # what these write, the others read
-    for name in (*first, *(each for each in examples() if each not in first)):
-        for line in commands_of(examples()[name]):
+    for name in (*first, *(each for each in EXAMPLES if each not in first)):
+        for line in commands_of(name):
             if "centered" in line:
                 run("clip-geometry apply white.safetensors scenes -o centered")
             run(line)
     assert len(done) > 25
 
 
-@pytest.mark.experiments
-def test_the_help_needs_no_torch(fresh_process):
-    outcome, imported = fresh_process("run", "--help")
-    assert "Examples:" in outcome.out and not imported
-
-
-# --- completion
-
-
-@pytest.fixture
-def completed(fresh_process):
-    """What bash is offered for the last of the words."""
-
-    def complete(*words):
-        outcome, imported = fresh_process(
-            _CLIP_GEOMETRY_COMPLETE="complete_bash",
-            COMP_WORDS="\n".join(["clip-geometry", *words]),
-            COMP_CWORD=str(len(words)),
-        )
-        assert not imported
-        return outcome.out.splitlines()
-
-    return complete
-
-
-@pytest.mark.experiments
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        (("meas",), {"measure"}),
-        (("run", "quick"), {"quickstart"}),
-        (
-            ("run", "tyshchuk2023/iso"),
-            {f"tyshchuk2023/isotropy{each}" for each in ("", "_bert", "_coco500", "_rucoco")},
-        ),
-        (("init", ""), {"measure", "train"}),
-        (("embed", "local"), {"local-dir:shipped/scenes-trained", "local-dir:"}),
-        (("embed", "scenes-clip/fresh", "cifar"), {"cifar10", "cifar100"}),
-        (("fit", "normalize,whi"), {"normalize,whiten"}),
-        (("list", "conf"), {"configs"}),
-        (("list", "meas"), {"measures"}),
-        (("embed", "ru"), {"ruclip:"}),
-        (("list", "configs", "quick"), {"quickstart"}),
-        (("list", "repairs", "zs"), {"zscore", "zscore[centered]"}),
-    ],
-)
-def test_names_are_completed(completed, words, offered):
-    assert set(completed(*words)) == offered
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (("measure", "x.npy", "--measures", "modality_gap,isosc"), "modality_gap,isoscore[unbiased]"),
-        (("measure", "x.npy", "--pipeline", "normalize,proc"), "normalize,procrustes"),
-        (("diagnose", "x.npy", "--repairs", "zscore,post"), "zscore,posterior"),
-        (("embed", "open_clip:ViT-B-32"), "open_clip:ViT-B-32/fresh"),
-        (("ship", "m.safetensors", "--to", "fa"), "faiss"),
-        (("list", "measures", "isos"), "isoscore"),
-    ],
-)
-def test_more_names_are_completed(completed, words, name):
-    assert name in completed(*words)
-
-
-@pytest.mark.experiments
-def test_files_are_completed_beside_names(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    from clip_geometry_experiments.run.commands import _configs
-
-    (tmp_path / "quick.yaml").touch()
-    (tmp_path / "quick.txt").touch()
-    (tmp_path / "quicker").mkdir()
-    assert {"quickstart", "quick.yaml", "quicker/"} <= {*_configs("qui")}
-    assert "quick.txt" not in _configs("qui") and "quick.txt" in completion.dataset("qui")
-    (tmp_path / "quicker" / "a.yml").touch()
-    assert "quicker/a.yml" in _configs("quicker/") and _configs("none/") == [*_configs("none/")]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_gets_a_script(shell, monkeypatch):
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # as where the shell is not known
-    outcome = subprocess.run(
-        [sys.executable, "-c", "from clip_geometry.cli import main; main()", "--show-completion", shell],
-        capture_output=True,
-        text=True,
-    )
-    assert outcome.returncode == 0 and "_CLIP_GEOMETRY_COMPLETE" in outcome.stdout
+def test_without_a_command_there_is_the_help(cli):
+    outcome = cli()
+    assert outcome.status == 2 and outcome.out.startswith("Usage: clip-geometry")
 
 
 def test_it_runs_as_a_module_too():
     command = [sys.executable, "-m", "clip_geometry", "list", "measures", "isoscore"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.strip().startswith("isoscore: IsoScore") and not found.stderr
+
+
+# --- what is fast: nothing slow is imported
+
+FINE = [
+    ["--help"],
+    ["measure", "--help"],
+    *(["list", what] for what in LISTS if what != "models"),
+    ["list", "measures", "isoscore"],
+    *([pytest.param(each, marks=pytest.mark.experiments) for each in (["list", "configs"], ["run", "--help"])]),
+]
+WRONG = [
+    ["list", "mesures"],
+    ["measure", "missing.npy"],
+    ["measure", "empty.json", "--measures", "isoscor"],
+    ["measure", "empty.json", "--pipeline", "centre"],
+    ["fit", "centre", "empty.json", "-o", "map.safetensors"],
+    ["fit", "center", "missing.npy", "-o", "map.safetensors"],
+    ["apply", "missing.safetensors", "rows.npy", "-o", "new"],
+    ["diagnose", "empty.json", "--repairs", "zscor"],
+    ["explore", "empty.json", "-o", "e.html", "--repairs", "center,whitn(3)"],
+    ["ship", "map.safetensors", "-o", "new", "--to", "fais"],
+    ["ship", "missing.safetensors", "-o", "new", "--to", "numpy"],
+    ["ship", "map.safetensors", "-o", ".", "--to", "numpy"],
+    ["ship", "map.safetensors", "rows.npy", "-o", "new", "--to", "faiss"],
+    ["ship", "repair.safetensors", "rows.npy", "-o", "new", "--to", "faiss"],
+    pytest.param(["run", "missing.yaml"], marks=pytest.mark.experiments),
+    pytest.param(["run", "unknown.yaml"], marks=pytest.mark.experiments),
+]
+
+
+@pytest.mark.parametrize("arguments", FINE, ids=" ".join)
+def test_help_and_lists_import_no_torch(arguments, fresh_process):
+    outcome, imported = fresh_process(*arguments)
+    assert not {"torch", "sklearn"} & {*imported} and outcome.status == 0
+
+
+@pytest.fixture(scope="module")
+def mistaken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mistaken")
+    (folder / "unknown.yaml").write_text("experiment: isotrpy")
+    (folder / "empty.json").write_text("[]")
+    x = {name: np.random.default_rng(0).normal(size=(30, 6)) for name in ("image", "text")}
+    Pipeline("center[each]").fit(x).save(folder / "map.safetensors")
+    make_repair("zscore").fit(Known(x)).save(folder / "repair.safetensors")
+    np.save(folder / "rows.npy", np.ones((30, 5)))
+    return folder
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
+def test_wrong_names_and_paths_import_no_torch(arguments, mistaken, fresh_process):
+    outcome, imported = fresh_process(*arguments, folder=mistaken)
+    assert not {"torch", "sklearn"} & {*imported} and outcome.status == 2 and outcome.err.count("\n") == 1
+
+
+def test_explore_says_that_it_works_before_slow_imports(mistaken):
+    code = """import sys
+class Late:
+    def find_spec(self, name, *_):
+        if name in ("torch", "numpy", "sklearn", "matplotlib", "pandas"):
+            sys.stderr.flush()
+            raise SystemExit(f"{name} is imported")
+sys.meta_path.insert(0, Late())
+from clip_geometry.cli import main
+main()
+"""
+    command = [sys.executable, "-c", code, "explore", "rows.npy", "-o", "e.html"]
+    first, *_ = subprocess.run(command, capture_output=True, text=True, cwd=mistaken).stderr.splitlines()
+    assert first.startswith("exploring rows.npy: ")
+
+
+# --- completion
+
+
+@pytest.mark.experiments
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("meas", {"measure"}),
+        ("run quick", {"quickstart"}),
+        ("init ", {"measure", "train"}),
+        ("embed local", {"local-dir:shipped/scenes-trained", "local-dir:"}),
+        ("embed scenes-clip/fresh cifar", {"cifar10", "cifar100"}),
+        ("embed ru", {"ruclip:"}),
+        ("fit normalize,whi", {"normalize,whiten"}),
+        ("list meas", {"measures"}),
+        ("list configs quick", {"quickstart"}),
+        ("list repairs zs", {"zscore", "zscore[centered]"}),
+        ("ship m.safetensors --to fa", {"faiss"}),
+        ("measure x.npy --measures modality_gap,isoscore[u", {"modality_gap,isoscore[unbiased]"}),
+        ("diagnose x.npy --repairs zscore,gr", {"zscore,gr_clip"}),
+    ],
+)
+def test_names_are_completed(fresh_process, words, offered):
+    words = words.split(" ")
+    outcome, imported = fresh_process(
+        _CLIP_GEOMETRY_COMPLETE="complete_bash",
+        COMP_WORDS="\n".join(["clip-geometry", *words]),
+        COMP_CWORD=str(len(words)),
+    )
+    assert not imported and set(outcome.out.splitlines()) == offered

@@ -13,10 +13,6 @@ TEMPLATES = pytest.importorskip("clip_geometry_experiments.run.commands").TEMPLA
 runner = pytest.importorskip("clip_geometry_experiments.run.runner")
 
 
-def test_there_is_one_for_each_question():
-    assert list(TEMPLATES) == ["measure", "train"]
-
-
 @pytest.mark.parametrize("what", TEMPLATES)
 def test_it_is_written_with_the_command_that_runs_it(cli, tmp_path, what):
     outcome = cli("init", what)
@@ -32,12 +28,8 @@ def test_what_exists_is_left_alone(refused, cli, tmp_path):
     (tmp_path / "train.yaml").write_text("mine")
     assert "train.yaml exists; choose another name" in refused("init", "train")
     assert (tmp_path / "train.yaml").read_text() == "mine"
-    assert "the folder" in refused("init", "train", "-o", "none/train.yaml") or not (tmp_path / "none").exists()
-
-
-def test_an_unknown_one_is_a_sentence(refused, tmp_path):
     assert "'mesure' is not one of 'measure', 'train'" in refused("init", "mesure")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["train.yaml"]
 
 
 @pytest.mark.parametrize("smoke", [False, True])
@@ -92,14 +84,6 @@ def test_every_line_that_is_offered_is_valid(what, key, own):
             text = re.sub(rf"^{each}: .*$", f"{each}: {new}", text, flags=re.MULTILINE)
         (own / "c.yaml").write_text(text)
         assert len(runner.plan(runner.resolve(own / "c.yaml", {}, smoke=False), "c")) == 1
-
-
-@pytest.mark.slow
-def test_it_runs_on_stored_embeddings(cli, own):
-    value = next(each for each in alternatives("measure", "pairs") if "image.npy" in each)
-    assert cli("init", "measure").status == 0
-    outcome = cli("run", "measure.yaml", "--smoke", "--device", "cpu", "model=null", f"pairs={value}", "limit=null")
-    assert outcome.status == 0, outcome.err
 
 
 @pytest.mark.slow

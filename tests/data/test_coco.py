@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.cli.commands.stores import _left_out
+from clip_geometry.cli.stores import left_out
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.progress import quiet
@@ -88,7 +88,7 @@ def test_from_the_file_to_the_numbers_of_clip_benchmark(tmp_path, write_image, k
     model = cg.resolve_encoder("scenes-clip/fresh")
     manifest = cg.embed(model, data, tmp_path / "store", device="cpu", progress=quiet)
     said = f" ({dropped} more captions of these images left out by captions_per_image)" if dropped else ""
-    assert _left_out(manifest["sides"]["text"]) == said
+    assert left_out(manifest["sides"]["text"]) == said
     result = cg.measure(tmp_path / "store", measures="retrieval", blocks=0)
     image, text = (cg.read_store(tmp_path / "store")[name] for name in ("image", "text"))
     assert len(np.unique(text.vectors, axis=0)) == len(text)

@@ -23,7 +23,7 @@ LINES = {
     "measure x.npy f.npy --labels=l.npy --by=label --json=out --seed=3 --blocks=3 --measures=isoscore,two_nn": 40,
     "measure folder --raw --pipeline=normalize,center[pooled] --measures=modality_gap,matching_cosine": 20,
     "fit normalize,whiten(2)[pooled] folder -o out": 20,
-    "fit procrustes x.npy f.npy --out=out.safetensors": 20,
+    "fit procrustes[text-to-image] x.npy f.npy --out=out.safetensors": 20,
     "apply m.safetensors folder -o out --as=image": 30,
     "apply m.safetensors x.npy -o out --as=text --no-normalize": 20,
     "ship m.safetensors folder -o out --to=faiss": 20,

@@ -1,19 +1,102 @@
-"""The command line. The commands are in `commands`, and import what is slow to import themselves."""
+"""The command line: the commands of this package and of others, and how their errors are said."""
 
 import io
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from clip_geometry.cli.commands import app
-from clip_geometry.memory import return_large_blocks
+import typer
+from typer.core import TyperGroup
+
+from clip_geometry.cli import index, lists, maps, measure, stores
+from clip_geometry.memory import is_out_of_memory, out_of_memory, return_large_blocks
 from clip_geometry.progress import Settings, note
-from clip_geometry.registry import MOST, InputError, printable, shortened, shown
+from clip_geometry.registry import MOST, InputError, of_packages, printable, shortened, shown
 
 INTERRUPTED = 130
+# in the order of the help
+COMMANDS = {
+    "measure": measure.measure,
+    "embed": stores.embed,
+    "fit": maps.fit,
+    "apply": maps.apply,
+    "ship": maps.ship,
+    "export": stores.export,
+    "compare": measure.compare,
+    "diagnose": index.diagnose,
+    "explore": index.explore,
+    "list": lists.list_names,
+}
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def examples() -> dict[str, str]:
+    """Examples of each command, and of the whole under its own name, as they end the help."""
+    text = Path(__file__).with_name("examples.txt").read_text(encoding="utf-8")
+    blocks = (block.partition("\n") for block in text.strip().split("\n\n"))
+    return {name: f"\b\nExamples:\n{lines}" for name, _, lines in blocks}  # \b keeps lines as they are
+
+
+EXAMPLES = examples()
+
+
+class _Group(TyperGroup):
+    """The commands and those of other packages, which are imported when they are called or listed.
+
+    The entry points of the group `clip_geometry.commands` are functions as those of `COMMANDS`.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *(entry.name for entry in of_packages("clip_geometry.commands"))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            for entry in of_packages("clip_geometry.commands"):
+                if entry.name == cmd_name:
+                    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+                    _add(one, entry.name, entry.load())
+                    found = typer.main.get_command(one)
+        return found
+
+
+def _add(app: typer.Typer, name: str, command: Callable) -> None:
+    app.command(name, epilog=EXAMPLES.get(name), context_settings=HELP)(command)
+
+
+app = typer.Typer(
+    name="clip-geometry",
+    cls=_Group,
+    help="Measures, explains and changes the geometry of multimodal (CLIP) embeddings.",
+    epilog=EXAMPLES["clip-geometry"],
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings=HELP,
+)
+for name, command in COMMANDS.items():
+    _add(app, name, command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"clip-geometry {version('clip-geometry')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="show throughput; may be given anywhere")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks of errors; may be given anywhere")] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -25,29 +108,13 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     return_large_blocks()
     _prepare_streams()
-    seen, show_foreign = set(), warnings.showwarning
-
-    def show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        """Prints a warning of ours in one line, like an error, and the same line once."""
-        if not category.__module__.startswith("clip_geometry."):
-            show_foreign(message, category, *place, **more)
-        elif str(message) not in seen:
-            seen.add(str(message))
-            _complain(f"warning: {message}")
-
     with warnings.catch_warnings():
-        warnings.showwarning = show_warning
+        warnings.showwarning = _in_one_line(warnings.showwarning)
         try:
             _run()
         finally:
             Settings.verbose = False  # for who calls main() and goes on
-            try:
-                sys.stdout.flush()  # before Python does so at exit, where an error could no longer be reported
-            except OSError as error:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                if not isinstance(error, BrokenPipeError):  # which is `| head`, and no error
-                    _complain(f"standard output cannot be written to: {error.strerror}")
-                raise SystemExit(1 if isinstance(error, BrokenPipeError) else 2) from None
+            _flush()
 
 
 def _prepare_streams() -> None:
@@ -64,8 +131,34 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
+def _flush() -> None:
+    """Flushes standard output before Python does so at exit, where an error could no longer be reported."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # which is `| head`, and no error
+            raise SystemExit(1) from None
+        _complain(f"standard output cannot be written to: {error.strerror}")
+        raise SystemExit(2) from None
+
+
+def _in_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
+    """Shows a warning of ours like an error, and the same warning once."""
+    seen = set()
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not category.__module__.startswith("clip_geometry."):
+            show_foreign(message, category, *place, **more)
+        elif str(message) not in seen:
+            seen.add(str(message))
+            _complain(f"warning: {message}")
+
+    return show
+
+
 def _complain(message: str) -> None:
-    """One line, however long the names in it are."""
+    """Prints one line, however long the names in it are."""
     note(f"clip-geometry: {shortened(printable(message), MOST)}")
 
 
@@ -73,51 +166,45 @@ def _run() -> None:
     anywhere = {"--debug", "-v", "--verbose"}
     arguments = [argument for argument in sys.argv[1:] if argument not in anywhere]
     given = anywhere.intersection(sys.argv[1:])
-    debug = "--debug" in given
-    command = next((argument for argument in arguments if not argument.startswith("-")), "")
     Settings.verbose = bool(given - {"--debug"})
     try:
         status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
-    except InputError as error:
-        if debug:
-            raise
-        _complain(str(error))
-        raise SystemExit(2) from None
     except BrokenPipeError:  # `| head` has seen enough
         raise SystemExit(1) from None
-    except OSError as error:  # permissions, a full disk
-        if debug:
-            raise
-        _complain_of_memory(error)
-        what = (
-            f"cannot use {shown(Path(str(error.filename)))}" if error.filename else "a file cannot be written or read"
-        )
-        _complain(f"{what}: {error.strerror or error}")
-        raise SystemExit(2) from None
     except Exception as error:
-        usage = getattr(error, "format_message", None)  # typer's, of a command line that it cannot read
-        if usage is None:
-            if not debug:
-                _complain_of_memory(error)
+        if hasattr(error, "format_message"):  # typer's, of a command line that it cannot read
+            _complain_of_usage(error)
+        elif "--debug" in given or (sentence := _sentence(error)) is None:
             raise
-        path = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
-        if type(error).__name__ == "NoArgsIsHelpError":  # no command was given
-            with suppress(BrokenPipeError):  # `| head` has seen enough
-                print(usage())
         else:
-            said = " ".join(usage().split()).rstrip(".").replace("Value error, ", "")  # as typer's parser puts it
-            _complain(f"{said} (see {path} --help)")
+            _complain(sentence)
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's way of Ctrl-C
+        command = next((argument for argument in arguments if not argument.startswith("-")), "")
         resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""
         _complain(f"interrupted{resumes}")
     raise SystemExit(status)  # None, as a command gives, is success
 
 
-def _complain_of_memory(error: Exception) -> None:
-    """Ends the command where memory ran out, which libraries report by several kinds of errors."""
-    from clip_geometry.memory import is_out_of_memory, out_of_memory
+def _complain_of_usage(error: Any) -> None:
+    if type(error).__name__ == "NoArgsIsHelpError":  # no command was given
+        with suppress(BrokenPipeError):  # `| head` has seen enough
+            print(error.format_message())
+        return
+    path = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
+    said = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    _complain(f"{said} (see {path} --help)")
 
+
+def _sentence(error: Exception) -> str | None:
+    """What the user reads of an error of theirs, of the disk or of the memory; None for a bug."""
+    if isinstance(error, InputError):
+        return str(error)
     if is_out_of_memory(error):
-        _complain(out_of_memory(error))
-        raise SystemExit(2) from None
+        return out_of_memory(error)
+    if isinstance(error, OSError):  # permissions, a full disk
+        what = (
+            f"cannot use {shown(Path(str(error.filename)))}" if error.filename else "a file cannot be written or read"
+        )
+        return f"{what}: {error.strerror or error}"
+    return None

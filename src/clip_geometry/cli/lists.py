@@ -1,19 +1,23 @@
-"""`clip-geometry list …`: what the catalogs say of measures, transforms, … and what other packages add."""
+"""The command that lists what others may name: what the catalogs say of it, and what other packages add."""
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
+
+import typer
+from typer import Argument
 
 from clip_geometry import catalog
 from clip_geometry.catalog import GROUPS, PACKAGE, Description, describe
+from clip_geometry.cli.options import JsonFile
 from clip_geometry.display.explained import facts
-from clip_geometry.display.table import Table, TableColumn
-from clip_geometry.registry import InputError, did_you_mean, listed, of_packages, shown, unknown
+from clip_geometry.display.table import WIDTH, Table, TableColumn
+from clip_geometry.registry import of_packages, unknown
 
 OF_MEASURES = ("measures", "evaluators")  # a name of one is looked up in both
-ListBlock: TypeAlias = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 
 
 class ListEntry(NamedTuple):
@@ -37,43 +41,62 @@ class ListEntry(NamedTuple):
 Entries: TypeAlias = Callable[[], Iterable[ListEntry]]
 
 
+def _complete(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names in the list that was given before, without what they take in parentheses."""
+    return [entry.name.partition("(")[0] for entry in lines_of(str(ctx.params.get("what")))]
+
+
+def list_names(
+    what: Annotated[
+        str,
+        Argument(
+            metavar="LIST",
+            help="measures, evaluators, models, datasets, formats, transforms, repairs, checks",
+            autocompletion=lambda: list(all_lists()),
+        ),
+    ],
+    name: Annotated[str | None, Argument(metavar="NAME", help="explain this one", autocompletion=_complete)] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Lists what is available, or explains one of it."""
+    found = list_table(what, name)
+    found.print(most=WIDTH)
+    if json_file is not None:
+        from clip_geometry.files import write_text  # imports NumPy
+
+        write_text(json_file, json.dumps(found.as_dict(), indent=1, ensure_ascii=False) + "\n")
+
+
 def list_table(what: str, name: str | None = None) -> Table:
     """One of the lists, a line for each entry, or one whole entry.
 
     Args:
-        what: One of the LISTS, or a list of another package.
+        what: The list.
         name: The entry. The name of an evaluator stands for all of its numbers.
 
     Raises:
         InputError: There is no such list, or no such entry.
     """
-    known = all_lists()
-    if what not in known:
-        raise InputError(
-            f"there is no list of {shown(what)}{did_you_mean(what, known) or f'; known are {listed(known, 12)}'}"
-        )
-    if name is None and what != "models":
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for entry in index_of(what):
-            rows = groups.setdefault(entry.group, [])
-            rows.append((entry.name, entry.says))
-            rows += [("", entry.about)] if entry.about else []
-        columns = TableColumn(what.removesuffix("s"), "name"), TableColumn("summary")
-        notes = [f"clip-geometry list {what} NAME shows the whole entry"]
-        return Table(columns, groups, notes=notes, named_groups=True)
-    if what == "models":  # those of open_clip are too many for a catalog
-        blocks = [*model_blocks()]
-    else:
-        parts = OF_MEASURES if what in OF_MEASURES else (what,)
-        blocks = [(f"{entry.name}: {entry.says}", *entry.below) for part in parts for entry in entries_of(part)]
+    if what not in all_lists():
+        raise unknown("list", what, all_lists(), "clip-geometry list --help")
     if name is not None:
-        by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks}
+        kinds = OF_MEASURES if what in OF_MEASURES else (what,)
+        entries = [entry for kind in kinds for entry in entries_of(kind)]
         begins = re.compile(re.escape(name) + r"(?!\w)")
-        blocks = [by_name[name]] if name in by_name else [by_name[each] for each in by_name if begins.match(each)]
-        if not blocks:
-            names = [each.partition("(")[0] for each in by_name]
+        chosen = [entry for entry in entries if entry.name == name]
+        chosen = chosen or [entry for entry in entries if begins.match(entry.name)]
+        if not chosen:
+            names = [entry.name.partition("(")[0] for entry in entries]
             raise unknown(what.removesuffix("s"), name, names, f"clip-geometry list {what}")
-    return Table(more=[Table(title=head, heading=parts) for head, *parts in blocks])
+        return Table(more=[Table(title=f"{entry.name}: {entry.says}", heading=entry.below) for entry in chosen])
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for entry in lines_of(what):
+        rows = groups.setdefault(entry.group, [])
+        rows.append((entry.name, entry.says))
+        rows += [("", entry.about)] if entry.about else []
+    columns = TableColumn(what.removesuffix("s"), "name"), TableColumn("summary")
+    notes = [f"clip-geometry list {what} NAME shows the whole entry"]
+    return Table(columns, groups, notes=notes, named_groups=True)
 
 
 @functools.cache
@@ -94,30 +117,45 @@ def entries_of(what: str) -> list[ListEntry]:
     return [entry for entries in all_lists().get(what, ()) for entry in entries()]
 
 
-def index_of(what: str) -> list[ListEntry]:
+def lines_of(what: str) -> list[ListEntry]:
     """The entries of a list as its lines: a measure and its variants, an evaluator and its numbers are one."""
     if what not in OF_MEASURES:
         return entries_of(what)
-    found: dict[str, list[Description]] = {}
-    for each in _members(what):
-        found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
+    families: dict[str, list[Description]] = {}
+    for each in _descriptions(what):
+        families.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
     lines = []
-    for name, members in found.items():
+    for name, members in families.items():
         variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(each.name for each in members)))
         first = members[0]
         lines.append(ListEntry(name, first.brief or first.title, group=first.group, about=" ".join(variants)))
     return lines
 
 
-def _members(what: str) -> list[Description]:
-    members = [each for each in map(describe, catalog.names()) if bool(each.evaluator) == (what == "evaluators")]
-    return sorted(members, key=lambda each: GROUPS.index(each.group))
+def _descriptions(what: str) -> list[Description]:
+    found = [each for each in map(describe, catalog.names()) if bool(each.evaluator) == (what == "evaluators")]
+    return sorted(found, key=lambda each: GROUPS.index(each.group))
 
 
 def _measures(what: str) -> Iterator[ListEntry]:
-    for m in _members(what):
+    for m in _descriptions(what):
         below = f"{m.summary} {m.reading}", f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
         yield ListEntry(m.name, m.title, below)
+
+
+def _models() -> Iterator[ListEntry]:
+    """From the registry of encoders, since open_clip has too many architectures to ship their list."""
+    from clip_geometry.encoders import encoders, models
+    from clip_geometry.encoders.hub import MODELS
+
+    families, architectures = models()
+    fields = {entry.headline[0]: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
+    for name, summary in families:
+        yield ListEntry(name, summary, (f"options (key=value): {', '.join(fields[name])}",))
+    for name, summary in MODELS.items():
+        yield ListEntry(name, summary, group="trained models that the package brings")
+    for name, tags in architectures.items():
+        yield ListEntry(name, ", ".join(tags), group="NAMEs of open_clip and their TAGs, besides fresh")
 
 
 def _formats() -> Iterator[ListEntry]:
@@ -152,24 +190,10 @@ def configured(folder: Path, heading: str = "options (key=value)") -> Iterator[L
         yield ListEntry(name, about["summary"], (f"{heading}: {about['options']}",))
 
 
-def model_blocks() -> Iterator[ListBlock]:
-    """The blocks of the models, from their registry: there are too many architectures to ship their list."""
-    from clip_geometry.encoders import encoders, models
-    from clip_geometry.encoders.hub import MODELS
-
-    families, architectures = models()
-    options = {entry.headline[0]: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
-    for pattern, summary in families:
-        yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
-    yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
-    yield "NAMEs of open_clip and their TAGs, besides fresh:", ""
-    yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())
-
-
 LISTS: Mapping[str, Entries] = {
     "measures": functools.partial(_measures, "measures"),
     "evaluators": functools.partial(_measures, "evaluators"),
-    "models": tuple,  # `model_blocks` prints them
+    "models": _models,
     "datasets": functools.partial(configured, PACKAGE / "data"),
     "formats": _formats,
     "transforms": _transforms,

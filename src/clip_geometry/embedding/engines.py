@@ -28,9 +28,8 @@ from clip_geometry.embedding.supply import throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.io.reading import first_line
 from clip_geometry.progress import Advance, PassProgress, detail, note
-from clip_geometry.registry import InputError, library, of_packages, unknown
+from clip_geometry.registry import InputError, library, library_versions, of_packages, unknown
 from clip_geometry.rows.streamed import Accumulate, StreamedRows, aggregate_blocks
-from clip_geometry.versions import library_versions
 
 Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
 PASSED = ("CLIP_GEOMETRY_", "HF_", "TORCH_HOME")  # prefixes of the variables that say where data and models are

@@ -29,8 +29,7 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.encoders.own import OwnConfig, OwnEncoder, own_encoder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.progress import Progress, note, progress
-from clip_geometry.registry import InputError, listed, printable, shown
-from clip_geometry.versions import library_versions
+from clip_geometry.registry import InputError, library_versions, listed, printable, shown
 
 SHARD_SIZE = 4096
 SHARD_BYTES = 2**27  # approximate bytes of a shard's rows, where an item has many rows

@@ -13,13 +13,12 @@ from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.modalities import plural
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.relevance import Relevance
 from clip_geometry.transforms import Pipeline, Step
 from clip_geometry.transforms.pipeline import taken
-from clip_geometry.versions import library_versions
 
 Rows: TypeAlias = Mapping[str, np.ndarray | StreamedRows]
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]

@@ -22,9 +22,8 @@ from typing_extensions import TypedDict  # pydantic takes the standard one from 
 from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import checked, first_line, read_checkpoint
 from clip_geometry.progress import note, progress
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, library_versions, shown
 from clip_geometry.results import Results, Row
-from clip_geometry.versions import library_versions
 
 SECONDS = 30.0  # between checkpoints at least
 SHARE = 0.05  # of the time that writing checkpoints may take

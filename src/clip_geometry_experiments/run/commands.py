@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from clip_geometry.cli import completion
-from clip_geometry.cli.arguments import require
-from clip_geometry.cli.commands.options import Device, Overrides
+from clip_geometry.cli.options import Device, Overrides, require
 from clip_geometry.registry import printable
 from clip_geometry_experiments.run.config import find_config, shipped_configs
 from clip_geometry_experiments.run.lists import experiment_names
@@ -18,15 +16,14 @@ from clip_geometry_experiments.run.lists import experiment_names
 TEMPLATES = {path.stem: path for path in sorted(Path(__file__).with_name("templates").glob("*.yaml"))}
 
 
-def _configs(incomplete: str) -> list[str]:
-    """Names of the package's configs, and YAML files."""
-    return [*shipped_configs(), *completion.paths(incomplete, (".yaml", ".yml"))]
-
-
 def run(
     config: Annotated[
         Path,
-        typer.Argument(metavar="CONFIG", help="a YAML file, or a name: list configs", autocompletion=_configs),
+        typer.Argument(
+            metavar="CONFIG",
+            help="a YAML file, or a name: list configs",
+            autocompletion=lambda: [*shipped_configs()],
+        ),
     ],
     overrides: Overrides = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="run the small version of the config, in seconds")] = False,

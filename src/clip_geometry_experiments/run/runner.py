@@ -13,9 +13,8 @@ from clip_geometry.catalog import descriptions
 from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.progress import note, progress
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError, did_you_mean, library_versions
 from clip_geometry.results import CELLS, Results, Row
-from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiments
 from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, write_report

@@ -8,8 +8,8 @@ from typing import Any
 from clip_geometry.config import digest
 from clip_geometry.display.origin import with_options
 from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
-from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings

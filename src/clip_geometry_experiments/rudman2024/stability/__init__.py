@@ -7,9 +7,8 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row
-from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.kit.training import context
 from clip_geometry_experiments.rudman2024.stability.estimates import (

@@ -12,8 +12,8 @@ from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.hf import load_tokenizer
 from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
-from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps, optimizer_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, parallel

@@ -16,9 +16,8 @@ from clip_geometry.encoders.hub import model_path
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.files import sha256_of
 from clip_geometry.progress import detail
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
-from clip_geometry.versions import library_versions
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, numbered_labels, read_explanations
 from clip_geometry_experiments.kit.clip_training import data_words, measured_steps, optimizer_words
 from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision

@@ -1,0 +1,206 @@
+"""The commands for a mixed index: what is wrong with it, which repair helps, how it looks."""
+
+import io
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Option
+
+import clip_geometry as cg
+from clip_geometry.cli import options
+from clip_geometry.progress import note
+from clip_geometry.registry import InputError, parts, printable
+
+if TYPE_CHECKING:
+    from clip_geometry.display.table import Table
+
+MARK = {"error": "✗", "warning": "!", "note": "·"}
+STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
+REPAIRS_AND_STEPS = options.NameList(
+    "repair", lambda: [*options.names_in("search/repairs"), *options.names_in("transforms")], "repairs"
+)
+
+
+def diagnose(
+    paths: options.Sources,
+    labels: options.SetLabels = None,
+    other: Annotated[Path | None, Option(help="another split, in which copies of these rows are leakage")] = None,
+    relevant: Annotated[Literal["labels", "pairs"] | None, Option(help="what a query should find")] = None,
+    want: Annotated[
+        Literal["both", "pairs"], Option(help="the goal: a list of relevant items of both modalities, or the partner")
+    ] = "both",
+    repairs: Annotated[str | None, options.REPAIRS.option("names (list repairs); '' compares none")] = None,
+    splits: Annotated[int, Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
+    seed: Annotated[int, Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
+    json_file: Annotated[Path | None, Option("--json", help="also write everything to this new file")] = None,
+    figure: Annotated[Path | None, Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
+    write: Annotated[Path | None, Option(help="save the recommended repair to this .safetensors file")] = None,
+    repair: Annotated[str | None, options.REPAIRS.option("save this repair instead of the recommended one")] = None,
+) -> None:
+    """Says whether an index is broken, and which repair helps.
+
+    Checks (list checks) look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted
+    on random halves of the items and tried on the others.
+    """
+    if repair is not None and write is None:
+        raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
+    options.check_ending("--figure", figure, ".png", ".svg", ".pdf")
+    options.check_ending("--write", write, ".safetensors")
+    options.check_paths(*paths, other)
+
+    from clip_geometry.display.table import say
+    from clip_geometry.files import write_atomically
+    from clip_geometry.progress import progress
+
+    said, refused = [], []
+    with _all_or_none(json_file, figure, write) as targets:
+        found = cg.diagnose(
+            *paths,
+            labels=options.labels_of(labels),
+            other=other,
+            relevant=relevant,
+            want=want,
+            repairs=None if repairs is None else parts(repairs),
+            splits=splits,
+            seed=seed,
+            progress=progress,
+        )
+
+        def draw(path: Path) -> None:
+            drawn = io.BytesIO()
+            found.figure().savefig(drawn, dpi=200, format=path.suffix[1:])
+            write_atomically(targets[path], drawn.getvalue())
+            said.append(f"figure: {path}")
+
+        def save(path: Path) -> None:
+            fitted = found.fitted(repair)
+            fitted.save(targets[path])
+            said.append(f"repair: {fitted.name} in {path}, fitted on all items (at most 2,000)")
+            said.extend(_next_steps(fitted, path, paths))
+
+        if json_file is not None:
+            write_atomically(targets[json_file], found.to_json().encode())
+            said.append(f"diagnosis: {json_file}")
+        for path, make in ((figure, draw), (write, save)):
+            if path is not None:
+                try:
+                    make(path)
+                except InputError as error:
+                    refused.append(f"{path} was not written: {error}")
+    _table(found).print()  # after everything is written, since a reader such as head may end the output
+    for line in said:
+        say(line)
+    if refused:
+        raise InputError("; ".join(refused))
+
+
+@contextmanager
+def _all_or_none(*paths: Path | None) -> Iterator[dict[Path, Path]]:
+    """New files by how they were given; none is left after an error, since the same command would be refused then."""
+    from clip_geometry.files import claimed, is_device
+
+    with ExitStack() as claims:
+        targets = {path: claims.enter_context(claimed(path)) for path in paths if path is not None}
+        try:
+            yield targets
+        except BaseException:
+            for target in targets.values():
+                if not is_device(target):
+                    target.unlink(missing_ok=True)
+            raise
+
+
+def _next_steps(repair: "cg.Repair", written: Path, paths: Sequence[Path]) -> list[str]:
+    """The command that ships the repair: into an index, or as a script where FAISS cannot express it."""
+    from clip_geometry.search.repairs import InnerProduct
+    from clip_geometry.search.shipping import query_map
+
+    command = f"next: clip-geometry ship {shlex.quote(printable(str(written)))}"
+    if not isinstance(repair, InnerProduct):
+        return [f"{command} -o reranker --to numpy"]
+    if any(query_map(repair, name).statistics for name in repair.modalities):
+        return [f"{command} -o script --to numpy"]
+    rows = " ".join(shlex.quote(printable(str(path))) for path in paths)
+    databases = "a vector database takes the rows of --to numpy instead (docs/howto/databases.md)"
+    return [databases, f"{command} {rows} -o index --to faiss"]
+
+
+def _table(found: "cg.Diagnosis") -> "Table":
+    """The verdict, the findings and the repairs."""
+    from clip_geometry.display.table import Table, TableColumn
+    from clip_geometry.search.checks import checks
+    from clip_geometry.search.table import SPARE, conditions, narrow
+
+    tables = []
+    for each in found.findings:
+        where = f" ({', '.join(each.modalities)})" if each.modalities else ""
+        title = f"{MARK[each.severity]} {each.check}: {checks[each.check].title}{where}"
+        texts = each.evidence, each.consequence, f"→ {each.remedy}"
+        tables.append(Table(title=title, heading=texts, style=STYLE[each.severity]))
+    if (compared := found.comparison) is not None:
+        heads, rows, means = narrow(compared)
+        columns = [
+            TableColumn(
+                head.removeprefix(">"),
+                "number" if head.startswith(">") else "text",
+                spare=SPARE.index(head) + 1 if head in SPARE else 0,
+            )
+            for head in heads
+        ]
+        legend = [f"{name}: {meaning}" for name, meaning in means.items()]
+        notes = [conditions(compared), *(f"{name} was left out: {why}" for name, why in compared.failed.items())]
+        tables.append(Table(columns, {"": rows}, legend=legend, notes=notes))
+    sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in found.shapes.items())
+    return Table(verdict=found.verdict, heading=[sizes], more=tables)
+
+
+def explore(
+    paths: options.Sources,
+    *,
+    out: Annotated[Path, Option("-o", "--out", help="the new .html file to write")],
+    labels: options.SetLabels = None,
+    repairs: Annotated[str | None, REPAIRS_AND_STEPS.option("repairs or steps, e.g. csls,whiten(32)[pooled]")] = None,
+    pipeline: Annotated[str, options.STEPS.option("steps before everything, e.g. center[each]")] = "",
+    limit: Annotated[int, Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
+    data: Annotated[str | None, Option(help="data set of the rows, by name or path: shows images and texts")] = None,
+    captions: Annotated[Path | None, Option(help="a file with one caption for each text")] = None,
+    no_umap: Annotated[bool, Option("--no-umap", help="principal components only, which is faster")] = False,
+    title: Annotated[str | None, Option(help="of the page")] = None,
+    seed: Annotated[int, Option(help="seed of samples, fits and UMAP", min=0, max=2**32 - 1)] = 0,
+) -> None:
+    """Writes an HTML page that shows embeddings as points.
+
+    It has repairs on a slider, and the neighbors of each point. It needs no network and no server. Stores of embed
+    bring captions and thumbnails where their data set can be read.
+    """
+    options.check_ending("-o", out, ".html", ".htm")
+    options.check_paths(*paths, captions)
+    note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
+
+    from clip_geometry.display.table import say  # these imports take seconds
+    from clip_geometry.files import claimed, write_atomically
+    from clip_geometry.progress import progress
+
+    with claimed(out) as target:
+        found = cg.explore(
+            *paths,
+            repairs=None if repairs is None else parts(repairs),
+            labels=options.labels_of(labels),
+            pipeline=pipeline,
+            limit=limit,
+            data=data,
+            captions=captions,
+            umap=not no_umap,
+            title=title,
+            seed=seed,
+            progress=progress,
+        )
+        page = found.to_html(shlex.join(["clip-geometry", *sys.argv[1:]])).encode()
+        write_atomically(target, page)
+    for each in found.notes:
+        say(f"· {each}", indent="  ")
+    say(f"explorer: {out} ({len(page) / 1e6:.1f} MB; opens in a browser, without a network)")

@@ -1,0 +1,110 @@
+"""The commands that print numbers of embeddings."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+import clip_geometry as cg
+from clip_geometry.cli import options
+from clip_geometry.registry import InputError, shown
+
+COLUMN_STEPS = options.NameList("pipeline step", lambda: [*options.step_names(), "raw"], "transforms")
+
+
+def _chosen(everything: bool, measures: str | None) -> str | None:
+    if everything and measures is not None:
+        raise InputError("--all and --measures were both given; --measures takes the named ones only")
+    return "all" if everything else measures
+
+
+def measure(
+    paths: options.Sources,
+    labels: options.Labels = None,
+    pipeline: options.Steps = None,
+    raw: Annotated[bool, Option("--raw", help="use the rows as given, without a pipeline")] = False,
+    measures: options.MeasureNames = None,
+    everything: options.Everything = False,
+    by: Annotated[str | None, Option(help="measure each value of this column: label, language, …")] = None,
+    json_file: options.JsonFile = None,
+    seed: Annotated[int, Option(help="seed of null values and jackknife", min=0, max=2**63 - 1)] = 0,
+    blocks: options.Blocks = None,
+    scaling: Annotated[bool, Option("--scaling", help="also measure at n/2, n/4 and n/8 what depends on n")] = False,
+    full_size: Annotated[int | None, Option(help="items of the whole set: what to expect of it", min=3)] = None,
+    engine: options.EngineName = "local",
+    address: options.Address = None,
+) -> None:
+    """Measures embeddings: a verdict and a table in seconds.
+
+    Rows are made unit length first unless --raw.
+    """
+    if raw and pipeline is not None:
+        raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
+    steps = {"pipeline": ""} if raw else {} if pipeline is None else {"pipeline": pipeline}
+    chosen = _chosen(everything, measures)
+    options.check_paths(*paths)
+
+    from clip_geometry.files import claimed
+    from clip_geometry.progress import progress
+
+    target = nullcontext() if json_file is None else claimed(json_file)
+    with target as new_file, cg.open_engine(engine, address) as opened:
+        found = cg.measure(
+            *paths,
+            labels=labels,
+            **steps,
+            measures=chosen,
+            by=by,
+            seed=seed,
+            blocks=blocks,
+            engine=None if engine == "local" else opened,  # in this process what fits is kept in memory
+            scaling=scaling,
+            full_size=full_size,
+            progress=progress,
+        )
+        found.table.print()
+        if new_file is not None:
+            found.to_json(new_file)
+
+
+def compare(
+    paths: Annotated[list[Path], Argument(metavar="A B...", help="embeddings, run folders, files of measure --json")],
+    pipeline: Annotated[list[str] | None, COLUMN_STEPS.option("steps, once for all or once for each column")] = None,
+    raw: Annotated[bool, Option("--raw", help="use the rows as given; --pipeline raw for one column")] = False,
+    measures: options.MeasureNames = None,
+    everything: options.Everything = False,
+    labels: options.Labels = None,
+    csv: Annotated[Path | None, Option(help="also write the table to this file, with all digits")] = None,
+    latex: Annotated[Path | None, Option(help="also write it to this .tex file, and citations to a .bib file")] = None,
+    json_file: options.JsonFile = None,
+    seed: Annotated[int, Option(help="seed of blocks, null values and sign flips", min=0, max=2**63 - 1)] = 0,
+    blocks: options.Blocks = None,
+) -> None:
+    """Says whether a change helped, number by number.
+
+    Each number of B less that of A, with its standard error.
+
+    Of one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
+    the items are the same, the error is paired.
+    """
+    if raw and pipeline:
+        raise InputError("--raw and --pipeline were both given; --pipeline raw is the empty pipeline of one column")
+    columns, chosen = ["raw"] if raw else pipeline or [], _chosen(everything, measures)
+
+    from clip_geometry.display.table import BIBLIOGRAPHY
+    from clip_geometry.files import write_text
+
+    bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
+    before = bibliography.read_bytes() if bibliography is not None and bibliography.exists() else None
+    if before is not None and not before.startswith(BIBLIOGRAPHY.encode()):
+        raise InputError(f"{shown(bibliography)}, where the entries of the table go, has others; rename --latex")
+    found = cg.compare(*paths, pipelines=columns, measures=chosen, labels=labels, blocks=blocks, seed=seed)
+    found.table.print()
+    if csv is not None:
+        write_text(csv, found.frame.to_csv(index=False))
+    if json_file is not None:
+        write_text(json_file, found.to_json())
+    if latex is not None and bibliography is not None:
+        write_text(latex, found.to_latex())
+        write_text(bibliography, found.to_bibtex())

@@ -1,0 +1,131 @@
+"""Arguments and options of several commands: their help, their checks before torch is imported, their completion."""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from typer import Argument, Option
+
+from clip_geometry import catalog
+from clip_geometry.catalog import PACKAGE
+from clip_geometry.paths import existing
+from clip_geometry.registry import InputError, of_packages, parts, printable, shown, unknown
+
+# trained models of the package, and what the names of others begin with
+MODEL_NAMES = (
+    *("local-dir:shipped/scenes-trained", "mclip:shipped/scenes-multilingual", "scenes-clip/fresh"),
+    *("hf-text:", "mclip:", "open_clip:", "hf-hub:", "local-dir:", "hf-clip:", "sentence:", "timm:"),
+)
+
+
+def names_in(folder: str) -> list[str]:
+    """The names in the catalog of a folder."""
+    return list(catalog.read(PACKAGE / folder))
+
+
+def measure_names() -> list[str]:
+    """The names of all measures and evaluators."""
+    names = catalog.names()
+    return list(dict.fromkeys((*names, *(name.partition(".")[0] for name in names if "." in name))))
+
+
+def step_names() -> list[str]:
+    return names_in("transforms")
+
+
+def repair_names() -> list[str]:
+    return names_in("search/repairs")
+
+
+def model_names() -> list[str]:
+    """The models of the package, the beginnings of other names, and open_clip's architectures."""
+    spec = importlib.util.find_spec("open_clip")
+    places = [] if spec is None else spec.submodule_search_locations or []
+    found = sorted(path.stem for place in places for path in Path(place, "model_configs").glob("*.json"))
+    families = [f"{entry.name}:" for entry in of_packages("clip_geometry.encoders")]
+    return [*MODEL_NAMES, *families, *(f"open_clip:{name}/fresh" for name in found)]
+
+
+def check_paths(*paths: Path | None) -> None:
+    """Raises InputError for a path without embeddings: a name that nothing has, an empty file, a pipe."""
+    for path in paths:
+        if path is not None:
+            existing(path, "a file of embeddings")
+
+
+def check_ending(option: str, path: Path | None, *endings: str) -> None:
+    if path is not None and path.suffix.lower() not in endings:
+        raise InputError(f"{option} {shown(path)} is no {' or '.join(endings)} file; choose a name with this ending")
+
+
+def require(kind: str, name: str, known: Collection[str], listed_by: str) -> None:
+    """Raises InputError for a name that is not known, unless torch is imported: then a program may have registered it,
+    and looking is cheap."""
+    if name not in known and "torch" not in sys.modules:
+        raise unknown(kind, name, known, listed_by)
+
+
+class NameList:
+    """Comma-separated names: what an option or an argument needs to complete and to check them.
+
+    The check is of the names alone. Whoever parses what a name has in brackets explains mistakes there.
+    """
+
+    def __init__(self, kind: str, known: Callable[[], list[str]], listed_by: str):
+        self.kind, self.known, self.listed_by = kind, known, f"clip-geometry list {listed_by}"
+
+    def complete(self, incomplete: str) -> list[str]:
+        before, comma, _ = incomplete.rpartition(",")
+        return [before + comma + name for name in self.known()]
+
+    def check(self, given: Any) -> Any:
+        for name in parts(",".join([given] if isinstance(given, str) else given or ())):
+            base = re.split(r"[.(\[]", name)[0].strip()
+            if re.fullmatch(r"\w+", base):
+                require(self.kind, base, self.known(), self.listed_by)
+        return given
+
+    def option(self, text: str) -> Any:
+        return Option(help=text, autocompletion=self.complete, callback=self.check)
+
+    def argument(self, metavar: str, text: str) -> Any:
+        return Argument(metavar=metavar, help=text, autocompletion=self.complete, callback=self.check)
+
+
+STEPS = NameList("pipeline step", step_names, "transforms")
+MEASURES = NameList("measure", measure_names, "measures")
+REPAIRS = NameList("repair", repair_names, "repairs")
+
+Sources = Annotated[list[Path], Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with several")]
+Source = Annotated[Path, Argument(metavar="SOURCE", help="embeddings: a file or a folder")]
+NewFolder = Annotated[Path, Option("-o", "--out", help="the new folder to write")]
+Overrides = Annotated[list[str] | None, Argument(metavar="KEY=VALUE", show_default=False)]
+EngineName = Annotated[Literal["local", "ray"], Option("--engine", help="ray: processes, here or on a cluster")]
+Address = Annotated[str | None, Option(help="address of a Ray cluster; auto on one of its machines")]
+Steps = Annotated[str | None, STEPS.option("steps before measuring, e.g. normalize,center[pooled]")]
+MeasureNames = Annotated[str | None, MEASURES.option("names, e.g. isoscore,silhouette[cosine]")]
+Everything = Annotated[bool, Option("--all", help="take all default measures, not only the core")]
+Modality = Annotated[str | None, Option("--as", help="modality of the rows, such as image or text")]
+NoNormalize = Annotated[bool, Option("--no-normalize", help="leave the rows the lengths that the map gives")]
+Device = Annotated[str, Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]
+JsonFile = Annotated[Path | None, Option("--json", help="also write everything to this file")]
+Labels = Annotated[Path | None, Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")]
+SetLabels = Annotated[list[str] | None, Option(metavar="FILE", help="one label per row; or MODALITY=FILE for each set")]
+Blocks = Annotated[int | None, Option(help="jackknife blocks behind ±; 0 for no ±", min=0, show_default="20")]
+
+
+def labels_of(given: Sequence[str] | None) -> Any:
+    """One path for all sets of its length, or a path for each modality."""
+    if not given:
+        return None
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return Path(given[0])
+    for each in given:
+        if "=" not in each:
+            raise InputError(
+                f"--labels {printable(each)} was given with others; write MODALITY=FILE, as in image={each}"
+            )
+    return {name: Path(path) for name, _, path in (each.partition("=") for each in given)}
