@@ -257,16 +257,16 @@ def test_a_folder_is_there_whole_or_not_at_all(ok, refused, sets, x, monkeypatch
     Path(".m.safetensors.0123.tmp").touch()  # which a killed command left
     Path(".moved.0123.tmp").mkdir()
     ok("fit", "center[each]", "both.npz", "-o", "m.safetensors")
-    from clip_geometry.io import parquet
+    from clip_geometry.io import tables
 
-    write = parquet.write_parquet
+    write = tables.write_parquet
 
     def full(side, path):
         if side.modality == "text":
             raise OSError(28, "No space left on device")
         write(side, path)
 
-    monkeypatch.setattr(parquet, "write_parquet", full)
+    monkeypatch.setattr(tables, "write_parquet", full)
     said = refused("apply", "m.safetensors", "both.npz", "-o", "moved")
     assert said == "cannot write to moved: No space left on device"
     assert not list(Path().glob(".*")) and not Path("moved").exists()
