@@ -6,7 +6,7 @@ import pytest
 
 from support.faults import ERRORS
 
-SAMPLE = {"embed": 4, "run": 2, "fit": 4, "apply": 4, "measure": 4}
+SAMPLE = {"embed": 2, "run": 1, "fit": 2, "apply": 2, "measure": 2}
 
 
 def require_recovery(bench, name, number, operation, error):

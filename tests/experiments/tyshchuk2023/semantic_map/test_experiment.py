@@ -1,8 +1,5 @@
 """The experiment's numbers are those of its planes; its figures have the pictures and captions of their rows."""
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.spatial import procrustes
@@ -10,8 +7,7 @@ from scipy.spatial import procrustes
 from clip_geometry.config import validate
 from clip_geometry.geometry import mutual_knn
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
-from clip_geometry_experiments.run.runner import RunFolder, run
+from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023 import semantic_map as module
 from clip_geometry_experiments.tyshchuk2023.semantic_map import SemanticMap, SemanticMapConfig
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import shared_neighbors, trustworthiness
@@ -97,49 +93,7 @@ def test_agreement_of_both_maps(scenes, rows):
     assert raw["value"] == pytest.approx(float(mutual_knn(scenes.sets.rows["image"], scenes.sets.rows["text"])))
 
 
-def test_related_maps_have_a_lower_disparity_than_shuffled_ones(stored, tmp_path):
-    rows = rows_of(experiment(tmp_path, **stored, perplexity_text=5, k=5))
-    disparity, shuffled = (at(rows, f"semantic_map.{name}", "both") for name in ("disparity", "disparity_shuffled"))
-    assert disparity["value"] < shuffled["value"] - 5 * shuffled["standard_error"]
-    assert at(rows, "semantic_map.mutual_knn", "both")["value"] > 0.4  # 5/39 of unrelated ones
-
-
-def test_rows_say_where_they_come_from(rows):
-    for row in rows:
-        assert (row["model"], row["dataset"], row["split"], row["seed"]) == ("scenes-clip/fresh", "scenes", "test", 0)
-        assert row["pipeline"] == ["normalize"] and row["versions"]["clip-geometry"]
-
-
-def test_one_map_has_no_error_and_nothing_to_repeat(tmp_path):
-    rows = rows_of(experiment(tmp_path, repeats=1))
-    assert at(rows, "semantic_map.disparity", "both")["standard_error"] is None
-    assert not [row for row in rows if row["measure"] == "semantic_map.disparity_of_repeats"]
-
-
-def test_several_captions_of_an_image_all_count(tmp_path):
-    planned = experiment(tmp_path, pairs={"name": "scenes", "size": 24, "captions_per_image": 2}, repeats=1)
-    rows = rows_of(planned)
-    assert at(rows, "semantic_map.disparity", "both")["n"] == 48
-    assert at(rows, "semantic_map.mutual_knn", "both")["n"] == 24  # different rows are different items there
-
-
 # --- the run
-
-
-def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
-    config = tmp_path / "tiny.yaml"
-    config.write_text(json.dumps(SCENES))
-    report = run(config, {}, runs=tmp_path / "runs", device="cpu")
-    assert len(Results(report.parent / "results.jsonl").read()) == 2 * 3 + 4
-    names = [f"semantic_{name}.{kind}" for name in ("images", "images_aligned", "texts_aligned")
-             for kind in ("png", "svg")]  # fmt: skip
-    assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names
-    page = report.read_text()
-    assert "freshly initialized" in page and "image 5, text 8" in page and "0 to 1" in page
-    before = (report.parent / "results.jsonl").read_bytes()
-    monkeypatch.setattr(SemanticMap, "_map_rows", lambda *_: pytest.fail("a finished cell was computed again"))
-    assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report
-    assert (report.parent / "results.jsonl").read_bytes() == before
 
 
 def test_every_setting_makes_its_own_cells_but_how_the_figure_is_drawn(tmp_path):
@@ -149,19 +103,6 @@ def test_every_setting_makes_its_own_cells_but_how_the_figure_is_drawn(tmp_path)
     assert {cell.key for cell in experiment(tmp_path, all_images=True).cells()} == keys[0]
 
 
-def test_listing_cells_embeds_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(RunFolder, "embeddings", lambda *_, **__: pytest.fail("embedded"))
-    assert len(list(experiment(tmp_path).cells())) == 3
-
-
-def test_pictures_and_captions_are_those_of_the_rows(scenes):
-    image, text = scenes._items("image"), scenes._items("text")
-    dataset = module.load_dataset(scenes.config.pairs)
-    for row in (0, 17):
-        assert image.picture(row).tobytes() == dataset.image.load(row).tobytes()
-        assert text.texts[row] == dataset.text.load(row)
-
-
 def test_an_image_that_was_skipped_moves_no_other_picture(tmp_path):
     """Row 3 is the picture at index 4, where that at index 1 could not be read."""
     planned = experiment(tmp_path)
@@ -169,17 +110,6 @@ def test_an_image_that_was_skipped_moves_no_other_picture(tmp_path):
     planned.sets.embeddings["image"] = planned.sets.embeddings["image"].take(kept)
     dataset = module.load_dataset(planned.config.pairs)
     assert planned._items("image").picture(3).tobytes() == dataset.image.load(4).tobytes()
-
-
-def test_stored_embeddings_are_drawn_as_points(stored, tmp_path):
-    planned = experiment(tmp_path, **stored, repeats=1)
-    entries = planned.figures(tmp_path / "figures")
-    assert [entry.name for entry in entries] == [
-        "semantic_images", "semantic_images_aligned", "semantic_texts_aligned",
-    ]  # fmt: skip
-    assert all("Drawn as points, since no" in entry.caption and "something; rows; normalize; seed 0." in entry.caption
-               for entry in entries)  # fmt: skip
-    assert planned.fresh_models() == [] and planned.label() == "something, rows, normalize"
 
 
 def test_images_alone_have_their_map_and_notes_say_what_is_missing(stored, tmp_path):
@@ -192,32 +122,7 @@ def test_images_alone_have_their_map_and_notes_say_what_is_missing(stored, tmp_p
     assert [entry.name for entry in planned.figures(tmp_path / "figures")] == ["semantic_images"]
 
 
-def test_sets_that_do_not_pair_have_a_map_each(tmp_path):
-    planned = experiment(tmp_path, repeats=1)
-    text = planned.sets.embeddings["text"]
-    planned.sets.embeddings["text"] = replace(text, item_id=np.array([f"other {k}" for k in range(30)]))
-    planned.sets.view.embeddings["text"] = planned.sets.embeddings["text"]
-    assert "no item_id in common" in at(rows_of(planned), "semantic_map.disparity", "both")["note"]
-    names = [entry.name for entry in planned.figures(tmp_path / "figures")]
-    assert names == ["semantic_images", "semantic_texts"]
-
-
 # --- what is refused
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"perplexity_image": 0}, "'perplexity_image' is 0"),
-        ({"repeats": 0}, "'repeats' is 0"),
-        ({"pipeline": ["centre"]}, "did you mean 'center'"),
-        ({"model": None}, "set model"),
-        ({"perplexity": 5}, "unknown key 'perplexity'"),
-    ],
-)
-def test_wrong_configs_are_one_sentence(tmp_path, changes, says):
-    with pytest.raises(InputError, match=says):
-        experiment(tmp_path, **changes)
 
 
 def test_too_few_items_for_the_perplexity_or_the_neighbors(tmp_path):
