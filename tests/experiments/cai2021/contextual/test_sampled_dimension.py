@@ -42,7 +42,7 @@ def test_the_two_nearest_are_enough_for_two_nn(discard):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(estimator):
     """200 draws of 40 rows: the spread of their estimates is known to 5 %, the mean error to less."""
-    x = surface(2000, 2)
+    x = surface(1000, 2)
     exact = float(neighborhoods(x, k=20).dimension(estimator).value)
     draws = [neighborhoods(x, k=20, of=40, seed=seed).dimension(estimator) for seed in range(200)]
     values, errors = (np.array([float(part) for part in parts]) for parts in zip(*draws, strict=True))
