@@ -1,8 +1,12 @@
 """What tests of several experiments share."""
 
+import os
+import warnings
 from pathlib import Path
 
 import pytest
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 @pytest.fixture
@@ -18,3 +22,23 @@ def unrendered(monkeypatch):
         return files
 
     monkeypatch.setattr(gallery, "save_figure", save)
+
+
+@pytest.fixture(scope="session")
+def report_of(tmp_path_factory):
+    """The smoke report of a config, made once; with CLIP_GEOMETRY_SMOKE, the one that .ci/run has made there."""
+    from clip_geometry_experiments.run.runner import run
+
+    before, made = os.environ.get("CLIP_GEOMETRY_SMOKE"), {}
+    runs = tmp_path_factory.mktemp("runs")
+
+    def report(name: str) -> Path:
+        if before and name not in made:
+            (made[name],) = Path(before).glob(f"{name.replace('/', '-')}-smoke-*/report.html")
+        elif name not in made:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of maps and classifiers on so few rows
+                made[name] = run(CONFIGS / f"{name}.yaml", {}, smoke=True, runs=runs, device="cpu")
+        return made[name]
+
+    return report

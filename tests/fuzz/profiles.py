@@ -1,4 +1,4 @@
-"""Two profiles: 2,000 examples, the same each time, in every run; fifty times as many under `pytest -m fuzz`.
+"""Two profiles: 1,000 examples, the same each time, in every run; fifty times as many under `pytest -m fuzz`.
 
 Each folder of fuzzing tests takes this as its conftest. Of the large run each of two processes does half: `pytest -m
 fuzz tests/fuzz/test_[afi]* tests/experiments/fuzz` and `pytest -m fuzz tests/fuzz/test_[cm]*`, each with

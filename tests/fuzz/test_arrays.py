@@ -19,7 +19,7 @@ FUNCTIONS = {
     **{name: getattr(cg, name) for name in ("ensemble", "isoscore_star", "partition_isotropy", "partition_over")},
     **{name: getattr(cg, name) for name in ("silhouette_samples", "singular_values", "average_cosine")},
 }
-SLOW = {"modality_separability": 5, "linear_probe": 8}
+SLOW = {"modality_separability": 2, "linear_probe": 4}
 LABELS = {"labels", "types", "train_y", "test_y", "fit_labels", "classes"}
 USUAL = {  # of settings by their name, or by the type of their default
     "k": [1, 2, 3, (1, 2), 10],
@@ -66,7 +66,7 @@ def calls(draw, function):
 def test_functions(name):
     function = FUNCTIONS[name]
 
-    @fuzzed(SLOW.get(name, 12), call=calls(function))
+    @fuzzed(SLOW.get(name, 6), call=calls(function))
     def holds(call):
         given, settings = call
         value = outcome(function, **given, **settings)
@@ -85,12 +85,12 @@ COUNTS = often(st.integers(0, 13), junk)
 NULL = {"n_text": COUNTS, "labels": labels(10), "scale": often(st.sampled_from(SCALES), junk), "draws": DRAWS}
 
 
-@fuzzed(50, measure=MEASURES, n=COUNTS, d=COUNTS, options=st.fixed_dictionaries({}, optional={**NULL, "seed": junk}))
+@fuzzed(25, measure=MEASURES, n=COUNTS, d=COUNTS, options=st.fixed_dictionaries({}, optional={**NULL, "seed": junk}))
 def test_null_value(measure, n, d, options):
     require_finite(outcome(cg.null_value, measure, n, d, **options))
 
 
-@fuzzed(50, measure=MEASURES, x=rows(12, 3), y=OTHER, blocks=COUNTS)
+@fuzzed(25, measure=MEASURES, x=rows(12, 3), y=OTHER, blocks=COUNTS)
 def test_standard_error(measure, x, y, blocks):
     require_finite(outcome(cg.standard_error, measure, x, blocks=blocks))
     require_finite(outcome(cg.standard_error, measure, x, y, blocks=blocks))
@@ -99,14 +99,14 @@ def test_standard_error(measure, x, y, blocks):
 TAILS = often(st.sampled_from(["two-sided", "greater", "less"]), junk)
 
 
-@fuzzed(50, measure=MEASURES, x=rows(12, 3), y=OTHER, draws=DRAWS, alternative=TAILS)
+@fuzzed(25, measure=MEASURES, x=rows(12, 3), y=OTHER, draws=DRAWS, alternative=TAILS)
 def test_permutation_test(measure, x, y, draws, alternative):
     found = outcome(cg.permutation_test, measure, x, y, draws=draws, alternative=alternative)
     require_finite(found)
     assert found is None or 0 < found.p_value <= 1
 
 
-@fuzzed(50, x=rows(d=3), y=rows(d=3))
+@fuzzed(25, x=rows(d=3), y=rows(d=3))
 def test_moments(x, y):
     a, b = outcome(cg.Moments.of, x), outcome(cg.Moments.of, y)
     for found in filter(None, (a, b, a and b and outcome(lambda: a + b))):
@@ -131,7 +131,7 @@ PAIRS = st.sampled_from([None, (np.arange(8), np.arange(8))])
 
 
 @fuzzed(
-    120,
+    60,
     steps=often(st.lists(STEPS, max_size=4), junk, 30),
     joined=st.booleans(),
     sets=often(SETS, junk, 30),
@@ -148,7 +148,7 @@ def test_pipelines(steps, joined, sets, pairs, moved):
         require_finite(affine and outcome(affine, moved))
 
 
-@fuzzed(50, x=arrays(8, 3, [np.float32]), hidden=often(st.none(), junk), mask=often(st.none(), junk), weight=junk)
+@fuzzed(25, x=arrays(8, 3, [np.float32]), hidden=often(st.none(), junk), mask=often(st.none(), junk), weight=junk)
 def test_losses(x, hidden, mask, weight):
     states = torch.from_numpy(x).requires_grad_()
     for make in (cg.CosReg, cg.IStar):
@@ -160,7 +160,7 @@ def test_losses(x, hidden, mask, weight):
 
 
 @fuzzed(
-    50,
+    25,
     vectors=rows(6, 2),
     modality=often(st.sampled_from(["image", "text"]), junk),
     item_id=often(st.sampled_from([None, np.array(list("abcdef"), dtype=object), list("aabbcc")]), labels(6)),

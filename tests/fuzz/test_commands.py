@@ -20,21 +20,21 @@ FILES["c.yaml"] = b"name: x\nexperiment: geometry\npairs: {name: scenes}\nmodel:
 ODD = ["", "-", "--", "-1", "0", "1e9", "9" * 30, "é\x1b[1m\n", "x" * 999, "none.npy", "~nobody/x", "/proc/self/mem"]
 ODD += [".", "..", "*", "\ud800", "a\0b", "nan", "isoscor", "silhouette", "cuda:9", "center", "pca(9)[each]", "label"]
 LINES = {
-    "measure x.npy f.npy --labels=l.npy --by=label --json=out --seed=3 --blocks=3 --measures=isoscore,two_nn": 40,
-    "measure folder --raw --pipeline=normalize,center[pooled] --measures=modality_gap,matching_cosine": 20,
-    "fit normalize,whiten(2)[pooled] folder -o out": 20,
-    "fit procrustes[text-to-image] x.npy f.npy --out=out.safetensors": 20,
-    "apply m.safetensors folder -o out --as=image": 30,
-    "apply m.safetensors x.npy -o out --as=text --no-normalize": 20,
-    "ship m.safetensors folder -o out --to=faiss": 20,
-    "ship m.safetensors -o out --to=numpy --no-normalize": 20,
-    "compare r.jsonl r.jsonl": 20,
-    "list measures": 20,
-    "init measure -o out": 20,
-    "embed scenes-clip/fresh scenes size=6 data.seed=1 --precision=fp32 --features=pooled --split=train -o out": 4,
-    "embed scenes-clip/fresh scenes size=6 --limit=2 --prompt={} --shard-size=1 -o out": 4,
-    "run c.yaml seed=1 --runs=out --smoke --device=cpu": 20,
-    "--version --debug -h": 12,
+    "measure x.npy f.npy --labels=l.npy --by=label --json=out --seed=3 --blocks=3 --measures=isoscore,two_nn": 20,
+    "measure folder --raw --pipeline=normalize,center[pooled] --measures=modality_gap,matching_cosine": 10,
+    "fit normalize,whiten(2)[pooled] folder -o out": 10,
+    "fit procrustes[text-to-image] x.npy f.npy --out=out.safetensors": 10,
+    "apply m.safetensors folder -o out --as=image": 15,
+    "apply m.safetensors x.npy -o out --as=text --no-normalize": 10,
+    "ship m.safetensors folder -o out --to=faiss": 10,
+    "ship m.safetensors -o out --to=numpy --no-normalize": 10,
+    "compare r.jsonl r.jsonl": 10,
+    "list measures": 10,
+    "init measure -o out": 10,
+    "embed scenes-clip/fresh scenes size=6 data.seed=1 --precision=fp32 --features=pooled --split=train -o out": 2,
+    "embed scenes-clip/fresh scenes size=6 --limit=2 --prompt={} --shard-size=1 -o out": 2,
+    "run c.yaml seed=1 --runs=out --smoke --device=cpu": 10,
+    "--version --debug -h": 6,
 }
 
 

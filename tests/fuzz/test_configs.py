@@ -53,7 +53,7 @@ overrides = st.lists(st.builds("{}={}".format, st.sampled_from(KEYS), st.sampled
 
 
 @fuzzed(
-    110,
+    55,
     text=often(texts, st.text(max_size=40).map(lambda text: text.encode(errors="replace"))),
     pairs=overrides,
     smoke=st.booleans(),

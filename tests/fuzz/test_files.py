@@ -86,10 +86,10 @@ def read_captions(path):
 
 
 READ = {
-    "embeddings": (100, ARRAYS, read_sides),
-    "labels": (50, LABEL_FILES, read_labels),
-    "captions": (50, TABLES, read_captions),
-    "checkpoint": (30, PICKLES, reading.read_checkpoint),
+    "embeddings": (50, ARRAYS, read_sides),
+    "labels": (25, LABEL_FILES, read_labels),
+    "captions": (25, TABLES, read_captions),
+    "checkpoint": (15, PICKLES, reading.read_checkpoint),
 }
 
 
@@ -131,7 +131,7 @@ def resigned(draw, values, sign):
         return json.dumps(values)
 
 
-@fuzzed(50, data=st.data())
+@fuzzed(25, data=st.data())
 def test_folders(data):
     files = data.draw(st.sampled_from(folders()).flatmap(one_damaged))
     with sandbox(files) as folder:
@@ -140,7 +140,7 @@ def test_folders(data):
             assert sides is None or all(np.asarray(side.vectors).ndim == 2 for side in sides.values())
 
 
-@fuzzed(50, data=st.data())
+@fuzzed(25, data=st.data())
 def test_stores_with_sound_checksums(data):
     files = folders()[0]
     name = data.draw(st.sampled_from([name for name in files if name.endswith(".json")]))
@@ -158,7 +158,7 @@ def a_map():
         return (folder / "m.safetensors").read_bytes()
 
 
-@fuzzed(50, data=st.data(), signed=st.booleans())
+@fuzzed(25, data=st.data(), signed=st.booleans())
 def test_maps(data, signed):
     content = a_map()
     if signed:
@@ -179,7 +179,7 @@ ROW |= {"n": 6, "d": 3, "null_value": 0.9, "standard_error": 0.1, "pipeline": ["
 ROW |= {"dataset": "scenes", "split": "test", "model_options": {"seed": 0}, "maps": None, "seed": 0}
 
 
-@fuzzed(50, lines=st.lists(altered_file(".json", json.dumps(ROW).encode()), max_size=3))
+@fuzzed(25, lines=st.lists(altered_file(".json", json.dumps(ROW).encode()), max_size=3))
 def test_rows(lines):
     with sandbox({"r.jsonl": b"\n".join([json.dumps(ROW).encode(), *lines])}) as folder:
         rows = outcome(cg.read_rows, folder / "r.jsonl")

@@ -46,7 +46,7 @@ IMAGES = {
 }
 
 
-@fuzzed(200, content=often(st.sampled_from(list(IMAGES.values())).flatmap(damaged), st.binary(max_size=64), 30))
+@fuzzed(100, content=often(st.sampled_from(list(IMAGES.values())).flatmap(damaged), st.binary(max_size=64), 30))
 def test_images(content):
     image = outcome(load_image, io.BytesIO(content), refusals=OSError)  # which embed counts as unreadable
     if image is not None:

@@ -89,7 +89,7 @@ def trapped(files):
 def test_model_folders(kind):
     files = folder_of(kind)
 
-    @fuzzed(15, files=st.sampled_from([files, trapped(files)]).flatmap(one_damaged), fresh=st.booleans())
+    @fuzzed(7, files=st.sampled_from([files, trapped(files)]).flatmap(one_damaged), fresh=st.booleans())
     def holds(files, fresh):
         with sandbox(files) as folder, torch.random.fork_rng():
             config = outcome(cg.resolve_encoder, f"{kind}:{folder}", **({"fresh": True} if fresh else {}))

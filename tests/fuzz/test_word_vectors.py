@@ -18,7 +18,7 @@ FILES = {
 }
 
 
-@fuzzed(30, name=st.sampled_from(sorted(FILES)), data=st.data())
+@fuzzed(15, name=st.sampled_from(sorted(FILES)), data=st.data())
 def test_files(name, data):
     with sandbox({name: data.draw(altered_file(name, FILES[name]))}) as folder:
         outcome(lambda path: word_vectors.read_words(word_vectors.find_files(path)), folder / name)

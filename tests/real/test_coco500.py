@@ -117,22 +117,6 @@ def test_published_i2_is_the_length_of_the_mean(coco500):
         assert published == pytest.approx(expected, abs=5e-4)
 
 
-@pytest.mark.slow
-def test_compare_with_the_random_init_twin(measured, monkeypatch, capsys):
-    trained, fresh = (measured(f"coco500-clip-vit-b16{twin}")[0] for twin in ("", "-random-init"))
-    run(monkeypatch, "compare", trained, fresh)
-    out = capsys.readouterr().out
-    (line,) = [line for line in out.splitlines() if line.startswith("modality_gap ")]
-    assert "0.8514" in line
-    assert "different" not in out  # same n, d, pipeline, precision
-
-
-def test_null_values_show_the_bias_of_small_samples(coco500):
-    """IsoScore of an isotropic Gaussian at n = 500, d = 512 is about n/(n + d), not 1."""
-    assert float(g.null_value("isoscore", 500, 512)) == pytest.approx(500 / 1012, abs=0.01)
-    assert float(g.isoscore(coco500[0])) < 0.1
-
-
 @pytest.mark.filterwarnings("ignore:procrustes was fitted on pairs of rank")
 def test_the_commands_page_says_what_procrustes_does_to_held_out_pairs(coco500):
     """Five of the twenty splits of its command. The size of the index decides, not the number of fitted pairs."""

@@ -1,10 +1,8 @@
-import gzip
 import os
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.data import load_dataset, resolve_dataset
@@ -31,13 +29,6 @@ def test_cifar100(split, per_class):
     assert (len(names), names[0], names[1], names[99]) == (100, "apple", "aquarium_fish", "worm")
     assert (image.load(0).size, image.load(0).mode) == ((32, 32), "RGB")
     assert dataset.text.load(names.index("pickup_truck")) == "a photo of a pickup truck"
-
-
-def test_cifar100_superclasses():
-    dataset = load_dataset(resolve_dataset(ROOT / "cifar100", labels="coarse"))
-    assert dataset.image is not None and dataset.class_names is not None
-    assert np.bincount(dataset.image.labels).tolist() == [500] * 20
-    assert dataset.class_names[:2] == ("aquatic_mammals", "fish")
 
 
 def test_coco128_is_a_folder_of_photographs():
@@ -87,28 +78,3 @@ def test_multi30k_is_numbered_by_row(split, rows):
     assert all(texts[a] != texts[b] for a, b in combinations(texts, 2))
     with pytest.raises(InputError, match=r"has no captions in 'ru'; its languages are en, de, fr, cs$"):
         load_dataset(resolve_dataset("multi30k", split=split, language="ru"))
-
-
-@pytest.mark.experiments
-def test_a_set_by_name_is_the_table_by_its_path():
-    by_name = load_dataset(resolve_dataset("xtd10", language="tr"))
-    by_path = load_dataset(resolve_dataset(ROOT / "captions/xtd10.parquet", language="tr"))
-    assert by_name.text is not None and by_path.text is not None
-    assert (_texts(by_name), list(by_name.text.item_id)) == (_texts(by_path), list(by_path.text.item_id))
-    assert by_name.revision == by_path.revision
-
-
-@pytest.mark.experiments
-def test_text_files_give_what_the_table_gives(tmp_path):
-    """The tables written out as the line-aligned files that they were made of."""
-    table = pq.read_table(ROOT / "captions/multi30k_val.parquet")
-    (tmp_path / "raw").mkdir()
-    for language in table.column_names:
-        content = "".join(f"{caption}\n" for caption in table[language].to_pylist())
-        (tmp_path / f"raw/val.{language}.gz").write_bytes(gzip.compress(content.encode()))
-    for language in ("de", "cs"):
-        by_name, by_path = (
-            load_dataset(resolve_dataset("multi30k", split="val", language=language, **options))
-            for options in ({}, {"path": tmp_path / "raw"})
-        )
-        assert _texts(by_name) == _texts(by_path)

@@ -1,15 +1,10 @@
 """Repairs of three mixed indices of real and drawn images: what has to hold, and the numbers of docs/mixed_index.md."""
 
-import os
 import re
 import runpy
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import clip_geometry as cg
@@ -74,10 +69,6 @@ def of_candidates(compared):
     return numbers, {name: {cost.of for cost in each.costs} for name, each in compared.candidates.items()}
 
 
-def taken_of(compared):
-    return compared.candidates[compared.recommended]
-
-
 @pytest.fixture(scope="module")
 def coco(coco500):
     return cg.diagnose(*coco500)
@@ -98,9 +89,6 @@ def cifar(data):
     return index, cg.compare_repairs(index)
 
 
-NAMES = ("zscore", "posterior", "posterior[centered]", "procrustes", "csls", *BASELINES)
-
-
 def no_worse_than_baselines(compared):
     """The number of the goal of what is recommended, against each baseline's, less the baseline's standard error."""
     numbers = {name: each.numbers[compared.aim] for name, each in compared.candidates.items()}
@@ -111,38 +99,6 @@ def no_worse_than_baselines(compared):
 def test_no_baseline_is_better_than_the_advice_for_both(coco, scenes, cifar):
     for compared in (coco.comparison, scenes[1], cifar[1]):
         assert compared.want == "both" and no_worse_than_baselines(compared)
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("which", ["coco", "scenes", "cifar"])
-def test_no_baseline_is_better_than_the_advice_for_pairs(request, which):
-    found = request.getfixturevalue(which)
-    index = found.index if which == "coco" else found[0]
-    compared = cg.compare_repairs(index, NAMES, want="pairs")
-    assert no_worse_than_baselines(compared)
-    assert compared.recommended == {"coco": "other", "scenes": "other", "cifar": "other[centered]"}[which]
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("want", ["both", "pairs"])
-@pytest.mark.parametrize("noise", [0.5, 1.5])
-def test_no_baseline_is_better_for_weaker_models(scenes, noise, want):
-    """Rows of the shipped model with noise, in the table and in an index of other items."""
-    rng = np.random.default_rng(0)
-    rows = {}
-    for name, each in scenes[0].sets.items():
-        unit = each.vectors / np.linalg.norm(each.vectors, axis=1, keepdims=True)
-        rows[name] = unit + noise * rng.normal(size=unit.shape) / np.sqrt(unit.shape[1])
-    index = cg.MixedIndex.of({name: cg.Embeddings(each, name) for name, each in rows.items()})
-    known, fresh = index.take(index.items[:400]), index.take(index.items[400:800])
-    compared = cg.compare_repairs(known, NAMES, want=want)
-    assert no_worse_than_baselines(compared)
-    found = {
-        name: cg.search_index(fresh, cg.make_repair(name).fit(known.known()))[compared.aim]
-        for name in {compared.recommended, *BASELINES}
-    }
-    for each in found.values():  # the advice has an error of its own there
-        assert found[compared.recommended].value >= each.value - 2 * each.error
 
 
 @pytest.mark.parametrize("query", ["image", "text"])
@@ -217,29 +173,3 @@ def test_cifar10_page(cifar):
     assert lost["free"] > 0.05
     assert numbers["free"]["hit_at_10.image"] > numbers["posterior[centered]"]["hit_at_10.image"]
     assert f"costs a precision of {lost['rrf']:.2f}" in prose("The posterior repair")
-
-
-@pytest.mark.weekly
-def test_the_commands_of_the_page(data, coco500, tmp_path):
-    """The commands after the installation, from two .npy files on, give the ranking of the saved repair."""
-    pytest.importorskip("faiss", reason="faiss-cpu is of the extras ship and test")
-    for name in ("image", "text"):
-        shutil.copy(data / "embeddings/coco500-clip-vit-b16" / f"{name}.npy", tmp_path)
-    install, *commands = block("Five commands", "sh").replace("\\\n", " ").strip().splitlines()
-    assert install.startswith("pip install") and len(commands) == 4
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-euc", "\n".join(commands)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "take posterior" in done.stdout and "clip-geometry ship repair.safetensors" in done.stdout
-    repair, rows = cg.Repair.load(tmp_path / "repair.safetensors"), dict(zip(("image", "text"), coco500, strict=True))
-    scores = repair.mixed("image", rows["image"][:3].astype(float), {k: x.astype(float) for k, x in rows.items()})
-    best = np.argsort(-np.concatenate([scores["image"], scores["text"]], axis=1), axis=1)[:, :5]
-    printed = done.stdout.strip().splitlines()[-3:]
-    assert [[int(row) for row in re.findall(r"\d+", line)] for line in printed] == best.tolist()
-    assert "clip_geometry" not in (tmp_path / "index" / "search.py").read_text()

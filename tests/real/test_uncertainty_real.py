@@ -8,11 +8,11 @@ from clip_geometry import geometry as g
 
 @pytest.mark.parametrize("modality", ["image", "text"])
 def test_subsamples_agree_with_the_whole_within_four_errors(coco500, modality):
-    """isoscore[unbiased] of 60, 125 and 250 of 500 rows; the plain one is several errors too low on the small ones."""
+    """isoscore[unbiased] of 60 and 250 of 500 rows; the plain one is several errors too low on the small ones."""
     rows = coco500[["image", "text"].index(modality)]
     whole, plain = float(g.isoscore(rows, unbiased=True)), float(g.isoscore(rows))
-    for n in (60, 125, 250):
-        for seed in range(5):
+    for n in (60, 250):
+        for seed in range(2):
             part = rows[np.random.default_rng([n, seed]).choice(500, size=n, replace=False)]
             error = float(g.standard_error("isoscore[unbiased]", part, seed=seed))
             assert abs(float(g.isoscore(part, unbiased=True)) - whole) < 4 * error, (n, seed)

@@ -1,6 +1,6 @@
 """Every `sh` and `python` block of the README and of docs/ runs, page by page, and prints what the page says.
 
-Blocks of nothing but `clip-geometry` commands run in this process, except those of the start page with the wheel. The
+Blocks of nothing but `clip-geometry` commands run in this process. The
 blocks of a page run in order in one folder, which begins with the files that docs/start.md makes below `<!--
 preparation -->`. A `text` block right after a block is its output: words are compared exactly, numbers within three
 units of their last printed digit, and … stands for anything. Blocks of `>>>` are doctests. A block with a title is a
@@ -313,7 +313,7 @@ def prepared(tmp_path_factory):
     "page",
     [
         pytest.param(page, marks=pytest.mark.weekly if page == "mixed_index.md" else ())  # minutes, of its own data
-        for page in sorted(PAGES.keys() - OWN_TESTS - {"start.md"})
+        for page in sorted(PAGES.keys() - OWN_TESTS)
     ],
 )
 def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
@@ -334,56 +334,6 @@ def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
     if written and not environment:
         environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "installed"), os.environ.get("PYTHONPATH", "")])
     run_page(PAGES[page], tmp_path, **environment)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_start_page_runs_with_the_wheel(tmp_path):
-    """Line by line in an empty folder; its commands with what the wheel has and nothing of the checkout."""
-    pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
-    import zipfile
-
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    (tmp_path / "empty").mkdir()
-    where = run_sh(
-        "python -c 'import clip_geometry; print(clip_geometry.__file__)'", tmp_path, PYTHONPATH=f"{tmp_path}/installed"
-    )
-    assert where.startswith(str(tmp_path / "installed"))
-    run_page(PAGES["start.md"], tmp_path / "empty", PYTHONPATH=f"{tmp_path}/installed")
-
-
-@pytest.mark.parametrize("page", sorted(PAGES))
-def test_sentences_of_an_output_fit_72_columns(page):
-    """On a phone or beside code; tables are as wide as their columns, and none wider than 100."""
-    lines = [
-        line for block in re.findall(r"^```text\n(.*?)^```$", TEXT_OF[page], re.M | re.S) for line in block.splitlines()
-    ]
-    assert all(len(line) <= (100 if re.search(r"\S {2,}\S", line) else 72) for line in lines), page
-
-
-TEXTS = [
-    *(path for folder in ("docs", "src", "scripts", "configs", "benchmarks") for path in (ROOT / folder).rglob("*")),
-    ROOT / "README.md",
-]
-
-
-def test_nothing_is_installed_in_a_way_that_cannot_work():
-    """The package is on no index: a page or a message installs it from a checkout, with extras that there are."""
-    found = 0
-    for path in TEXTS:
-        if path.suffix not in (".md", ".py", ".j2", ".json", ".yaml", ".txt", ".ipynb") or not path.is_file():
-            continue
-        text = path.read_text(encoding="utf-8").replace('\\"', '"')
-        assert not re.search(r"clip[-_]geometry\[[a-z]", text), f"{path}: no index has clip-geometry"
-        for command in installs(text):
-            found += 1
-            assert not any(re.match("clip[-_]geometry", each) for each in command), (path, command)
-            for each in command:
-                assert not each.startswith(".[") or packages(f"pip install '{each}'"), (path, command)
-                assert each != "." or "-e" in command, (path, command)
-    assert found > 20
 
 
 NEEDS = {  # what a command line shows that it needs, and the module
@@ -437,15 +387,9 @@ def test_few_blocks_are_not_run_and_each_says_why():
     [
         ("gap 0.248 ± 0.001", "gap   0.250 ± 0.002\n", True),
         ("gap 0.248 ± 0.001", "gap 0.252 ± 0.001", False),
-        ("gap 0.248", "gap -0.248", False),
-        ("500 rows", "501 rows", False),
         ("2,000 rows\n…\nend", "2,000 rows\nmore\nand more\nend", True),
         ("a … z", "a z", True),
         ("one word", "one wort", False),
-        ("-3.3e-05", "-3.4e-05", True),
-        ("-3.3e-05", "-3.9e-05", False),
-        ("[[0 7]]", "[[0 7]]", True),
-        ("row0.5", "row0.6", True),
     ],
 )
 def test_an_output_is_compared_in_words_and_numbers(said, found, same):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from clip_geometry.search.repairs import repairs
 from clip_geometry_experiments.published.ledger import ledger, papers
 from clip_geometry_experiments.published.recorded import read_recorded
-from clip_geometry_experiments.report.gallery import save_figure
 from support.generated import generated, site_module
 
 ROOT = Path(__file__).parents[2]
@@ -80,22 +78,6 @@ def test_the_index_has_the_claim_of_each_and_findings_of_the_papers_refer_to_art
         assert f"[{title.removeprefix('# ')}]({name}.md). {' '.join(claim.split())}" in index
     linked = {finding.article for paper in papers() for finding in ledger(paper).findings} - {""}
     assert linked <= set(ARTICLES) and len(linked) >= 6
-
-
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("figures")
-    for name, figure in SITE.figures():
-        save_figure(figure, folder, name)
-    return folder
-
-
-@pytest.mark.parametrize("name", ARTICLES)
-def test_every_figure_is_drawn_as_svg(drawn, name):
-    root = ET.parse(drawn / f"{name}.svg").getroot()
-    assert root.tag.endswith("svg") and len(list(root.iter())) > 100
-    most = 300_000 if name == "repair-table" else 200_000  # a page of names
-    assert (drawn / f"{name}.svg").stat().st_size < most
 
 
 @pytest.mark.parametrize("name", ARTICLES)

@@ -5,11 +5,9 @@ import pytest
 
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.results import read_rows
 from clip_geometry_experiments.geometry import COSINES, Geometry, PartConfig
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.stored import RandomSplit, part_of
-from clip_geometry_experiments.run.runner import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")
 N, D, FITTED = 100, 120, 80
@@ -71,15 +69,6 @@ def test_a_map_is_fitted_on_one_part_and_measured_on_the_other(noise):
     assert rows["matching_cosine"]["n"] == N - FITTED
 
 
-def test_rows_name_both_parts(noise):
-    for part, name in (("rest", "last"), ("first", "first")):
-        row = rows_of(experiment(noise, part))["matching_cosine"]
-        assert row["split"] == f"{name} part of a random 0.8 split, seed 3"
-        assert row["fitted_on"] == "pairs/first part of a random 0.8 split, seed 3:text-to-image"
-        assert row["pipeline"] == PROCRUSTES
-    assert rows_of(experiment(noise, "rest", ["normalize"]))["matching_cosine"]["fitted_on"] is None
-
-
 def test_noise_is_aligned_in_the_fit_and_nowhere_else(noise):
     """80 pairs in 120 dimensions: the fit alone has a cosine of 0.8, which its null value has, too."""
     fitted, held_out = (rows_of(experiment(noise, part))["matching_cosine"] for part in ("first", "rest"))
@@ -97,19 +86,3 @@ def test_the_captions_of_an_image_stay_with_it():
         assert len(part["text"]) == 3 * len(part["image"])
     assert not set(parts[0]["image"].item_id) & set(parts[1]["image"].item_id)
     assert [len(part["image"]) for part in parts] == [6, 4]
-
-
-def test_the_report_has_held_out_pairs_beside_those_of_the_fit(noise, tmp_path):
-    config = tmp_path / "tiny.yaml"
-    config.write_text(
-        f"{{name: tiny, experiment: geometry, title: t, pairs: {{embeddings: {noise}}}, blocks: 5,\n"
-        "split: {share: 0.8, part: rest}, figures: [cosine_distributions], measures: [matching_cosine, random_cosine],"
-        ""
-        'pipeline: [normalize, "procrustes[text-to-image]"], sweep: {split.part: [rest, first]}}'
-    )
-    report = run(config, {}, runs=tmp_path / "runs", device="cpu")
-    page = " ".join(report.read_text().split())
-    assert "the 20 held-out pairs have a cosine of" in page
-    assert "the 80 pairs that maps were fitted on have a cosine of" in page
-    assert "Drawn are held-out pairs, the last part of a random 0.8 split, seed 0." in page
-    assert {row["n"] for row in read_rows(report.parent) if row["measure"] == "matching_cosine"} == {20, 80}

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import pickle
-from collections import Counter
 
 import huggingface_hub
 import pyarrow as pa
@@ -51,47 +49,12 @@ def test_a_sentence_is_a_text_with_words_and_tags():
     assert tags_of(Sentence(["a", "b"])) == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("A red cat, sitting.", ["A", "red", "cat", ",", "sitting", "."]),
-        ("the dog's well-known 3.5 km... (old)", ["the", "dog's", "well-known", "3.5", "km", "...", "(", "old", ")"]),
-        ("end.Next 1,000 l’été", ["end", ".", "Next", "1,000", "l’été"]),
-        ("  ", []),
-    ],
-)
-def test_other_texts_are_divided(text, words):
-    assert list(words_of(text)) == words
-    assert tags_of(text) == ("",) * len(words)
-    assert sum(map(len, words)) == len("".join(text.split()))  # nothing but spaces is left out
-
-
 def test_traces_are_left_out_and_sentences_of_nothing_else_too(table):
     found = corpus(path=table)
     assert [words_of(each) for each in sentences(found)] == [("The", "cat", "sat", "."), ("the", "the")]
     assert [tags_of(each) for each in sentences(found)] == [("DT", "NN", "VBD", "."), ("DT", "DT")]
     assert list(found.text.item_id) == ["0", "2"] and found.image is None
     assert found.text.word_counts == {"The": 1, "cat": 1, "sat": 1, ".": 1, "the": 2}
-
-
-def test_columns_have_their_names_and_text_is_divided_at_spaces(table, tmp_path):
-    assert words_of(sentences(corpus(path=table, words="text", tags="text"))[2]) == ("d", "e", "f")
-    lines = tmp_path / "l.jsonl"
-    lines.write_text("\n".join(json.dumps({"sentence": line}) for line in ("a b.", "c")))
-    assert [words_of(each) for each in sentences(corpus(path=lines))] == [("a", "b."), ("c",)]
-
-
-def test_a_text_file_has_a_sentence_a_line(tmp_path):
-    (tmp_path / "ptb.txt").write_text(" mr. <unk> is N \n\nyes\n")
-    found = corpus(path=tmp_path / "ptb.txt")
-    assert [words_of(each) for each in sentences(found)] == [("mr.", "<unk>", "is", "N"), ("yes",)]
-    assert list(found.text.item_id) == ["0", "2"]
-
-
-def test_counts_of_captions_are_of_all_texts():
-    side = load_dataset(resolve_dataset("scenes", size=6)).text
-    words = [word for k in range(len(side)) for word in words_of(side.load(k))]
-    assert side.word_counts == Counter(words)
 
 
 @pytest.mark.parametrize(("name", "file"), [("treebank", "treebank_sample.parquet"), ("brown", "brown.parquet")])
@@ -262,10 +225,3 @@ def test_the_contract(name, tmp_path):
     assert type(config) is config_class(name) is datasets[name].config
     explained = " ".join(kind.__doc__ or "" for kind in type(config).__mro__ if issubclass(kind, DatasetConfig))
     assert all(option in explained for option in type(config).model_fields)
-
-
-def test_a_sentence_is_sent_to_another_process_with_its_words_and_tags():
-    sent = Sentence(TOKENS[0], TAGS[0])
-    arrived = pickle.loads(pickle.dumps(sent))
-    assert arrived == sent == " ".join(TOKENS[0])
-    assert (words_of(arrived), tags_of(arrived)) == (tuple(TOKENS[0]), tuple(TAGS[0]))

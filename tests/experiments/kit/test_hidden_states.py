@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clip_geometry.data.base import Sentence, words_of
-from clip_geometry.encoders import encoder_revision, resolve_encoder
+from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.hidden_states.rows import SPECIAL
 from support.encoding import load
@@ -112,13 +112,6 @@ def test_words_are_those_of_the_loop(folder, words):
     assert rows.vectors.dtype == torch.float32 and rows.lost == 0
 
 
-def test_padding_has_no_influence(folder):
-    together = rows_of(folder)
-    for k, text in enumerate(SENTENCES):
-        alone = rows_of(folder, [text])
-        torch.testing.assert_close(alone.vectors, together.vectors[together.item == k], rtol=1e-5, atol=1e-5)
-
-
 OTHERS = {
     "albert": {"embedding_size": 10, "intermediate_size": 40},  # its embeddings are narrower than its layers
     "distilbert": {"dim": 24, "n_layers": 3, "n_heads": 2, "hidden_dim": 40},
@@ -175,28 +168,6 @@ def test_the_class_token_of_the_last_layer_is_what_hf_text_pools(bert_pieces):
     torch.testing.assert_close(first, pooled.text_features(pooled.tokenize(SENTENCES)), rtol=1e-5, atol=1e-5)
 
 
-def test_the_mean_over_all_sub_words_is_what_hf_text_pools(bert_pieces):
-    pooled = load(f"hf-text:{bert_pieces}", layer=1)
-    rows = rows_of(bert_pieces, special_tokens=True, words="none", layers=[1])
-    means = torch.stack([rows.vectors[rows.item == k].mean(0) for k in range(len(SENTENCES))])
-    torch.testing.assert_close(means, pooled.text_features(pooled.tokenize(SENTENCES)), rtol=1e-5, atol=1e-5)
-
-
-def test_plain_texts_are_divided_into_words_and_punctuation(bert_pieces):
-    rows = rows_of(bert_pieces, SENTENCES[3:4], layers=[0])
-    assert list(rows.columns["token"]) == ["The", "reddish", "cat", ",", "unrelated", "."]
-    as_words = rows_of(bert_pieces, [Sentence(["The", "reddish", "cat", ",", "unrelated", "."])], layers=[0])
-    assert torch.equal(rows.vectors, as_words.vectors)
-
-
-def test_chosen_layers_are_those_of_all(folder):
-    every, some = rows_of(folder), rows_of(folder, layers=[-1, 0, 3])
-    for layer in (0, 3):
-        chosen = some.columns["layer"] == layer
-        torch.testing.assert_close(some.vectors[chosen], every.vectors[every.columns["layer"] == layer])
-    assert set(some.columns["layer"]) == {0, 3}
-
-
 def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces):
     # [CLS], sixteen of one token, a word of three tokens of which two still fit, and [SEP]: 20 tokens
     long = Sentence(["the"] * 16 + ["catlikes", "dog"])
@@ -208,47 +179,6 @@ def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces)
     assert rows.lost == 2
     fitting = Sentence(["the"] * 15 + ["catlikes"])
     assert encoder.tokenize([fitting]).truncated == 0 and encoder.text_rows(encoder.tokenize([fitting])).lost == 0
-
-
-def test_a_word_without_a_sub_word_is_counted(bert_pieces):
-    control = "\x07"  # BERT's tokenizer removes control characters
-    rows = rows_of(bert_pieces, [Sentence(["the", control, "dog"]), Sentence([control])], layers=[0])
-    assert list(rows.columns["token"]) == ["the", "dog"] and list(rows.columns["position"]) == [0, 2]
-    assert list(rows.item) == [0, 0] and rows.lost == 2
-
-
-def test_no_words_at_all_give_no_rows(gpt_folder):
-    rows = rows_of(gpt_folder, ["   ", ""])
-    assert len(rows.vectors) == len(rows.item) == 0
-
-
-def test_a_fresh_decoder_has_its_seed(gpt_folder, tmp_path):
-    folder = shutil.copytree(gpt_folder, tmp_path / "gpt2")
-    (folder / "model.safetensors").unlink()
-    one, again, other = (rows_of(folder, fresh=True, seed=seed).vectors for seed in (1, 1, 2))
-    assert torch.equal(one, again) and not torch.allclose(one, other)
-    assert resolve_encoder(f"hidden-states:{folder}", fresh=True).is_fresh
-    with pytest.raises(InputError, match="has no weights"):
-        rows_of(folder)
-
-
-def test_a_later_word_changes_no_row_before_it_in_a_decoder(gpt_folder):
-    short, long = (rows_of(gpt_folder, [Sentence(["the", "cats", *more])]) for more in ((), ("sat", ".")))
-    both = long.columns["position"] < 2
-    torch.testing.assert_close(short.vectors, long.vectors[both], rtol=1e-5, atol=1e-5)
-
-
-def test_the_revision_is_that_of_the_files_and_the_key_that_of_the_options(bert_pieces, gpt_folder):
-    configs = [resolve_encoder(f"hidden-states:{bert_pieces}", **options) for options in ({}, {"words": "first"})]
-    assert encoder_revision(configs[0]) == encoder_revision(configs[1]) and configs[0] != configs[1]
-    assert encoder_revision(resolve_encoder(f"hidden-states:{gpt_folder}")) != encoder_revision(configs[0])
-
-
-def test_the_description_says_which_layers(bert_pieces):
-    encoder = load(f"hidden-states:{bert_pieces}", layers=[-1, 1])
-    facts = encoder.describe()
-    assert (facts["layers"], facts["dim"], facts["context_length"]) == ({"text": [1, 3]}, {"text": 24}, 20)
-    assert encoder.item_bytes > 0
 
 
 @pytest.mark.parametrize(
@@ -306,11 +236,3 @@ def test_layers_of_different_width_and_slow_tokenizers_are_refused(bert_pieces, 
     monkeypatch.setattr(encoder, "tokenizer", slow)
     with pytest.raises(InputError, match="SlowTokenizer does not say which characters"):
         encoder.tokenize(["cat"])
-
-
-def test_the_wheels_model_has_its_bare_name():
-    from clip_geometry.encoders.sentence import full_name
-
-    config = resolve_encoder("hidden-states:all-MiniLM-L6-v2")
-    folder = resolve_encoder(f"hidden-states:{full_name(config)}")
-    assert encoder_revision(config) == encoder_revision(folder)

@@ -69,18 +69,6 @@ def test_the_last_layers_class_token_becomes_the_models_image_features(name, mod
     torch.testing.assert_close(found, model.image_features(pixels), rtol=1e-4, atol=1e-5)
 
 
-def test_the_class_token_is_a_row_only_where_special_tokens_are_asked_for(name, images):
-    plain, special = (states(name, special_tokens=asked) for asked in (False, True))
-    pixels = pixels_of(plain, images[:2])
-    patches, all_rows = plain.image_rows(pixels), special.image_rows(pixels)
-    assert set(patches.columns["token"]) == {"patch"} and set(all_rows.columns["token"]) == {"class", "patch"}
-    inner = all_rows.columns["position"] >= 0
-    assert (~inner).sum() == 2 * len(plain.describe()["layers"]["image"])
-    assert torch.equal(patches.vectors, all_rows.vectors[inner])
-    assert list(patches.item) == list(all_rows.item[inner])
-    assert all(list(patches.columns[key]) == list(all_rows.columns[key][inner]) for key in all_rows.columns)
-
-
 def test_patches_are_in_their_places(name, images):
     """Layer 0 of a patch depends on its own pixels alone, before anything is mixed."""
     encoder = states(name, layers=[0], special_tokens=True)
@@ -98,21 +86,6 @@ def test_patches_are_in_their_places(name, images):
     assert list(before.columns["position"][:3]) == [SPECIAL, 0, 1]
 
 
-def test_words_are_means_of_their_own_sub_words(name):
-    pieces, means, firsts = (states(name, words=words) for words in ("none", "mean", "first"))
-    apart, mean, first = (each.text_rows(each.tokenize(TEXTS)) for each in (pieces, means, firsts))
-    keys = [(i, k, p) for i, k, p in zip(apart.item, apart.columns["layer"], apart.columns["position"], strict=True)]
-    for row, key in enumerate(zip(mean.item, mean.columns["layer"], mean.columns["position"], strict=True)):
-        own = apart.vectors[[k for k, each in enumerate(keys) if each == key]]
-        torch.testing.assert_close(mean.vectors[row], own.mean(0))
-        assert torch.equal(first.vectors[row], own[0])
-    words = ["a", "photo", "of", "a", "cat", "Two", "dogs", ",", "on", "a", "red", "sofa", "."]
-    layer = mean.columns["layer"] == 1
-    assert list(mean.columns["token"][layer]) == [*words, "the", "dog", "'s", "bus"]
-    assert list(mean.columns["tag"][layer][-4:]) == ["DT", "NN", "POS", "NN"]
-    assert mean.lost == 0
-
-
 def test_layers_are_the_blocks_and_what_enters_them(name):
     encoder = states(name)
     layers = encoder.describe()["layers"]
@@ -120,43 +93,6 @@ def test_layers_are_the_blocks_and_what_enters_them(name):
     assert sorted(set(rows.columns["layer"].tolist())) == layers["text"] == list(range(len(layers["text"])))
     with pytest.raises(InputError, match=r"the image tower of .* has layers 0 to"):
         states(name, layers=[99])
-
-
-def test_hugging_faces_own_hidden_states_are_the_same(hf_clip_folder, images):
-    encoder = states(f"hf-clip:{hf_clip_folder}", words="none", special_tokens=True)
-    tokens = encoder.tokenize(TEXTS)
-    rows = encoder.text_rows(tokens)
-    ids = torch.tensor([list(text.ids) for text in tokens.inputs])
-    with torch.no_grad():
-        hidden = encoder.inner.model.text_model(ids, output_hidden_states=True).hidden_states
-        pixels = pixels_of(encoder, images)
-        of_images = encoder.inner.model.vision_model(pixels, output_hidden_states=True).hidden_states
-    for k, text in enumerate(tokens.inputs):
-        expected = torch.cat([states[k, : text.length] for states in hidden])
-        torch.testing.assert_close(rows.vectors[rows.item == k], expected, rtol=1e-4, atol=1e-5)
-    patches = encoder.image_rows(pixels)
-    torch.testing.assert_close(patches.vectors[patches.item == 1], torch.cat([states[1] for states in of_images]))
-
-
-def test_long_texts_are_cut_and_counted():
-    for name in ("open_clip:tiny-vit/fresh", "scenes-clip/fresh"):
-        encoder = states(name, layers=[1])
-        tokens = encoder.tokenize(["a red bus " * 40, "a cat"])
-        rows = encoder.text_rows(tokens)
-        assert tokens.truncated == 1
-        kept = int((rows.item == 0).sum())
-        assert rows.lost == 120 - kept and 4 < kept < encoder.inner.tokenizer.context_length
-        assert list(rows.columns["token"][rows.item == 0]) == (["a", "red", "bus"] * 40)[:kept]
-
-
-def test_a_word_that_is_cut_in_two_is_none():
-    """Fourteen places between start and end; the last word has several sub-words, of which not all fit."""
-    encoder = states("open_clip:tiny-vit/fresh", layers=[0])
-    long = Sentence(["a"] * 13 + ["antidisestablishmentarianism"])
-    tokens = encoder.tokenize([long])
-    assert tokens.truncated == 1
-    rows = encoder.text_rows(tokens)
-    assert list(rows.columns["token"]) == ["a"] * 13 and rows.lost == 1
 
 
 def test_options_of_the_model_itself():

@@ -2,12 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.evaluators.retrieval import retrieval
 from clip_geometry.registry import InputError
 
 FLICKR, COCO = "dataset_flickr30k.json", "dataset_coco.json"
@@ -30,17 +27,6 @@ def test_images_and_their_captions(karpathy_folder):
     assert list(_load("coco-karpathy", karpathy_folder).image.item_id) == ["val2014/3.jpg", "val2014/4.jpg"]
 
 
-def test_how_many_captions(karpathy_folder):
-    def last(number):
-        return _texts(_load("coco-karpathy", karpathy_folder, captions_per_image=number))[-1]
-
-    assert [last(number) for number in (1, 5, None)] == [f"Image 4, caption {n}." for n in (0, 4, 6)]
-    dropped = [_load("coco-karpathy", karpathy_folder, captions_per_image=n).text.dropped for n in (1, 5, None)]
-    assert [tuple(each.values()) for each in dropped] == [(4, 6), (0, 2), (0, 0)]
-    with pytest.raises(InputError, match="key 'captions_per_image' is 0"):
-        resolve_dataset("flickr30k", captions_per_image=0)
-
-
 @pytest.mark.parametrize(
     ("split", "images"),
     [("train", [0]), ("restval", [1]), ("train+restval", [0, 1]), ("val", [2]), ("test", [3, 4])],
@@ -51,34 +37,12 @@ def test_the_splits_of_coco(karpathy_folder, split, images):
     assert dataset.image.load(0).size == (7 + images[0], 5)
 
 
-def test_retrieval_counts_every_caption(karpathy_folder):
-    sides = _load("flickr30k", karpathy_folder).sides
-    image, text = (Embeddings(np.zeros((len(s), 2)), s.modality, item_id=np.array(s.item_id)) for s in sides)
-    pairs = pair(image, text)
-    assert list(zip(*pairs, strict=True)) == [(0, k) for k in range(5)] + [(1, k) for k in range(5, 10)]
-    captions = np.eye(2)[[1, 1, 1, 1, 0, 1, 1, 1, 0, 0]] + 0.1 * np.arange(10)[:, None]
-    found = retrieval(np.eye(2) + 0.01, captions, pairs, k=1)  # image 1 finds caption 0, which is of image 0
-    assert (found["text_to_image.r_at_1"], found["image_to_text.r_at_1"]) == (0.4, 0.5)
-
-
 def test_the_folder_is_found_by_its_name(karpathy_folder, monkeypatch):
     monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(karpathy_folder.parent))
     with pytest.raises(InputError, match=r"test split of flickr30k is not in .*; give its folder .* dataset_flickr30k"):
         load_dataset(resolve_dataset("flickr30k"))
     karpathy_folder.rename(karpathy_folder.parent / "flickr30k")
     assert len(load_dataset(resolve_dataset("flickr30k")).sides) == 2
-
-
-def test_images_elsewhere_and_missing(karpathy_folder, tmp_path):
-    (karpathy_folder / "flickr30k-images/4.jpg").unlink()
-    image = _load("flickr30k", karpathy_folder).image
-    with pytest.raises(FileNotFoundError):
-        image.load(1)
-    (karpathy_folder / "flickr30k-images").rename(tmp_path / "photographs")
-    assert _load("flickr30k", karpathy_folder).image is None
-    assert _load("flickr30k", karpathy_folder, images=tmp_path / "photographs").image.load(0).size == (10, 5)
-    with pytest.raises(InputError, match=r"none of the 2 images, such as '3\.jpg', is in the folder"):
-        _load("flickr30k", karpathy_folder, images=tmp_path)
 
 
 def test_what_is_not_there(karpathy_folder, tmp_path):

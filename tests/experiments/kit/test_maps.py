@@ -1,6 +1,5 @@
 """Tables whose rows are maps: fitted where they say, scored as the plain functions score."""
 
-import json
 import re
 
 import numpy as np
@@ -11,7 +10,7 @@ from clip_geometry.config import validate
 from clip_geometry.embeddings import pair
 from clip_geometry.evaluators import contrastive_loss, linear_probe, zero_shot
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Normalize, Pipeline, Procrustes, Whiten
+from clip_geometry.transforms import Normalize, Pipeline, Whiten
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
@@ -66,22 +65,6 @@ def test_a_map_is_fitted_on_one_set_and_moves_another(tmp_path):
     assert rows[0]["fitted_on"] is None
 
 
-def test_pairs_of_labeled_images_are_images_and_the_prompts_of_their_classes(tmp_path):
-    turn = {"row": "turned", "pipeline": ["normalize", "procrustes[text-to-image]"], "fit_on": "train"}
-    planned = made("zero_shot", tmp_path, turn)
-    train, test = planned.sets("train"), planned.sets("test")
-    with pytest.warns(match="rank"):
-        rows = rows_of(planned)
-    i, j = pair(train["image"], train["text"])
-    assert len(i) == len(train["image"])
-    unit = {name: Normalize().fit_transform(x) for name, x in vectors(train).items()}
-    with pytest.warns(match="rank"):
-        fitted = Procrustes().fit(unit["text"][j], unit["image"][i])
-    moved = fitted.transform(Normalize().fit_transform(test["text"].vectors))
-    expected = zero_shot(test["image"].vectors, test["image"].labels, moved)["top_1"]
-    assert value(rows, "zero_shot.top_1", row="turned") == expected
-
-
 def test_what_is_fitted_on_prompts_moves_images_too(tmp_path):
     flat = {"row": "flat", "pipeline": ["normalize", "pca(3, center=false)[text]"], "fit_on": "prompts"}
     planned = made("zero_shot", tmp_path, flat)
@@ -92,12 +75,6 @@ def test_what_is_fitted_on_prompts_moves_images_too(tmp_path):
         InputError, match=re.escape("the map 'x': it has center[image], but prompts has text rows only")
     ):
         rows_of(made("zero_shot", tmp_path, images))
-
-
-def test_nothing_is_embedded_that_no_map_needs(tmp_path):
-    planned = made("zero_shot", tmp_path, RAW)
-    rows_of(planned)
-    assert {split for split, _ in planned.workspace.asked} == {"test"}
 
 
 def test_a_new_map_leaves_the_cells_of_the_others(tmp_path):
@@ -203,26 +180,6 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
 # --- the report
 
 
-@pytest.mark.parametrize("name", ["clip_loss", "zero_shot", "linear_probe"])
-def test_figures_are_drawn_from_the_finished_rows(name, tmp_path):
-    role = "train" if name == "clip_loss" else "pairs"
-    family = [
-        {"row": f"whitening-{k}", "pipeline": ["normalize", f"whiten({k})[pooled]"], "fit_on": role} for k in (3, 5, 7)
-    ]
-    options = {"solver": "torch"} if name == "linear_probe" else {}
-    planned = made(name, tmp_path, RAW, *family, **options)
-    assert planned.figures(tmp_path) == []  # nothing is finished yet
-    with (tmp_path / "results.jsonl").open("w") as file:
-        for cell in planned.cells():
-            rows = cell.compute()
-            for k, row in enumerate(rows):
-                file.write(json.dumps({**row, "cell": cell.key, "cell_row": k, "cell_rows": len(rows)}) + "\n")
-    (dots,) = planned.figures(tmp_path / "figures", prefix="01-")
-    assert dots.svg_path.exists() and dots.name == "01-maps" and "fake" in dots.caption
-    assert planned.facts()["maps"] == 4 and planned.fresh_models() == ["scenes-clip/fresh"]
-    assert f"{planned.workspace.n} images" in planned.facts()["test" if name != "clip_loss" else "train"]
-
-
 # --- wrong configs
 
 
@@ -292,51 +249,6 @@ def stored_probe(folder):
         | {"dataset": "cifar100", "part": split, "encoder": "X"}
         for split in ("train", "test")
     }
-
-
-def test_stored_embeddings_stand_for_the_probe_the_pairs_and_what_maps_are_fitted_on(notebook, tmp_path):
-    whiten = {"row": "whitened", "pipeline": ["normalize", "whiten(5)[pooled]"], "fit_on": "pairs"}
-    turn = {"row": "turned", "pipeline": ["normalize", "least_squares[text-to-image]"], "fit_on": "train"}
-    pca = {"row": "pca", "pipeline": ["normalize", "pca(3, center=false)[text]"], "fit_on": "prompts"}
-    coco = notebook / "coco_val2014"
-    pairs = {"image": str(coco / "image/CLIP_X.pt"), "text": str(coco / "text/CLIP_X_0.pt"), "dataset": "coco"}
-    maps = RAW, whiten, turn, pca
-    with pytest.warns(match="rank"):  # six prompts
-        rows = rows_of(made_of_files("zero_shot", tmp_path, *maps, pairs=pairs, probe=stored_probe(notebook)))
-
-    def load(place):
-        return torch.load(notebook / place, weights_only=True).numpy()
-
-    def unit(x):
-        return x.astype(np.float64) / np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)
-
-    images, text = unit(load("CIFAR100test/image/CLIP_X.pt")), unit(load("CIFAR100test/text/CLIP_X.pt"))
-    labels = load("CIFAR100test/label/CLIP_X.pt")
-
-    def accuracy(image, text):
-        return float((np.argmax(unit(image) @ unit(text).T, axis=1) == labels).mean())
-
-    fitted = unit(np.concatenate([load("coco_val2014/image/CLIP_X.pt"), load("coco_val2014/text/CLIP_X_0.pt")]))
-    mean = fitted.mean(0)
-    values, axes = np.linalg.eigh(np.cov((fitted - mean).T))
-    whitening = axes[:, ::-1][:, :5] / np.sqrt(values[::-1][:5])
-    train, train_labels = unit(load("CIFAR100train/image/CLIP_X.pt")), load("CIFAR100train/label/CLIP_X.pt")
-    prompts = unit(load("CIFAR100train/text/CLIP_X.pt"))[train_labels]
-    turned = text @ np.linalg.lstsq(prompts, train, rcond=None)[0]
-    plane = np.linalg.svd(text)[2][:3].T
-    expected = {
-        "raw": accuracy(images, text),
-        "whitened": accuracy((images - mean) @ whitening, (text - mean) @ whitening),
-        "turned": accuracy(images, turned),
-        "pca": accuracy(images @ plane, text @ plane),
-    }
-    found = {name: value(rows, "zero_shot.top_1", row=name) for name in expected}
-    assert found == pytest.approx(expected, abs=1e-12)
-    assert len(set(expected.values())) > 2  # they differ, so that equality says something
-    first = rows[0]
-    assert (first["model"], first["dataset"], first["split"], first["n"]) == ("X", "cifar100", "test", 40)
-    whitened = next(row for row in rows if row["at"]["row"] == "whitened")
-    assert whitened["fitted_on"] == "coco:pooled"
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,6 @@ def test_a_changed_file_is_new_work(folder, tmp_path):
     assert set(keys()).isdisjoint(before)
 
 
-def test_one_file_is_enough_and_a_limit_is_a_view(folder):
-    alone = StoredConfig(embeddings=folder / "text.npy")
-    (rows,) = read_stored(alone, limit=4).values()
-    assert len(rows) == 4 and rows.provenance["dataset"] == "text.npy" and stored_revision(alone)
-
-
 def test_labels_of_a_file_of_their_own(folder, tmp_path):
     np.save(folder / "labels.npy", np.arange(30) % 3)
     stored = config(pairs={"embeddings": "$MY_DATA/mine", "labels": "$MY_DATA/mine/labels.npy", "rows": [5, 25]}).pairs
@@ -70,18 +64,6 @@ def test_labels_of_a_file_of_their_own(folder, tmp_path):
     np.save(folder / "labels.npy", np.arange(7) % 3)
     with pytest.raises(InputError, match="7 labels were given for 30 image rows and 30 text rows"):
         read_stored(stored)
-
-
-def test_a_file_for_each_modality(folder):
-    files = {name: f"$MY_DATA/mine/{name}.npy" for name in ("image", "text")}
-    found = read_stored(config(pairs={**files, "dataset": "coco", "part": "val2014", "encoder": "mine"}).pairs)
-    for name, each in found.items():
-        assert np.array_equal(each.vectors, np.load(folder / f"{name}.npy"))
-    assert {key: found["image"].provenance[key] for key in ("dataset", "split", "model")} == {
-        "dataset": "coco",
-        "split": "val2014",
-        "model": "mine",
-    }
 
 
 def test_a_random_split_is_that_of_torch():

@@ -1,10 +1,6 @@
 """Sentences state what the rows of the table state, and the figure draws every row in its place."""
 
-from typing import Any
-
-from clip_geometry_experiments.kit.figures import map_dots
-from clip_geometry_experiments.maps.figures import PANELS, STYLES, draw, rows_at, sentences
-from clip_geometry_experiments.report.gallery import save_drawings
+from clip_geometry_experiments.maps.figures import sentences
 
 KEYS = {
     "gap": ("modality_gap", "both", ""),
@@ -46,29 +42,3 @@ def test_the_sentences():
     assert isotropic.endswith("falls from over 99% to 2%.")
     assert held_out.startswith("The zero-shot accuracy on held-out classes is 0.980 ± 0.010 with “plain”")
     assert seen.startswith("The zero-shot accuracy on seen classes is 0.999 ± 0.010 with “plain”")
-
-
-def test_only_what_was_measured_is_told():
-    assert len(sentences(PLAIN)) == 4 and sentences(PLAIN)[0].endswith("50%.")
-    assert len(sentences([row for row in ALL if row["measure"] == KEYS["first"][0]])) == 1
-
-
-def test_every_number_is_drawn_beside_its_line(tmp_path):
-    (entry,) = save_drawings(draw(ALL), tmp_path, origin="scenes; seed 0.")
-    assert (tmp_path / "maps.svg").is_file() and "dotted: “plain”" in entry.caption
-    panels = {
-        title: {name: found for name, key in series.items() if (found := rows_at(ALL, key))}
-        for title, series in PANELS.items()
-    }
-    panels = {title: series for title, series in panels.items() if series}
-    assert len(panels) == 5  # without recall and the cosine
-    figure = map_dots(panels, STYLES)
-    names = ["plain", "centering", "whitening", "calibrated"]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == names
-    for axes, (title, series) in zip(figure.axes, panels.items(), strict=True):
-        assert axes.get_xlabel() == title
-        drawn: Any = axes.containers
-        for container, found in zip(drawn, series.values(), strict=True):
-            x, y = container.lines[0].get_data()
-            assert list(x) == [row["value"] for row in found.values()]
-            assert [names[round(place)] for place in y] == list(found)

@@ -1,14 +1,9 @@
 """Which rows of the experiment `contextual` stand beside Table 3 of Cai et al. 2021."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from clip_geometry_experiments.cai2021.contextual.rows import LIDS, row, size_rows
 from clip_geometry_experiments.published.comparing import compare
-
-CONFIGS = Path(__file__).parents[3] / "configs" / "cai2021"
 
 
 def rows_of(model, n, d, layer="mean", dataset="treebank", split="all", options=None, **at):
@@ -23,22 +18,6 @@ def rows_of(model, n, d, layer="mean", dataset="treebank", split="all", options=
 
 def lines(rows, run):
     return {line.entry.published.path.partition(".")[2]: line for line in compare(rows, run) if line.ours}
-
-
-def test_minilm_on_the_treebank_is_a_proxy_of_distilbert():
-    rows = rows_of("hidden-states:all-MiniLM-L6-v2", 94084, 384, probes=4000)
-    rows += rows_of("hidden-states:all-MiniLM-L6-v2", 94084, 384, layer=3, probes=4000)
-    rows += rows_of("hidden-states:all-MiniLM-L6-v2", 20000, 384, sample=20000)[2:]
-    found = lines(rows, "cai2021-contextual")
-    assert set(found) == {"D-BERT.n", "D-BERT.m", "D-BERT.lid"}
-    published, standard = found["D-BERT.lid"].ours
-    assert (published.row["measure"], standard.row["measure"]) == ("lid[cai2021-cosine]", "lid[cosine]")
-    assert published.row["at"] == {"layer": "mean", "probes": 4000}
-    assert set(published.unlike) == {
-        "dataset", "split", "model", "model_options.words", "data_options.window", "at.probes"
-    }  # fmt: skip
-    assert found["D-BERT.n"].ours[0].value == pytest.approx(0.094084)
-    assert found["D-BERT.m"].ours[0].value == 384
 
 
 @pytest.mark.parametrize(
@@ -77,13 +56,3 @@ def test_static_vectors(column, model, own):
     found = lines(rows_of(model, 1000, 300, layer=None), "cai2021-static")
     assert set(found) == {f"{column}.n", f"{column}.m", f"{column}.lid"}
     assert found[f"{column}.lid"].comparable == own
-
-
-def test_other_neighborhoods_stand_beside_nothing():
-    found = lines(rows_of("words:glove.840B.300d.txt", 1000, 300, layer=None, neighbours=20), "cai2021-static")
-    assert "GloVe-2M.lid" not in found
-
-
-@pytest.mark.parametrize("stem", ["contextual", "static"])
-def test_the_configs_take_the_published_number_of_neighbors(stem):
-    assert "neighbours" not in {key for key in yaml.safe_load((CONFIGS / f"{stem}.yaml").read_text()) if key != "smoke"}

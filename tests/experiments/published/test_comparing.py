@@ -2,7 +2,7 @@ import statistics
 
 import pytest
 
-from clip_geometry_experiments.published.comparing import compare, selected
+from clip_geometry_experiments.published.comparing import compare
 
 CLIP = "open_clip:ViT-B-32-quickgelu/openai"
 RUN = "tyshchuk2023-zero_shot"
@@ -56,51 +56,6 @@ def test_another_model_or_other_data_are_a_proxy_and_say_which():
     moved = line([row(row="LSTSQ on COCO", fitted_on="scenes/train:text-to-image")], "LSTSQ on COCO")
     assert moved.ours[0].unlike == ("fitted_on",)
     assert line([row(row="LSTSQ on COCO", fitted_on="coco/val:text-to-image")], "LSTSQ on COCO").comparable
-
-
-def test_fewer_images_and_another_prompt_are_not_the_paper_s_setup():
-    few = line([row(n=64, data_options={"prompt": "{}"})])
-    assert few.ours[0].unlike == ("n", "data_options.prompt") and not few.comparable
-
-
-def test_equal_rows_of_one_seed_are_one_number():
-    found = line([row(value=0.5), row(value=0.6)])
-    assert [(ours.value, ours.seeds) for ours in found.ours] == [(60, 1)]
-
-
-def test_a_line_for_every_number_of_the_config_and_for_no_other():
-    found = compare([row()], RUN)
-    assert len(found) == 15 and {line.entry.published.section for line in found} == {"table3_zero_shot_cifar100"}
-    assert sum(bool(line.ours) for line in found) == 1
-    assert compare([row()], "tyshchuk2023-zero") == compare([row()], "quickstart") == []
-
-
-def test_only_the_row_of_the_map_on_the_test_split():
-    others = [
-        row(row="CLIP "),
-        row(at={"row": "CLIP", "split": "train"}),
-        row(value=None),
-        row(measure="zero_shot.top_5"),
-    ]
-    assert all(not line.ours for line in compare(others, RUN))
-    assert selected([*others, row()], RUN) == [row()]
-
-
-def test_variants_stand_beside_one_number_in_the_order_of_the_ledger():
-    found = line([row("zero_shot[neg_distance].top_1", 0.2), row("zero_shot[dot].top_1", 0.3), row()])
-    assert [ours.value for ours in found.ours] == pytest.approx([63.09, 30, 20])
-    assert [ours.variant.aside for ours in found.ours] == [False, True, True]
-
-
-def test_definition_and_what_was_published():
-    rows = [
-        row(m, v, pipeline=["normalize"], dataset="coco", at={"modality": "image"})
-        for m, v in (("isotropy_i1[rows]", 0.83), ("isotropy_i1", 0.23), ("isotropy_i2", 0.04))
-    ]
-    found = line(rows, "CLIP.i1_image", "tyshchuk2023-isotropy")
-    assert [(ours.value, found.agrees(ours)) for ours in found.ours] == [(0.23, False), (0.83, True)]
-    caption = line(rows, "raw.i1", "tyshchuk2023-isotropy")  # the same rows, another published number
-    assert [ours.value for ours in caption.ours] == [0.23, 0.83] and caption.entry.published.text == "0.84"
 
 
 def test_seeds_are_averaged_and_nothing_else_is():

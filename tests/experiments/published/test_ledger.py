@@ -80,18 +80,6 @@ def test_no_row_stands_beside_two_numbers_of_a_table():
             assert matched == {entry.published.path}, row
 
 
-def test_special_labels_say_more_than_the_table():
-    found = {entry.published.path: entry for entry in entries("tyshchuk2023")}
-    bert = found["table1_isotropy.BERT.i1_text"]
-    assert bert.runs == ("tyshchuk2023-isotropy_bert",)
-    assert bert.variants[2].where == {
-        "at.modality": "text", "pipeline": "normalize", "measure": "isotropy_i1[rows]"
-    }  # fmt: skip
-    assert found["figures2_4_captions_image.raw.i2"].published.text == "0.03"  # the places of a list have names
-    assert found["table3_zero_shot_cifar100.CLIP"].factor == 100
-    assert found["text.tsne_perplexity.text"].runs == ()
-
-
 def made(folder, paper, text):
     """Path → entry, by the rules in a text."""
     file = folder / "l.yaml"
@@ -137,19 +125,3 @@ def test_the_labels_of_a_number_select_its_rows(tmp_path):
     found = made(tmp_path, "tyshchuk2023", LEDGER)
     assert found["table4_generalization.LSTSQ.new"].variants[0].where == {"at.row": "LSTSQ", "measure": "m"}
     assert {entry.published.section for entry in found.values()} == {"table4_generalization"}
-
-
-def test_tables_of_tables_of_lists(tmp_path):
-    """As the other papers have them: model, task, and a list of two correlations."""
-    text = (
-        "sections: {table3_glue_correlations: {title: T, config: [a/b, c], match: [at.model, at.task],"
-        " positions: [r, rho], labels: {r: {where: {measure: pearson}}, rho: {where: {measure: spearman}},"
-        " cola: {cause: Cleaned.}, mpnet: {reason: Too large.}}}}"
-    )
-    found = made(tmp_path, "mickus2024", text)
-    entry = found["table3_glue_correlations.minilm.cola.rho"]
-    assert entry.published.value == -0.9999637615057959
-    assert entry.variants[0].where == {"at.model": "minilm", "at.task": "cola", "measure": "spearman"}
-    assert (entry.runs, entry.causes) == (("a-b", "c"), ("Cleaned.",))
-    assert found["table3_glue_correlations.mpnet.wnli.r"].rule.reason == "Too large."
-    assert found["table3_glue_correlations.mpnet.wnli.r"].runs == ()

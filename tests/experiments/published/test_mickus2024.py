@@ -53,13 +53,6 @@ def test_a_task_of_glue():
     assert (plain.row["n"], plain.row["at"]["classifier.seed"], plain.seeds) == (5 * 251, "all", 1)
 
 
-def test_other_encoders_stand_in_their_own_columns():
-    for model, column in (("all-mpnet-base-v2", "mpnet"), ("all-distilroberta-v1", "roberta")):
-        found = lines("glue", task="rte", model=f"sentence:{model}")
-        assert f"table3_glue_correlations.{column}.rte.r" in found and f"table2_glue_sizes.rte.{column}" in found
-        assert not any("minilm" in path for path in found)
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"init_scale": 10}, {"classifier": "two-layer"}, {"loss": "triplet"}, {"held_out": 0.2}, {"lr": 0.01}],
@@ -91,25 +84,3 @@ def test_polarity_has_no_bias():
     }
     assert labels == {kind: ["silhouette", "IsoScore"] for kind in labels} and len(labels) == 2
     assert [ours.variant.label for ours in found["correlations.spearman_always_below"].ours] == ["polarity"]
-
-
-@pytest.mark.parametrize(
-    ("stem", "task", "path"),
-    [("snli", "snli", "/data/snli_1.0/snli_1.0_dev.jsonl"), ("glue", "cola", "cola/train-00000-of-00001.parquet")],
-)
-def test_copies_of_the_data_are_a_proxy(stem, task, path):
-    number = f"table3_glue_correlations.minilm.{task}.r" if stem == "glue" else f"correlations.{task}"
-    changes = {"task": task} if stem == "glue" else {}
-    copy, original = lines(stem, **changes)[number], lines(stem, path=path, **changes)[number]
-    assert copy.ours[0].unlike == ("data_options.path",) and "copy" in copy.entry.rule.differs["data_options.path"]
-    assert original.comparable
-
-
-def test_words_at_hand_are_a_proxy(monkeypatch, tmp_path):
-    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
-    (tmp_path / "words").mkdir()
-    for name in ("word2vec1000.npy", "word2vec1000.json"):
-        (tmp_path / "words" / name).write_text("unread")
-    assert set(lines("supersense")["correlations.supersense"].ours[0].unlike) == {"model", "data_options.path"}
-    published = {"model": "words:222/model.bin", "path": "words_features.csv"}
-    assert lines("supersense", **published)["correlations.supersense"].comparable

@@ -6,7 +6,7 @@ import pytest
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.claims import VERDICTS
 from clip_geometry_experiments.published.ledger import entries, ledger, papers, published
-from clip_geometry_experiments.published.pages import _recorded_text, all_lines, anchor, paper_pages
+from clip_geometry_experiments.published.pages import _recorded_text, paper_pages
 from clip_geometry_experiments.published.recorded import read_recorded
 
 ROOT = Path(__file__).parents[3]
@@ -54,30 +54,6 @@ def test_a_line_has_published_ours_difference_cause_and_setup():
     assert "1 beside ours with another model or other data" in joined(page)
 
 
-def test_rows_of_untrained_models_come_last():
-    """They are at or near chance; the accuracies of CIFAR-100 by an untrained model came first."""
-    mixed = 0
-    for paper in papers():
-        for line in all_lines(paper, RECORDED):
-            fresh = ["/fresh" in str(ours.row.get("model")) for ours in line.ours]
-            assert fresh == sorted(fresh), line.entry.published.path
-            mixed += len(set(fresh)) == 2
-    assert mixed > 20  # Tables 3 to 5
-    section = PAGES["tyshchuk2023.md"].partition("### Table 3")[2].partition("### Table 4")[0]
-    numbers = re.split(r"^\| (?=[^| ])", section, flags=re.MULTILINE)
-    (clip,) = (each for each in numbers if each.startswith("CLIP | 63.09"))
-    last = clip.strip().splitlines()
-    assert "a small untrained CLIP" in next(each for each in reversed(last) if each.count("|") > 4)
-
-
-def test_what_nobody_ran_says_what_it_needs():
-    page = joined(paper_pages({})["tyshchuk2023.md"])
-    assert "Not run here: ruCLIP 53.14; Procrustes on CIFAR's training images 59.35;" in page
-    assert "It needs OpenAI's ViT-B/32" in page and "### Setups" not in page
-    assert "`clip-geometry run configs/tyshchuk2023/zero_shot.yaml model=open_clip:ViT-B-32-quickgelu/openai" in page
-    assert "Nothing of ours: perplexity of t-SNE, images 5; perplexity of t-SNE, texts 50. A setting, not a" in page
-
-
 @pytest.mark.parametrize("recorded", [{}, RECORDED], ids=["nothing", "recorded"])
 def test_every_number_of_a_paper_with_a_ledger_is_on_its_page(recorded):
     pages = paper_pages(recorded, recorded and ARTICLES)
@@ -111,28 +87,11 @@ def test_claims_come_first_with_their_rule_and_findings_have_anchors():
         assert all(f"### {finding.title}\n" in page.replace("\\*", "*") for finding in ledger(paper).findings)
 
 
-def test_options_of_a_claim_are_where_its_link_leads():
-    for paper in papers():
-        page = PAGES[f"{paper}.md"]
-        anchors = {anchor(title) for title in re.findall(r"^#+ (.*)$", page, re.MULTILINE)}
-        assert set(re.findall(r"\(#([^)]*)\)", page)) <= anchors
-        for line in [line for line in page.splitlines() if "[options](#" in line]:
-            config, place = re.findall(r"`(\w+)` \(\[options\]\(#([^)]*)\)\)", line)[0]
-            below = next(
-                part for part in re.split(r"^### ", page, flags=re.MULTILINE) if anchor(part.split("\n")[0]) == place
-            )
-            assert f"configs/{paper}/{config}.yaml" in joined(below), line
-
-
 def test_the_config_or_the_test_of_a_claim_exists():
     for paper in papers():
         for name in re.findall(r"\*\* \| `(.*?)`", PAGES[f"{paper}.md"]):
             path = name.removeprefix("pytest ") if name.startswith("pytest ") else f"configs/{paper}/{name}.yaml"
             assert (ROOT / path).exists(), name
-
-
-def test_anchors_are_those_of_github_and_python_markdown():
-    assert anchor("Table 2: CLIP's loss, after (some) maps") == "table-2-clips-loss-after-some-maps"
 
 
 def test_the_verdicts_that_we_know():
@@ -162,30 +121,6 @@ def test_the_verdicts_that_we_know():
         assert f"**{verdict}**" in line
 
 
-def test_the_index_counts_the_numbers_with_ours():
-    lines = [line for paper in papers() for line in all_lines(paper, RECORDED)]
-    counted = f"({sum(bool(line.ours) for line in lines)} of {len(lines)})"
-    assert f"every published number, next to ours where we have one {counted}" in joined(PAGES["index.md"])
-
-
-def test_the_index_counts_verdicts():
-    index = joined(PAGES["index.md"])
-    for paper in papers():
-        verdicts = re.findall(r"\| \*\*([a-z ]+)\*\* \|", PAGES[f"{paper}.md"])
-        (counts,) = re.findall(rf"\[{len(verdicts)} claims\]\({paper}\.md\): (.*?)\.", index)
-        assert dict(part.rsplit(" ", 1) for part in counts.split(", ")) == {
-            verdict: str(verdicts.count(verdict)) for verdict in verdicts
-        }
-
-
-def test_stars_are_no_emphasis_and_what_is_no_command_is_no_code():
-    assert "*" not in re.sub(r"\\\*|\*\*[a-z ]+\*\*|(?<=\| )\*[^*]+\*", "", "\n".join(
-        line for line in PAGES["rudman2024.md"].splitlines() if line.startswith("|")
-    ))  # fmt: skip
-    assert "the authors' code, analysis.py: lid, lids" in joined(PAGES["cai2021.md"]).replace("`", " ` ")
-    assert "`clip-geometry run configs/mickus2024/supersense.yaml`" in joined(PAGES["mickus2024.md"])
-
-
 def test_a_number_of_a_finding_is_that_of_one_recorded_row():
     rows = [accuracy(0.5), accuracy(0.25, standard_error=None, null_value=0.2, null_values=[0.1, 0.3], n=7)]
     rows.append(accuracy(0.25, standard_error=0.01, seed_values=[0.2, 0.4], n=8))
@@ -198,8 +133,3 @@ def test_a_number_of_a_finding_is_that_of_one_recorded_row():
     assert _recorded_text([], "value", {"n": 7}) == "–"
     with pytest.raises(InputError, match="a finding names 3 recorded rows by"):
         _recorded_text(rows, "value", {"split": "test"})
-
-
-def test_a_bar_does_not_break_the_table():
-    page = paper_pages({ZERO_SHOT: [accuracy(0.01, fitted_on="a|b")]})["tyshchuk2023.md"]
-    assert r"fitted on a\|b" in page

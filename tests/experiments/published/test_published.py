@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -41,22 +39,6 @@ def test_digits_are_those_printed():
     assert found["table1_isotropy.centering.i2_text"].text == "0.00"
     assert found["text.tsne_perplexity.image"].decimals == 0
     assert found["text.lstsq_runtime"].value is None
-
-
-def test_reach_is_that_of_the_table_or_of_the_row():
-    assert {each.reach for each in published("tyshchuk2023") if each.section == "table3_zero_shot_cifar100"} == {
-        "online"
-    }
-    found = {each.path: each.reach for each in published("mickus2024")}
-    assert found["table1_sizes.polarity.items"] == "real"
-    assert found["table1_sizes.pos.parameters"] == "online"
-    assert found["correlations.polarity"] == ""
-
-
-def test_the_file_is_inside_the_package():
-    import clip_geometry_experiments
-
-    assert Path(clip_geometry_experiments.__file__).parent in FILE.parents
 
 
 def test_unknown_paper():

@@ -7,7 +7,6 @@ import yaml
 from clip_geometry.files import write_json
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Results
-from clip_geometry_experiments.published.comparing import compare
 from clip_geometry_experiments.published.recorded import read_recorded, record_run, record_training
 
 NAME = "tyshchuk2023-zero_shot"
@@ -48,22 +47,6 @@ def test_selected_rows_with_their_origin(run, tmp_path):
     assert "fitted_on" not in found and "versions" not in found and "cell" not in found
 
 
-def test_recorded_rows_are_compared_like_those_of_the_run(run, tmp_path):
-    record_run(run, tmp_path / "docs")
-    recorded = read_recorded(tmp_path / "docs")
-    assert list(recorded) == [NAME]
-    values = [[ours.value for ours in line.ours] for line in compare(recorded[NAME], NAME)]
-    kept = [each for each in Results(run / "results.jsonl").read() if each["cell"] == "c"]
-    assert values == [[ours.value for ours in line.ours] for line in compare(kept, NAME)]
-
-
-def test_a_label_keeps_two_runs_of_one_config(run, tmp_path):
-    for label in ("", "again"):
-        record_run(run, tmp_path / "docs", label=label)
-    assert [path.name for path in sorted((tmp_path / "docs").iterdir())] == [f"{NAME}.again.jsonl", f"{NAME}.jsonl"]
-    assert len(read_recorded(tmp_path / "docs")[NAME]) == 2
-
-
 def test_an_unfinished_run_is_refused(run, tmp_path):
     (run / CELLS).unlink()
     with pytest.raises(InputError, match="is no finished run; the same clip-geometry run continues it"):
@@ -99,10 +82,6 @@ def test_a_damaged_file_says_where(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"run": "x"}\n{"value": 1}\n')
     with pytest.raises(InputError, match=r"a\.jsonl, line 2 is no recorded row"):
         read_recorded(tmp_path)
-
-
-def test_nothing_recorded(tmp_path):
-    assert read_recorded(tmp_path / "none") == {}
 
 
 def test_a_training_is_recorded_whole(tmp_path):

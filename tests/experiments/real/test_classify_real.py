@@ -35,11 +35,6 @@ def wnli(data, tmp_path_factory):
     return first.compute(), planned
 
 
-def test_parameters_are_counted_as_published(wnli):
-    (count,) = (int(row.value) for row in published("mickus2024") if row.path == "table2_glue_sizes.wnli.minilm")
-    assert wnli[1]._sizes == {"examples": 635, "items": 925, "parameters": count}
-
-
 def test_correlations_over_all_states_are_the_published_ones(wnli):
     """Within .005, as issue 6 asks of five seeds; seen: r −.89773, ρ −.99990 of this one."""
     r, rho = (
@@ -50,13 +45,6 @@ def test_correlations_over_all_states_are_the_published_ones(wnli):
     assert found["classify.pearson"] == pytest.approx(r, abs=0.005)
     assert found["classify.spearman"] == pytest.approx(rho, abs=0.005)
     assert found["classify.pearson_log"] < -0.99  # nearer to a line
-
-
-def test_clusters_form_as_isotropy_falls(wnli):
-    silhouette, score = ({row["measure"]: row for row in wnli[0]}[name]["trajectory"] for name in NAMES)
-    assert len(silhouette) == len(score) == 251
-    assert (silhouette[0], silhouette[-1]) == pytest.approx((-0.00218, 0.408), abs=5e-3)
-    assert (score[0], score[-1]) == pytest.approx((0.2040, 0.00412), rel=0.05)
 
 
 def test_every_state_counts(wnli):

@@ -108,16 +108,6 @@ def test_dimension_depends_on_the_rows_among_which_neighbors_are(treebank):
         assert all(1.05 * every[layer] < sample[layer] for layer in LAYERS if layer), name
 
 
-def test_dimensions_grow_from_layer_to_layer_and_stay_far_below_the_columns(treebank):
-    _, rows = treebank
-    lid = values(rows, "lid", sample=4000)
-    assert [lid[layer] for layer in LAYERS if layer] == sorted(lid[layer] for layer in LAYERS if layer)
-    assert lid[3] == pytest.approx(11.0, rel=0.03) and lid[6] == pytest.approx(18.45, rel=0.03)  # of other samples
-    assert lid["mean"] == pytest.approx(np.mean([lid[layer] for layer in LAYERS if layer]))
-    (row,) = (row for row in rows if row["measure"] == "lid" and row["at"] == {"layer": 3, "sample": 4000})
-    assert row["null_value"] > 60 > 4 * lid[3]
-
-
 # --- static vectors
 
 

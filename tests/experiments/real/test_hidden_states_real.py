@@ -44,13 +44,3 @@ def test_words_of_a_treebank_are_those_of_a_loop_over_its_sentences():
         expected += [states[np.flatnonzero(of == k)].mean(0) for states in hidden for k in range(len(words_of(text)))]
     assert rows.lost == 0 and len(rows.vectors) == 7 * sum(len(words_of(text)) for text in texts)
     torch.testing.assert_close(rows.vectors, torch.stack(expected), rtol=1e-5, atol=1e-5)
-
-
-def test_their_mean_is_the_sentence_encoders_row():
-    texts = ["A red cat sat on the mat.", "Shares fell 3.5 % in New York-based trading."]
-    every = load_encoder(resolve_encoder(MODEL, layers=[-1], words="none", special_tokens=True), device="cpu")
-    rows = every.text_rows(every.tokenize(texts))
-    means = torch.stack([rows.vectors[rows.item == k].mean(0) for k in range(2)])
-    sentence = load_encoder(resolve_encoder("sentence:all-MiniLM-L6-v2"), device="cpu")
-    expected = sentence.text_features(sentence.tokenize(texts))  # of unit length
-    torch.testing.assert_close(torch.nn.functional.normalize(means), expected, rtol=1e-4, atol=1e-6)

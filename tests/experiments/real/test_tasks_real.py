@@ -49,16 +49,3 @@ def test_labels_are_those_of_the_sets(loaded):
     assert loaded["snli"].class_names[loaded["snli"].labels[0]] == "neutral"
     labels = loaded["supersense"].labels
     assert labels.shape == (602, 26) and labels.any(axis=1).all() and labels.any(axis=0).all()
-
-
-def test_supersenses_have_vectors(data):
-    vectors = data / "words" / "word2vec1000.npy"
-    assert (
-        load_task(resolve_task({"name": "supersense", "vectors": vectors})).items
-        == load_task(resolve_task("supersense")).items
-    )
-
-
-def test_a_limit_keeps_the_classes_of_a_sorted_file(data):
-    task = load_task(resolve_task({"name": "polarity", "limit": 64}))
-    assert np.bincount(task.labels).tolist() == [32, 32]

@@ -1,6 +1,5 @@
 """The page: complete, escaped, self-contained; and Chromium draws it."""
 
-import base64
 import math
 import re
 from dataclasses import dataclass, replace
@@ -13,8 +12,7 @@ from clip_geometry.display.explained import facts
 from clip_geometry.geometry import measures
 from clip_geometry.measuring.table import numbers_table
 from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
-from clip_geometry_experiments.report.page import SCRIPT, Section, parts, render_report, track, write_report
-from support.browser import chromium, opened
+from clip_geometry_experiments.report.page import SCRIPT, Section, render_report, track, write_report
 
 
 @dataclass(frozen=True)
@@ -158,13 +156,6 @@ def test_nothing_is_loaded_from_outside(figures):
     assert outside == {"https://doi.org/10.1234/abc.5", "https://arxiv.org/abs/2001.00001", "results.jsonl"}
 
 
-def test_figures_are_inlined_byte_for_byte(figures):
-    page = Parsed(render_report(**content(figures)))
-    sources = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
-    inlined = [base64.b64decode(source.partition("base64,")[2]) for source in sources]
-    assert inlined == [entry.svg_path.read_bytes() for entry in figures]
-
-
 def test_links_within_the_page_lead_somewhere_and_ids_are_unique(figures):
     page = Parsed(render_report(**content(figures, explanations=measures, rows=all_measures())))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
@@ -185,18 +176,6 @@ def test_every_registered_measure_is_explained():
         assert facts(measure) in page.text, name
         # beside the number and in its explanation
         assert page.text.count(" ".join(measure.caveat.split())) >= 2, name
-
-
-def test_the_trap_opens_beside_the_number_without_a_script():
-    (rows,) = re.findall(r"<table class=\"measures\">.*</table>", render_report(**content([])), re.DOTALL)
-    assert rows.count("<summary>⚠ caveat</summary>Do not trust it blindly.</details>") == 3
-    unknown = render_report(**content([], rows=[{"measure": "nobody knows", "value": 1.0}]))
-    assert "⚠ caveat</summary>" not in unknown
-
-
-def test_a_name_may_break_before_its_bracket_only():
-    page = render_report(**content([], rows=[{"measure": "isoscore[un]", "value": 1.0}]))
-    assert "<code>isoscore<wbr>[un]</code>" in page
 
 
 @pytest.mark.parametrize(
@@ -220,26 +199,6 @@ def test_places_within_the_range(limits, value, null, places):
     result = track(cells)
     assert (result and (result.value, result.null, result.start)) == places
     assert result is None or ("isotropic Gaussian" in result.label) == (null is not None)
-
-
-def test_what_the_numbers_are_is_told_above_the_table():
-    page = render_report(**content([]))
-    assert page.index("± is one standard error, by the jackknife") < page.index('<table class="measures">')
-    titles = [attributes.get("title", "") for tag, attributes in Parsed(page).tags if tag == "th"]
-    assert "Null (Gaussian)" in page and any("isotropic Gaussian sample" in title for title in titles)
-
-
-def test_what_plus_minus_means_is_told_where_the_summary_has_it():
-    told = "± is one standard error, see"
-    gap = {"measure": "modality_gap", "value": 0.5, "at": {"modality": "both"}}
-    assert told in Parsed(render_report(**content([], rows=[{**gap, "standard_error": 0.01}]))).text
-    assert told not in Parsed(render_report(**content([], rows=[gap]))).text
-
-
-def test_a_map_from_before_is_said_to_be_taken_as_given():
-    told = "Some rows had been transformed by a saved map"
-    assert told not in render_report(**content([]))
-    assert told in render_report(**content([], rows=[*ROWS, {**ROWS[0], "maps": "procrustes fitted on scenes/train"}]))
 
 
 def test_untrained_models_are_announced(figures):
@@ -271,66 +230,6 @@ def test_a_sweep_is_read_by_the_letters_of_its_runs():
         assert f"both {label} {value}" in page.text
 
 
-def test_a_long_sweep_says_what_it_leaves_out_of_the_summary():
-    page = Parsed(render_report(**content([], rows=gaps(*({"seed": seed} for seed in range(6))))))
-    assert "is 0.5000 (run seed 0) to 1.125 (run seed 5), with errors that are not known." in page.text
-    assert page.text.count("lie") == 4 and "2 more runs are in the table below." in page.text
-
-
-def test_a_summary_has_three_sentences_and_the_others_are_below_it():
-    said = ["One. Two of it, 0.5 ± 0.1.", "Three. least_squares is four.", "Five."]
-    source = render_report(**content([], sentences=said))
-    (brief,), (more,) = (
-        re.findall(rf"{start}.*?</ul>", source, re.DOTALL) for start in ('<ul class="findings">', "More from these")
-    )
-    items = [re.findall(r"<li>(.*?)</li>", part) for part in (brief, more)]
-    assert items == [["One.", "Two of it, 0.5 ± 0.1.", "Three."], ["least_squares is four.", "Five."]]
-    assert "More from" not in render_report(**content([], sentences=said[:1]))
-
-
-def test_the_contents_lead_to_every_part(figures):
-    for page in (content(figures, sentences=["So it is."]), two_sections(figures)):
-        source = render_report(**page)
-        contents = re.search(r"<nav.*?</nav>", source, re.DOTALL)[0]
-        links = re.findall(r'href="#([\w-]+)">(.+?)</a>', contents)
-        assert [title for _, title in links] == (
-            ["In brief", "Figures", "All numbers", "How to read each measure", "How to reproduce"]
-            if len(page["sections"]) == 1
-            else ["In brief", "The first one", "Languages &amp; words", "How to read each measure", "How to reproduce"]
-        )
-        assert {place for place, _ in links} <= set(re.findall(r' id="([\w-]+)"', source))
-
-
-def test_one_run_has_no_letters():
-    assert "Measures ± is one standard error" in Parsed(render_report(**content([]))).text
-
-
-def test_a_figure_that_was_not_drawn_leaves_its_reason(figures):
-    undrawn = FigureEntry("cosine_distributions", "Who is close", "Not drawn: a zero row.", None, None)
-    page = Parsed(render_report(**content([figures[0], undrawn, figures[2]])))
-    assert "Who is close. Not drawn: a zero row." in page.text
-    assert "Figure 2. Decay" in page.text and "Figure 3." not in page.text
-    assert "cosine_distributions.svg" not in page.text
-    assert sum(tag == "img" for tag, _ in page.tags) == 2
-
-
-def test_figures_of_several_runs_get_headings(figures):
-    grouped = [
-        FigureEntry(entry.name, entry.title, entry.caption, entry.svg_path, entry.png_path, group)
-        for group in ("run one", "run two")
-        for entry in figures
-    ]
-    text = Parsed(render_report(**content(grouped))).text
-    assert text.count("run one") == text.count("run two") == 1
-    assert text.index("Figure 4.") < text.index("run two") < text.index("Figure 5.")
-
-
-def test_a_page_without_figures_findings_or_config():
-    bare = {"rows": [], "facts": {}, "command": "", "config": "", "versions": None}
-    source = render_report(**content([], **bare))
-    assert 'id="figures"' not in source and 'id="findings"' not in source and "<pre>" not in source
-
-
 def two_sections(figures):
     """The one of `content`, and one with sentences of its own and no figures."""
     page = content(figures)
@@ -358,96 +257,8 @@ def test_several_sections_stand_below_each_other_with_what_is_theirs(figures):
     assert {"part-1", "part-2"} <= targets <= set(ids)
 
 
-def test_the_opening_has_the_first_sentence_of_each_section(figures):
-    text = Parsed(render_report(**two_sections(figures))).text
-    opening = text[text.rindex("In brief") : text.index("1 The first one")]
-    assert "Languages & words It is so." in opening and "And so." not in opening
-
-
-def test_one_section_is_told_without_its_own_heading(figures):
-    page = content(figures)
-    named = {**page, "sections": [replace(page["sections"][0], title="Unseen", intro="Unheard.")]}
-    assert render_report(**named) == render_report(**page)
-
-
-def test_sentences_stand_in_the_place_of_those_of_single_runs():
-    gap = [{"measure": "modality_gap", "value": 0.5, "at": {"modality": "both"}}]
-    text = Parsed(render_report(**content([], rows=gap, sentences=["One and all."]))).text
-    assert "In brief One and all." in text and "lie 0.5" not in text
-
-
-def test_a_wide_figure_takes_both_columns(figures):
-    wide = replace(figures[0], wide=True)
-    tags = [
-        attributes for tag, attributes in Parsed(render_report(**content([wide, figures[1]]))).tags if tag == "figure"
-    ]
-    assert [attributes.get("class") for attributes in tags] == ["across", None]
-
-
 def test_write_report_makes_the_folder_and_repeats_itself(tmp_path, figures):
     first = write_report(tmp_path / "new/report.html", **content(figures))
     second = write_report(tmp_path / "again.html", **content(figures))
     assert first.read_bytes() == second.read_bytes()
     assert first.read_text(encoding="utf-8") == render_report(**content(figures))
-
-
-def test_files_of_figures_are_linked_where_they_lie_beside_the_page(tmp_path, figures):
-    files = [path for entry in figures for path in (entry.svg_path, entry.png_path)]
-    folder = files[0].parent.parent
-    page = write_report(folder / "report.html", **content(figures)).read_text(encoding="utf-8")
-    for path in files:
-        assert f'<a href="{path.parent.name}/{path.name}">{path.name}</a>' in page
-    assert '.svg"' not in render_report(**content(figures))
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
-
-
-def broken_figures(page):
-    return page.evaluate("[...document.images].filter((image) => !image.complete || !image.naturalWidth).length")
-
-
-@pytest.mark.parametrize("width", [500, 1200])
-def test_chromium_draws_every_figure_without_an_error(browser, tmp_path, figures, width):
-    page = write_report(tmp_path / "report.html", **content(figures, explanations=measures, rows=all_measures()))
-    with opened(browser, page, width=width) as shown:
-        assert shown.locator("figure img").count() == len(figures) == 4
-        assert broken_figures(shown) == 0 and shown.errors == []
-        assert shown.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-
-
-def test_the_chromium_check_notices_a_broken_figure(browser, tmp_path):
-    (tmp_path / "broken.html").write_text(
-        '<!doctype html><img src="data:image/svg+xml;base64,AAAA"><script>console.error("oh")</script>'
-    )
-    with opened(browser, tmp_path / "broken.html") as shown:
-        assert broken_figures(shown) == 1 and shown.errors == ["console: oh"]
-
-
-def test_a_smoke_run_says_so(figures):
-    assert "Smoke run." in render_report(**content(figures), smoke=True)
-    assert "Smoke run." not in render_report(**content(figures))
-
-
-def test_what_is_told_is_divided_by_place_so_that_no_measure_stands_twice():
-    rows = [
-        {
-            "measure": "isoscore",
-            "value": 0.4,
-            "model": "m",
-            "dataset": "s",
-            "seed": seed,
-            "at": {"modality": "image", "layer": layer},
-        }
-        for seed in (0, 1)
-        for layer in (3, 12)
-    ]
-    assert [(part.label, part.heading, len(part.rows)) for part in parts(rows)] == [
-        ("A", "run seed 0 · layer 3", 1),
-        ("A", "run seed 0 · layer 12", 1),
-        ("B", "run seed 1 · layer 3", 1),
-        ("B", "run seed 1 · layer 12", 1),
-    ]

@@ -3,13 +3,10 @@
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
-from matplotlib import rcParams
 from PIL import Image
 
 from clip_geometry.display import style
-from clip_geometry.display.style import styled
-from clip_geometry_experiments.report.figures import new_axes, singular_directions
+from clip_geometry_experiments.report.figures import singular_directions
 from clip_geometry_experiments.report.gallery import save_figure
 
 
@@ -40,31 +37,3 @@ def test_the_same_figure_gives_the_same_bytes(tmp_path):
     )
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
-
-
-def test_the_style_does_not_leak_and_ignores_the_readers_settings():
-    before = dict(rcParams)
-
-    @styled
-    def draw():
-        assert rcParams["svg.hashsalt"] == "clip-geometry"
-        assert rcParams["axes.facecolor"] == "white"
-        return new_axes()
-
-    rcParams["axes.facecolor"] = "red"
-    try:
-        figure, axes = draw()
-        assert rcParams["axes.facecolor"] == "red"
-    finally:
-        rcParams["axes.facecolor"] = before["axes.facecolor"]
-    assert axes.get_facecolor() == (1, 1, 1, 1)
-    assert figure.get_size_inches() == pytest.approx([3.5, 2.9])
-    assert dict(rcParams) == before
-
-
-def test_types_are_readable_at_column_width():
-    figure = singular_directions(rows(5), rows(5, seed=1))
-    figure.draw_without_rendering()
-    axes = figure.axes[0]
-    sizes = [text.get_fontsize() for text in (*axes.get_xticklabels(), axes.xaxis.label, axes.yaxis.label)]
-    assert min(sizes) >= 7

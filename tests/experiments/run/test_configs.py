@@ -112,9 +112,3 @@ def test_what_is_neither_a_file_nor_a_name_is_one_sentence(given, message, tmp_p
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
         find_config(given)
-
-
-def test_the_library_takes_names_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = ROOT / "configs/tyshchuk2023/isotropy.yaml"
-    assert resolve("tyshchuk2023/isotropy", {"seed": 3}, smoke=True) == resolve(path, {"seed": 3}, smoke=True)

@@ -2,8 +2,6 @@
 
 from importlib.metadata import EntryPoint
 
-import pytest
-
 from clip_geometry.cli.lists import configured
 from clip_geometry.data import datasets
 from clip_geometry_experiments.kit.base import experiments
@@ -33,14 +31,3 @@ def test_an_experiment_of_another_package_is_listed_with_its_keys(monkeypatch):
     assert (name, says) == ("toy", "the average cosine of a Gaussian whose mean moves away from 0")
     assert below == ("keys of its config: name, experiment, title, description, seed, shifts, n, d",)
     experiments._members.pop("toy", None)
-
-
-@pytest.mark.parametrize("head", ["", "# What it shows: a cone.\n", "# Time: a minute, without a download.\n"])
-def test_a_config_without_a_time_or_a_title_is_listed(head, tmp_path, monkeypatch):
-    """As a new one is, before its comment is written."""
-    path = tmp_path / "new.yaml"
-    path.write_text(f"{head}name: new\nexperiment: geometry\n", encoding="utf-8")
-    monkeypatch.setattr(lists, "shipped_configs", lambda: {"new": path})
-    (entry,) = lists.shipped()["configs"]()
-    assert (entry.name, entry.says, entry.about) == ("new", "new", "a minute" if "Time" in head else "")
-    assert entry.below == (head.removeprefix("# ").strip(),) * bool(head)

@@ -4,7 +4,6 @@ import pytest
 import yaml
 
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
 from clip_geometry_experiments.geometry import Geometry
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run.parts import change, parts_of, spread
@@ -52,29 +51,12 @@ def config(tmp_path):
     return path
 
 
-def test_a_config_without_parts_is_its_only_part():
-    values = {"name": "c", "experiment": "geometry", "seed": 2}
-    assert spread(values, "c") == values
-    assert parts_of(values) == [values]
-
-
 def test_a_shared_key_reaches_the_parts_whose_experiment_has_it():
     first, second = parts_of(spread(shared(seed=5, pipeline=["center"], languages=["en", "ru"]), "c"))
     assert first["model"] == second["model"] == "scenes-clip/fresh" and first["name"] == second["name"] == "c"
     assert first["seed"] == second["seed"] == 5
     assert "languages" not in first and second["languages"] == ["en", "de"]  # what a part says itself stands
     assert first["pipeline"] == second["pipeline"] == ["center"]
-
-
-def test_title_and_description_beside_the_parts_are_of_the_page(config):
-    values = resolve(config, {}, smoke=False)
-    assert values["title"] == "Of the page"
-    assert [part["title"] for part in parts_of(values)] == ["First", "Second"]
-
-
-def test_spreading_twice_changes_nothing():
-    once = spread(shared(seed=5), "c")
-    assert spread(once, "c") == once
 
 
 def test_every_point_of_every_part_is_planned(config):
@@ -180,13 +162,3 @@ def test_a_run_of_parts_is_one_page_with_a_section_each_and_goes_on(config, tmp_
     monkeypatch.setattr(Geometry, "_rows", lambda *_: pytest.fail("a finished cell was computed again"))
     assert run(config, {}, smoke=True, runs=tmp_path / "runs") == report
     assert (folder / "results.jsonl").read_bytes() == before
-
-
-def test_a_torn_last_line_is_computed_again_whichever_part_it_is_of(config, tmp_path):
-    report = run(config, {}, smoke=True, runs=tmp_path)
-    file = report.parent / "results.jsonl"
-    whole = [(row["measure"], row["at"], row["value"]) for row in Results(file).read()]
-    file.write_bytes(file.read_bytes()[:-60])
-    assert len(Results(file).read()) < len(whole)
-    run(config, {}, smoke=True, runs=tmp_path)
-    assert [(row["measure"], row["at"], row["value"]) for row in Results(file).read()] == whole

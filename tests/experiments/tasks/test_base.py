@@ -7,7 +7,6 @@ from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import resolve_task
 from clip_geometry_experiments.tasks.base import (
     TaskConfig,
-    distinct,
     make_task,
     multi_label_task,
     single_label_task,
@@ -32,17 +31,6 @@ def test_examples_give_the_texts_back():
     assert (task.examples.dtype, task.labels.dtype) == (np.int64, np.int64)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_distinct_is_a_bijection_onto_the_set(seed):
-    rng = np.random.default_rng(seed)
-    rows = [[str(word) for word in row] for row in rng.integers(0, 30, size=(100, 2))]
-    items, examples = distinct(rows)
-    assert set(items) == {word for row in rows for word in row} and len(items) == len(set(items))
-    assert [[items[k] for k in row] for row in examples] == rows
-    firsts = [np.flatnonzero(examples.ravel() == k)[0] for k in range(len(items))]
-    assert firsts == sorted(firsts)
-
-
 def test_unlabeled_examples_are_dropped_and_counted_and_their_texts_with_them():
     task = single(labels=(0, None, -1, 1))
     assert (len(task), task.dropped) == (2, 2)
@@ -56,14 +44,6 @@ def test_limit_is_spread_over_sorted_sources(n, limit):
     assert len(kept) == min(n, limit or n) and kept[0] == 0 and kept == sorted(set(kept))
     assert len(kept) == n or max(np.diff(kept)) - min(np.diff(kept)) <= 1
     assert np.bincount(single([list("abcdefgh")], [0] * 4 + [1] * 4, limit=4).labels).tolist() == [2, 2]
-
-
-def test_the_revision_follows_the_content():
-    first, same = single(), single()
-    assert first.revision == same.revision
-    others = [single(labels=(1, 1, 1, 0)), single(limit=3), single([PAIRS[0], PAIRS[0]])]
-    renamed = single_label_task(TaskConfig(name="t"), PAIRS, (0, 1, 1, 0), ("no", "maybe"))
-    assert len({first.revision, renamed.revision, *(each.revision for each in others)}) == 5
 
 
 def test_several_labels():

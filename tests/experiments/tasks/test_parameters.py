@@ -8,7 +8,7 @@ from torch import nn
 from clip_geometry.config import read_yaml
 from clip_geometry_experiments.published.ledger import FILE
 from clip_geometry_experiments.tasks.base import TaskConfig, single_label_task
-from support.parameters import SHAPES, parameter_count, published_items, published_sizes, size_table
+from support.parameters import SHAPES, parameter_count, published_items, published_sizes
 
 PAPER = read_yaml(FILE)["mickus2024"]
 
@@ -59,14 +59,3 @@ def test_no_other_reading_of_the_parts_of_speech_fits():
         if (4341004 - classes * (300 + bias)) / 300 == 11462
     ]
     assert fits == []
-
-
-def test_published_beside_ours():
-    task = task_of(2, 2, "rte")
-    rows = {(row["task"], row["encoder"]): row for row in size_table(PAPER, {"rte": task})}
-    assert rows["rte", "mpnet"]["our parameters"] == parameter_count(task, 768)
-    assert rows["rte", "minilm"]["parameters"] == 1738370 and rows["rte", "minilm"]["our items"] == len(task.items)
-    assert "our parameters" not in rows["wnli", "minilm"]
-    assert rows["pos", "word2vec"]["d"] == 300
-    without = size_table(PAPER, {"polarity": task_of(1, 2)})[0]
-    assert without["our parameters"] == parameter_count(task_of(1, 2), 384, bias=False)

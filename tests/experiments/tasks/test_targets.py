@@ -26,19 +26,6 @@ def test_pairs_and_scores(shared, write_table):
     assert stsb(split="validation", limit=2).revision != found.revision
 
 
-def test_scores_come_from_the_hub_where_no_file_is_at_hand(shared, monkeypatch):
-    class Found:
-        path, names = shared, tuple(PAIRS)
-
-        @staticmethod
-        def values(name):
-            return PAIRS[name]
-
-    asked = []
-    monkeypatch.setattr(targets.base, "hub_table", lambda *given: asked.append(given) or Found)
-    assert len(stsb().scores) == 3 and asked[0][:3] == ("nyu-mll/glue", "stsb", "train")
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -116,22 +103,6 @@ def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatc
         monkeypatch.setattr(targets.base, "hub_table", lambda name, _, split, __: (_ for _ in ()).throw(
             InputError(f"{name}, split {split}, could not be fetched")))  # fmt: skip
         load()
-
-
-def test_it_comes_from_the_hub_where_no_file_is_at_hand(tmp_path, monkeypatch):
-    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
-    asked = []
-
-    class Found:
-        path, names = tmp_path, tuple(ROWS[0])
-
-        @staticmethod
-        def values(name):
-            return [row[name] for row in ROWS]
-
-    monkeypatch.setattr(targets.base, "hub_table", lambda *given: asked.append(given) or Found)
-    assert len(load().questions) == 2 and asked[0][:3] == ("rajpurkar/squad", None, "train")
-    assert asked[0][3].endswith("put it at $CLIP_GEOMETRY_DATA/text/squad_train.parquet")
 
 
 @pytest.mark.parametrize(

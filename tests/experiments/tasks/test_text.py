@@ -4,7 +4,6 @@ import json
 import sys
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 from clip_geometry.data import load_dataset, resolve_dataset
@@ -38,12 +37,6 @@ def test_a_file_a_folder_and_another_suffix_give_the_same_task(write_table, tmp_
     assert tasks[0].labels.tolist() == [0, 1, 1]
 
 
-def test_the_split_chooses_the_file(write_table):
-    write_table("glue/rte_train.parquet", **PAIR)
-    path = write_table("glue/rte_validation.parquet", **{**PAIR, "sentence1": ["x", "y", "z"]})
-    assert load("rte", path=path.parent.parent, split="validation").items[0] == "x"
-
-
 def test_snli_in_the_layout_of_its_archive(tmp_path):
     """Labels are words, and "-" where the annotators found no majority."""
     folder = tmp_path / "snli_1.0"
@@ -64,26 +57,6 @@ def test_polarity_in_the_layout_of_nltk(tmp_path, place):
     (folder / "rt-polarity.pos").write_text("good\n")
     task = load("polarity", path=tmp_path)
     assert (task.items, task.labels.tolist()) == (("dull and long .", "bad", "good"), [0, 0, 1])
-
-
-def test_a_table_of_ones_own(write_table):
-    path = write_table("t.parquet", q=["a", "b", "c"], a=["x", "", "x"], kind=["10", "9", "9"])
-    task = load("table", path=path, text=["q", "a"], label="kind")
-    assert (task.name, task.class_names, task.labels.tolist()) == ("t", ("9", "10"), [1, 0, 0])
-    assert task.items == ("a", "x", "b", "", "c")
-
-
-@pytest.mark.parametrize(
-    ("label", "classes", "places"),
-    [
-        (["pos", "neg", None, "-"], ("neg", "pos"), [1, 0]),
-        ([3.0, 12.0, None, float("nan")], ("3", "12"), [0, 1]),  # a column of integers, some of them missing
-        ([-1, 1, None, None], ("-1", "1"), [0, 1]),
-    ],
-)
-def test_labels_of_a_table_of_ones_own(write_table, label, classes, places):
-    task = load("table", path=write_table("t.parquet", text=list("abcd"), label=label))
-    assert (task.class_names, task.labels.tolist(), task.dropped) == (classes, places, 2)
 
 
 def test_a_table_with_one_class_says_what_was_left_out(write_table):
@@ -174,11 +147,6 @@ def test_fetched_where_no_file_is_at_hand(hub, name, columns, asked):
     assert hub.asked == [asked]
 
 
-def test_a_file_at_hand_is_preferred(hub, write_table):
-    write_table("text/glue/rte_train.parquet", **PAIR)
-    assert load("rte").items == ("a", "b", "c", "d") and hub.asked == []
-
-
 @pytest.mark.parametrize("error", [ConnectionError("offline\nmode"), FileNotFoundError("x"), ValueError("no split")])
 def test_without_network_it_says_what_to_download_and_where_to_put_it(hub, error):
     hub.answer = error
@@ -198,16 +166,6 @@ def test_without_the_package_it_says_how_to_install_it(monkeypatch):
         load("snli")
 
 
-def test_sst5_has_five_degrees(tmp_path):
-    rows = [{"text": f"sentence {k}", "label": k, "label_text": "…"} for k in (4, 0, 2)]
-    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    task = load("sst5", path=tmp_path, split="validation")
-    assert [task.class_names[k] for k in task.labels] == ["very positive", "very negative", "neutral"]
-    assert len(task.class_names) == 5 and task.width == 1
-    with pytest.raises(InputError, match="unknown split 'dev'; known are train, validation, test"):
-        resolve_task({"name": "sst5", "split": "dev"})
-
-
 def test_scenes_are_the_captions_and_shapes_of_the_data_set():
     for split, part in (("train", "train"), ("validation", "test")):
         data = load_dataset(resolve_dataset("scenes", split=part, size=30))
@@ -216,11 +174,3 @@ def test_scenes_are_the_captions_and_shapes_of_the_data_set():
         assert [task.items[k] for k in task.examples[:, 0]] == texts
         shapes = [data.class_names[k].split()[1] for k in data.text.labels]
         assert [task.class_names[k] for k in task.labels] == shapes
-
-
-def test_scenes_are_spread_under_a_limit_and_differ_by_seed():
-    whole, some = load("scenes", size=40), load("scenes", size=40, limit=10)
-    texts = [whole.items[k] for k in whole.examples[:, 0]]
-    assert [some.items[k] for k in some.examples[:, 0]] == texts[::4]
-    assert np.array_equal(some.labels, whole.labels[::4])
-    assert load("scenes", size=40, seed=1).revision != whole.revision

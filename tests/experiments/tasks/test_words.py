@@ -34,16 +34,6 @@ def test_parts_of_speech_of_codwoe(write_json):
     assert (task.dropped, task.width, task.multi_label) == (1, 1, True)
 
 
-def test_the_full_table_of_codwoe_gives_the_same(tmp_path, shared, write_json):
-    """Glosses hold commas, quotation marks and line breaks."""
-    json_task = load("pos", path=write_json("en.trial.complete.json", ENTRIES))
-    folder = tmp_path / "words" / "full_dataset"
-    folder.mkdir(parents=True)
-    lines = [f'{e["word"]},{e["pos"] or ""},"said ""{e["gloss"]}"",\nthen"' for e in ENTRIES]
-    (folder / "en.complete.csv").write_text("\n".join(["word,pos,gloss", *lines]))
-    assert load("pos").revision == json_task.revision
-
-
 def test_words_without_a_vector_are_left_out(write_json, vectors):
     path = write_json("en.trial.complete.json", ENTRIES)
     task = load("pos", path=path, vectors=vectors(["Bank", "bank", "ship", "odd"]))
@@ -60,18 +50,6 @@ def test_supersenses(shared, write_json):
     task = load("supersense")
     assert (task.items, task.class_names) == (("dog", "bank"), ("noun.animal", "noun.group", "noun.object"))
     assert task.labels.astype(int).tolist() == [[1, 0, 0], [0, 1, 1]]
-
-
-def test_supersenses_from_pairs_of_words(tmp_path):
-    """words_features.csv: every word comes in many pairs, first or second."""
-    senses = ("animal", "group")
-    header = ["word1", "word2", *(f"word{k}.attrs.supersenses.is_{s}" for k in (1, 2) for s in senses), "word1_count"]
-    rows = ["dog,bank,True,False,False,True,3", "bank,of,False,True,False,False,3", "dog,bank,1.0,0.0,0,1,3"]
-    path = tmp_path / "words_features.csv"
-    path.write_text("\n".join([",".join(header), *rows]))
-    task = load("supersense", path=tmp_path)
-    assert (task.items, task.class_names, task.dropped) == (("dog", "bank"), senses, 1)
-    assert task.labels.astype(int).tolist() == [[1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(

@@ -37,16 +37,3 @@ def test_cones_clusters_and_dimensions():
 def test_dimensions_within_their_errors_tie():
     (told,) = sentences([("", rows("lid", {0: 4.0, 2: 4.5}, 0.25))])
     assert "4.00 ± 0.25 to 4.50 ± 0.25 over the layers, equal within two standard errors of 128." in told
-
-
-def test_neighbors_among_all_rows_count_where_they_were_searched():
-    sampled, probed = rows("lid", {0: 4.0}), rows("lid", {0: 6.0})
-    probed[0]["at"]["probes"] = 50
-    (told,) = sentences([("", [*sampled, *probed])])
-    assert "is 6.0" in told
-
-
-def test_runs_are_named_and_have_one_number_after_the_other():
-    told = sentences([("GPT-2", [*CONE, *CLUSTERS]), ("BERT", [*CONE, *CLUSTERS])])
-    assert [each.split(": ")[0] for each in told] == ["GPT-2", "BERT", "GPT-2", "BERT"]
-    assert sentences([("", [])]) == []

@@ -7,12 +7,11 @@ import pytest
 from scipy import stats
 
 from clip_geometry.config import validate
-from clip_geometry.geometry import isoscore, silhouette
+from clip_geometry.geometry import silhouette
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
-from clip_geometry_experiments.kit.base import distinct_labels
 from clip_geometry_experiments.mickus2024.classify import Classify, ClassifyConfig
-from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, correlation_rows, deviation_rows
+from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, correlation_rows
 from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer, LayerPlace
 from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.tasks import load_task, resolve_task
@@ -64,24 +63,6 @@ def only(rows, measure, **at):
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     return ran(tmp_path_factory.mktemp("images"))
-
-
-def test_a_row_holds_all_states_of_a_number(images, tmp_path):
-    report, rows = images
-    planned = Classify(configured(), RunFolder(report.parent, "cpu"))
-    items, labels = planned.loaded.trained.items, planned.loaded.trained.targets
-    for seed in (0, 1):
-        row = only(rows, "silhouette", seed=seed, examples="trained")
-        at = {"rows": "image", "classifier.seed": seed, "examples": "trained", "layer": "input", "update": 6}
-        assert row["at"] == at and row["every"] == 1 and len(row["trajectory"]) == 7
-        assert row["value"] == row["trajectory"][-1] > row["trajectory"][0]
-        assert row["trajectory"][0] == pytest.approx(float(silhouette(items, labels)), rel=1e-9)
-        assert (row["n"], row["d"], row["pipeline"], row["dataset"]) == (40, 512, ["normalize"], "scenes")
-        assert (row["updates"], row["seeds"]) == (6, 1)
-        score = only(rows, "isoscore", seed=seed, examples="trained")["trajectory"]
-        assert score[0] == pytest.approx(float(isoscore(items)), rel=1e-6)
-    one, other = (only(rows, "classify.loss", seed=seed) for seed in (0, 1))
-    assert one["trajectory"] != other["trajectory"] and one["d"] is None and one["n"] == 40
 
 
 def test_correlations_are_those_of_all_states(images):
@@ -173,34 +154,6 @@ def test_the_error_of_a_pooled_correlation_is_that_of_its_seeds():
     assert row["standard_error"] > 0.01
 
 
-def test_a_run_draws_figures_and_explains_its_numbers(images):
-    report, rows = images
-    names = sorted(path.name for path in (report.parent / "figures").iterdir())
-    figures = ("classify_curves", "classify_learning", "classify_relation")
-    assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
-    page = report.read_text()
-    assert "freshly initialized" in page and "Pearson correlation of silhouette and IsoScore" in page
-    assert "seeds 0, 1." in page and not list((report.parent / "checkpoints").glob("*"))
-    assert {row["measure"] for row in rows if row["measure"].startswith("classify.")} <= set(Classify.explanations)
-
-
-def test_pairs_of_a_task_are_counted_and_held_out(pairs, tmp_path):
-    report, rows = ran(tmp_path, data=None, task=pairs, held_out=0.3, classifier="two-layer", hidden=4, seeds=[0])
-    task = load_task(resolve_task(pairs))
-    held = only(rows, "classify.accuracy", examples="held out")
-    sizes = {name: only(rows, f"classify.{name}")["value"] for name in ("examples", "items", "parameters")}
-    assert (len(task), len(task.items)) == (24, 36)
-    assert (held["n"], sizes["examples"], sizes["items"]) == (6, 18, 27)
-    assert sizes["parameters"] == sizes["items"] * 512 + (1024 * 4 + 4) + (4 * 2 + 2)
-    assert held["dataset"] == "pairs" and held["data_options"]["path"] == pairs["path"] and held["split"] == "all"
-    assert held["at"]["held_out"] == 0.3 and held["at"]["classifier"] == "two-layer" and held["at"]["hidden"] == 4
-    unseen = only(rows, "silhouette", examples="held out", layer="input")
-    assert "trajectory" not in unseen and unseen["at"]["update"] == 0 and "nothing trains" in unseen["note"]
-    assert len(only(rows, "silhouette", examples="held out", layer="hidden")["trajectory"]) == 7
-    assert only(rows, "classify.pearson", seed="all", layer="hidden", of="silhouette[cosine]")["n"] == 7
-    assert "held-out examples" in report.read_text()
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_parameters_are_those_of_the_published_formula(pairs, tmp_path, bias):
     _, rows = ran(tmp_path, data=None, task=pairs, bias=bias, seeds=[3], updates=1)
@@ -250,60 +203,7 @@ def test_every_setting_makes_its_own_cells(tmp_path):
     assert len(without) == 3 and len(without & keys[0]) == 2
 
 
-def test_listing_cells_embeds_nothing(pairs, tmp_path, monkeypatch):
-    monkeypatch.setattr(RunFolder, "embeddings", lambda *_, **__: pytest.fail("embedded"))
-    for changes in ({}, {"data": None, "task": pairs}):
-        assert len(list(Classify(configured(**changes), RunFolder(tmp_path / "run", "cpu")).cells())) == 5
-
-
-def test_labels_tell_the_points_of_a_sweep_apart(tmp_path):
-    planned = [
-        Classify(configured(**change), RunFolder(tmp_path / "run", "cpu"))
-        for change in ({}, {"modality": "text", "pipeline": []}, {"init_scale": 10.0})
-    ]
-    assert [each.label() for each in planned] == [
-        "scenes, scenes-clip/fresh, normalize, rows image",
-        "scenes, scenes-clip/fresh, raw, rows text",
-        "scenes, scenes-clip/fresh, normalize, rows image, init_scale 10.0",
-    ]
-    assert planned[0].fresh_models() == ["scenes-clip/fresh"]
-
-
-def test_several_runs_are_drawn_together_under_what_differs(tmp_path):
-    planned = []
-    for change in ({}, {"pipeline": []}):
-        report, _ = ran(tmp_path, seeds=[0], **change)
-        planned.append(Classify(configured(seeds=[0], **change), RunFolder(report.parent, "cpu")))
-    curves, relation = Classify.together(planned, tmp_path / "figures")
-    assert curves.png_path.exists() and relation.group == "all runs together"
-    assert distinct_labels([each.label() for each in planned]) == ["normalize", "raw"]
-    one, other = (planned[0].label(named=["loss"]), Classify(configured(loss="triplet"), planned[0].workspace).label())
-    assert distinct_labels([one, other]) == ["loss cross-entropy", "loss triplet"]
-
-
 # --- what cannot be
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"data": None}, "set either 'task'"),
-        ({"task": "wnli"}, "set either 'task'"),
-        ({"data": None, "task": "wnli", "model": None}, "the items of wnli have to be embedded; set model"),
-        ({"data": None, "task": "wnli", "limit": 8}, "limit is for 'data'; set task.limit"),
-        ({"model": None}, "data has scenes, which a model has to embed"),
-        ({"loss": "triplet", "held_out": 0.2}, "held_out needs a classifier"),
-        ({"seeds": [1, 1]}, "has a seed twice or below 0"),
-        ({"seeds": [-1]}, "has a seed twice or below 0"),
-        ({"measures": ["isoscor"]}, "'isoscor' is no measure of one set of rows; did you mean 'isoscore'"),
-        ({"data": None, "task": "wnly"}, "unknown task 'wnly'"),
-        ({"betas": [0.9]}, "betas"),
-        ({"init_scale": 0.0}, "init_scale"),
-    ],
-)
-def test_a_config_that_cannot_be_run_says_why(changes, says):
-    with pytest.raises(InputError, match=says):
-        configured(**changes)
 
 
 def test_data_without_the_modality_or_without_labels(tmp_path):
@@ -313,10 +213,3 @@ def test_data_without_the_modality_or_without_labels(tmp_path):
     for modality, says in (("text", "has no text embeddings"), ("image", "carry no labels")):
         with pytest.raises(InputError, match=says):
             _ = Classify(configured(**stored, modality=modality), RunFolder(tmp_path / "run", "cpu")).loaded
-
-
-def test_deviations_are_over_the_seeds():
-    curves = {LayerPlace("silhouette"): np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])}
-    found = {row["measure"]: row["value"] for row in deviation_rows(configured(), curves)}
-    assert found["classify.largest_deviation"] == pytest.approx(12**0.5)
-    assert found["classify.mean_deviation"] == pytest.approx((2 + 12**0.5) / 2)

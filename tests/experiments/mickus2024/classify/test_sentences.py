@@ -29,16 +29,3 @@ def test_a_run_has_its_change_its_correlation_and_its_accuracy():
 def test_a_change_within_two_standard_errors_over_the_seeds_is_none():
     undecided = {**CURVES, ("silhouette", "trained", "input"): np.array([[0.0, 0.1, 0.3], [0.0, 0.1, -0.2]])}
     assert "silhouette of the classes does not change beyond the error" in sentences({"": undecided})[0]
-
-
-def test_runs_are_counted_and_ranked():
-    other = {**CURVES, ("isoscore", "trained", "input"): RISES}
-    count, ranked = sentences({"pos": CURVES, "snli": other})
-    assert count == (
-        "The silhouette of the classes rises in 2 of 2 runs and falls in 0; IsoScore rises in 1 and falls in 1."
-    )
-    assert "(pos) to 1.00 ± 0.00 (snli)." in ranked
-
-
-def test_without_both_curves_nothing_is_said():
-    assert sentences({"": {place: values for place, values in CURVES.items() if place[0] != "isoscore"}}) == []

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from clip_geometry.geometry import isoscore, measures, silhouette
+from clip_geometry.geometry import isoscore, silhouette
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.mickus2024.classify import objectives
 from clip_geometry_experiments.mickus2024.classify.config import DEFAULT, known_measure
@@ -30,14 +29,6 @@ def test_a_state_has_the_registered_measures_of_its_rows():
             measure = known_measure(name)
             expected = measure(problem.items) if measure.takes == "rows" else measure(inputs, classes)
         assert found[LayerPlace(name)] == pytest.approx(float(expected), rel=1e-9, abs=1e-12), name
-
-
-def test_isoscore_of_wide_rows_takes_float32_products():
-    rows = torch.randn(400, 300, generator=torch.Generator().manual_seed(0))
-    problem = ClassificationTask.of(rows.numpy(), np.arange(400)[:, None], np.arange(400) % 2)
-    found = ClassificationCallback(("isoscore", "isoscore[unbiased]"))(trainer(problem))
-    for name in ("isoscore", "isoscore[unbiased]"):
-        assert found[LayerPlace(name)] == pytest.approx(float(measures[name](rows.double())), rel=1e-6)
 
 
 def test_distinct_label_vectors_are_the_classes_of_the_silhouette():
@@ -72,18 +63,6 @@ def test_a_measure_that_is_undefined_is_an_error_at_first_and_nan_later():
     training.number = 1
     found = ClassificationCallback(NAMES)(training)
     assert np.isnan(found[LayerPlace("isoscore")]) and found[LayerPlace("silhouette")] == 0
-
-
-def test_a_two_layer_classifier_is_measured_after_its_first_layer_too():
-    problem = pairs()
-    training = trainer(problem, classifier="two-layer", hidden=6)
-    found = ClassificationCallback((*NAMES, "objective_classifier"))(training)
-    hidden = training.classifier.hidden(problem.items, problem.examples).detach()
-    assert found[LayerPlace("silhouette", layer="hidden")] == pytest.approx(float(silhouette(hidden, problem.classes)))
-    assert found[LayerPlace("isoscore", layer="hidden")] == pytest.approx(float(isoscore(hidden)))
-    weights = training.classifier.second.weight.detach()
-    expected = float(objectives.classifier(hidden, problem.targets, weights))
-    assert found[LayerPlace("objective_classifier", layer="hidden")] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["silhouete", "modality_gap"])

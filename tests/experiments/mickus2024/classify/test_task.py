@@ -6,8 +6,6 @@ import torch
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, hold_out
-from clip_geometry_experiments.mickus2024.classify.training import ClassificationCallback, LayerPlace
-from support.problems import trainer
 
 ITEMS = np.random.default_rng(0).normal(size=(6, 4))
 PAIRS = np.array([[0, 1], [2, 1], [3, 4], [5, 5]])
@@ -20,30 +18,6 @@ def chains(groups=30, d=5):
     first = 3 * np.arange(groups)
     examples = np.concatenate([np.stack([first + k, first + k + 1], axis=1) for k in (0, 1)])
     return ClassificationTask.of(rng.normal(size=(3 * groups, d)), examples, np.repeat([0, 1], groups))
-
-
-def test_pairs_lie_side_by_side():
-    problem = ClassificationTask.of(ITEMS, PAIRS, LABELS, 3)
-    assert (problem.outputs, problem.width, problem.multi_label) == (3, 8, False)
-    expected = np.hstack([ITEMS[PAIRS[:, 0]], ITEMS[PAIRS[:, 1]]]).astype(np.float32)
-    assert torch.equal(problem.inputs(problem.items), torch.from_numpy(expected))
-    assert problem.classes.tolist() == LABELS.tolist()
-
-
-def test_distinct_vectors_of_labels_are_classes():
-    labels = np.array([[0, 1], [1, 1], [0, 1], [0, 0]])
-    problem = ClassificationTask.of(ITEMS, PAIRS, labels.astype(bool))
-    classes = problem.classes.tolist()
-    assert problem.multi_label and problem.outputs == 2 and problem.targets.dtype == torch.float32
-    assert classes[0] == classes[2] and len(set(classes)) == 3
-
-
-def test_the_rows_that_were_given_are_not_trained():
-    items = ITEMS.astype(np.float32)
-    before = items.copy()
-    problem = ClassificationTask.of(items, PAIRS, LABELS)
-    trainer(problem, 3).run()
-    assert np.array_equal(items, before) and torch.equal(problem.items, torch.from_numpy(before))
 
 
 def test_one_class_is_no_problem():
@@ -90,20 +64,3 @@ def test_both_parts_need_two_classes():
             hold_out(problem, 0.5, seed)
         said.add("held-out" in str(error.value))
     assert said == {True, False}
-
-
-def test_the_classifier_alone_changes_what_unseen_examples_give():
-    trained, unseen = hold_out(chains(), 0.25, 0)
-    training = trainer(trained, 8, unseen=unseen, lr=0.01, classifier="two-layer", hidden=6)
-    states = training.run(range(9), ClassificationCallback(("silhouette", "isoscore")))
-    assert torch.equal(training.unseen.items, unseen.items)
-    lengths = {tuple(place): len(values) for place, values in states.items() if place.examples == "held out"}
-    assert lengths == {
-        ("classify.loss", "held out", "output"): 9,
-        ("classify.accuracy", "held out", "output"): 9,
-        ("silhouette", "held out", "input"): 1,  # of rows that stay as they are
-        ("isoscore", "held out", "input"): 1,
-        ("silhouette", "held out", "hidden"): 9,
-        ("isoscore", "held out", "hidden"): 9,
-    }
-    assert len(set(states[LayerPlace("silhouette", "held out", "hidden")])) > 1

@@ -11,7 +11,6 @@ from clip_geometry_experiments.mickus2024.classify.training import (
     ClassificationCallback,
     Classifier,
     LayerPlace,
-    accuracy,
     triplet_loss,
 )
 from support.problems import NAMES, configured, pairs, several_labels, trainer
@@ -67,17 +66,6 @@ def test_a_layer_on_items_added_up_is_the_layer_on_pairs(classifier):
     assert torch.allclose(model(problem.items, problem.examples), expected, atol=1e-6)
 
 
-def test_first_weights_are_torchs_times_the_scale():
-    torch.manual_seed(7)
-    before = torch.random.get_rng_state()
-    plain, scaled, other = (
-        Classifier(8, 3, configured(init_scale=scale), seed).first for scale, seed in ((1, 5), (10, 5), (1, 6))
-    )
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert torch.allclose(scaled.weight, 10 * plain.weight) and torch.allclose(scaled.bias, 10 * plain.bias)
-    assert not torch.equal(plain.weight, other.weight) and plain.weight.abs().max() <= 8**-0.5
-
-
 COUNTS = [
     ({}, 600 + 75),
     ({"bias": False}, 600 + 72),
@@ -105,9 +93,3 @@ def test_the_triplet_loss_is_the_mean_over_triplets_and_falls():
     assert loss[0] == pytest.approx(np.mean(gaps), rel=1e-5) and loss[-1] < 0.5 * loss[0]
     assert LayerPlace("classify.accuracy", layer="output") not in states
     assert states[LayerPlace("silhouette")][-1] > states[LayerPlace("silhouette")][0]
-
-
-def test_accuracy_of_several_labels_wants_all_of_them():
-    scores = torch.tensor([[2.0, -1.0], [0.5, 0.5], [-1.0, 3.0]])
-    assert accuracy(scores, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])) == 2 / 3
-    assert accuracy(scores, torch.tensor([0, 1, 1])) == 2 / 3  # equal scores: the first class

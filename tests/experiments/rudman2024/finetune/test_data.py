@@ -11,8 +11,6 @@ from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode,
 from clip_geometry_experiments.rudman2024.finetune.model import tiny_bert, word_tokenizer
 from clip_geometry_experiments.tasks import resolve_task
 
-CPU = torch.device("cpu")
-
 
 def pairs(n=40, shared=4):
     """n pairs; each run of `shared` has one first sentence."""
@@ -78,24 +76,6 @@ def test_what_cannot_be_held_out_says_why():
 # --- tokens
 
 
-def test_a_batch_is_padded_to_its_longest_and_keeps_its_targets():
-    examples = Examples("t", "class", (("a b c",), ("a",), ("b c",)), np.array([1, 0, 1]), ("x", "y"), "r", "train")
-    inputs, tokenizer = encoded(examples)
-    given, targets = inputs.batch([1, 2], CPU)
-    ids = [tokenizer(text)["input_ids"] for text in ("a", "b c")]
-    assert given["input_ids"].tolist() == [[*ids[0], tokenizer.pad_token_id], ids[1]]
-    assert given["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
-    assert targets.tolist() == [0, 1] and targets.dtype == torch.int64
-    assert inputs.lengths.tolist() == [5, 3, 4] and inputs.max_length == 128
-
-
-def test_pairs_are_one_input_with_two_types():
-    inputs, tokenizer = encoded(pairs(n=2))
-    given, _ = inputs.batch([0], CPU)
-    assert tokenizer.decode(given["input_ids"][0]) == "[CLS] first 0 [SEP] second number 0 [SEP]"
-    assert given["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-
-
 def test_scores_are_numbers_and_long_texts_are_cut_and_counted():
     texts = (("a " * 40, "b"), ("a", "b"))
     inputs, _ = encoded(Examples("stsb", "score", texts, np.array([1.5, 4.0]), (), "r", "train"), max_length=20)
@@ -117,18 +97,3 @@ def test_texts_without_a_cls_in_front_are_refused():
     tokenizer.cls_token = None  # the first token is one of every text, but that of decoders sees nothing of the rest
     with pytest.raises(InputError, match="has no"):
         require_cls(tokenizer, "m", "do")
-
-
-def test_a_sample_has_about_so_many_tokens():
-    inputs, _ = encoded(pairs())
-    rows = inputs.sample(50, np.random.default_rng(0))
-    assert 50 <= inputs.lengths[rows].sum() < 50 + inputs.lengths.max() and len(set(rows)) == len(rows)
-    assert inputs.sample(None, np.random.default_rng(0)).tolist() == list(range(40))
-    assert inputs.sample(10**6, np.random.default_rng(0)).tolist() == list(range(40))
-
-
-def test_batches_without_order_hold_every_window_once():
-    inputs, _ = encoded(pairs())
-    parts = list(inputs.batches(np.arange(40), 16))
-    assert [len(part) for part in parts] == [16, 16, 8] and sorted(np.concatenate(parts)) == list(range(40))
-    assert (np.diff(inputs.lengths[np.concatenate(parts)]) <= 0).all()

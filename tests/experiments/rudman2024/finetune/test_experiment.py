@@ -7,23 +7,16 @@ import pytest
 from scipy import stats
 
 from clip_geometry.config import validate
-from clip_geometry.geometry import average_cosine, isoscore, measures, two_nn
+from clip_geometry.geometry import average_cosine, isoscore, two_nn
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
-from clip_geometry_experiments.report.figures import MAX_COSINES
 from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig
 from clip_geometry_experiments.rudman2024.finetune.data import Examples
 from clip_geometry_experiments.rudman2024.finetune.measuring import (
-    BINS,
     Evaluation,
     correlation_rows,
-    cosine_histogram,
-    geometry_rows,
-    loss_row,
     metrics,
-    performance_rows,
 )
-from clip_geometry_experiments.rudman2024.finetune.model import word_tokenizer
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
 from clip_geometry_experiments.run.runner import RunFolder, run
 
@@ -65,21 +58,6 @@ def whole(tmp_path_factory):
 
 
 # --- rows
-
-
-def test_a_cell_is_a_method_and_a_seed(whole):
-    report, rows = whole
-    planned = Finetune(configured(), RunFolder(report.parent, "cpu"))
-    assert len(list(planned.cells())) == 5 * 2 + 1
-    row = only(rows, "isoscore", method="i_star", value=-1.0, seed=1, rows="tokens")
-    assert row["at"] == {"method": "i_star", "lambda": -1.0, "training.seed": 1, "rows": "tokens", "layer": "1 to 2"}
-    assert (row["model"], row["dataset"], row["split"], row["d"]) == ("bert/fresh", "scenes", "validation", 8)
-    tokens = only(rows, "average_cosine", method="none", seed=0, rows="tokens")
-    pairs = tokens["n"] * (tokens["n"] - 1) // 2
-    assert row["n"] == 2 * tokens["n"] and sum(tokens["histogram"]) == min(pairs, MAX_COSINES)
-    found = only(rows, "finetune.performance", method="none", seed=0)
-    assert found["at"]["metric"] == "accuracy" and found["n"] == 48
-    assert found["value"] == only(rows, "finetune.accuracy", method="none", seed=0)["value"]
 
 
 def test_the_measures_are_those_of_the_trained_model(whole):
@@ -169,47 +147,6 @@ def test_the_correlation_is_over_the_trainings_with_any_lambda(whole):
     assert alone["value"] is None and alone["note"] == "one of them is constant or not defined"
 
 
-def test_the_report_says_what_all_but_the_top_was_fitted_on(whole):
-    folder = RunFolder(whole[0].parent, "cpu")
-    assert Finetune(configured(), folder).facts()["all-but-the-top"] == "fitted on all 48 training examples"
-    assert Finetune(configured(methods=["none"]), folder).facts()["all-but-the-top"] is None
-
-
-def test_a_run_draws_figures_and_explains_its_numbers(whole):
-    report, rows = whole
-    names = sorted(path.name for path in (report.parent / "figures").iterdir())
-    kinds = ("activation", "cosines", "dimension", "relation", "silhouette")
-    figures = [f"finetune_{kind}" for kind in kinds]
-    assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
-    page = report.read_text()
-    assert "freshly initialized" in page and "Performance on validation examples" in page
-    assert "seeds 0, 1." in page and not list((report.parent / "checkpoints").glob("*"))
-    own = {row["measure"] for row in rows if row["measure"].startswith("finetune.")}
-    assert own <= set(Finetune.explanations) and {row["measure"] for row in rows} - own <= set(measures)
-
-
-def test_spans_scores_and_held_out_examples_run_too(tmp_path):
-    passages = [f"The {color} {shape} lies there." for color in ("red", "blue") for shape in ("star", "ring", "cross")]
-    rows = [
-        {"question": f"What is {p.split()[1]} {k}?", "context": p, "answers": {"text": [p.split()[2]], "answer_start": [
-            p.index(p.split()[2])]}}
-        for k, p in enumerate(passages)
-    ]  # fmt: skip
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    common = {"held_out": 0.4, "seeds": [0], "methods": ["i_star(-1)", "all_but_the_top(1)"], "overlap": 4}
-    report, found = ran(tmp_path, task={"name": "squad", "path": str(tmp_path / "q.jsonl")}, **common)
-    assert "tokens of the training examples" in report.read_text()
-    best = only(found, "finetune.performance", method="i_star", seed=0)
-    assert best["at"]["metric"] == "f1" and best["split"] == "train, 0.4 held out" and best["n"] == 2
-    assert best["value"] >= only(found, "finetune.exact_match", method="i_star", seed=0)["value"]
-    assert best["data_options"] == {"path": str(tmp_path / "q.jsonl")}
-    lines = [f"{p}\t{p} Again.\t{k % 6}" for k, p in enumerate(passages)]
-    (tmp_path / "s.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *lines]).replace("\t5", "\t4.5"))
-    _, found = ran(tmp_path, task={"name": "stsb", "path": str(tmp_path / "s.tsv")}, **common)
-    metric = {row["at"]["metric"] for row in found if row["measure"] == "finetune.performance"}
-    assert metric == {"score_pearson"}
-
-
 # --- what the task is judged by
 
 
@@ -252,64 +189,7 @@ def test_the_error_of_a_metric_is_that_of_the_validation_examples():
     assert judged("stsb", [2.0, 2.0, 2.0], [1.0, 2.0, 3.0], "score")["score_pearson"].standard_error is None
 
 
-def test_a_correlation_that_is_not_defined_is_a_note():
-    found = judged("stsb", [2.0, 2.0, 2.0], [1.0, 2.0, 3.0], "score")
-    examples = Examples("stsb", "score", (("a",),) * 3, np.arange(3.0), (), "r", "validation")
-    own, same = performance_rows(found, examples)
-    assert own["value"] is None and "not defined" in own["note"] and same["measure"] == "finetune.score_pearson"
-
-
-def test_the_histogram_holds_all_cosines():
-    import torch
-
-    rows = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
-    counts = np.array(cosine_histogram(rows))
-    assert counts.sum() == 6 and counts[-1] == 1 and counts[0] == 2 and counts[BINS // 2] == 3
-
-
-def test_a_measure_that_cannot_be_taken_is_a_note():
-    import torch
-
-    from clip_geometry.geometry.statistics.moments import Moments
-
-    rows = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    same = Evaluation(torch.ones(6, 3), rows, Moments.of(rows), rows, [])
-    found = {(row["measure"], row["at"]["rows"]): row for row in geometry_rows(same, 1)}
-    assert found["two_nn", "sentences"]["value"] is None and "different" in found["two_nn", "sentences"]["note"]
-    assert found["isoscore", "tokens"]["value"] == pytest.approx(float(isoscore(rows)))
-
-
-def test_the_loss_is_that_of_the_last_epoch():
-    row = loss_row([4.0, 2.0, 1.0, 0.5], 2)
-    assert row["trajectory"] == [3.0, 0.75] and row["value"] == 0.75
-
-
 # --- decoders
-
-
-def decoder(folder, texts):
-    """A small GPT-2, whose texts begin and end with nothing."""
-    from tokenizers import processors
-    from transformers import GPT2Config, GPT2Model
-
-    tokenizer = word_tokenizer(texts)
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1")
-    tokenizer.cls_token = None
-    tokenizer.save_pretrained(folder)
-    shape = {"n_positions": 128, "n_embd": 8, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
-    GPT2Model(GPT2Config(vocab_size=len(tokenizer), **shape)).save_pretrained(folder)
-    return f"hf-text:{folder}"
-
-
-def test_a_decoder_has_no_cls_and_is_trained_on_means(tmp_path):
-    folder = RunFolder(tmp_path / "run", "cpu")
-    model = decoder(tmp_path / "gpt", [text for (text,) in Finetune(configured(), folder).examples[0].texts])
-    with pytest.raises(InputError, match=r"hf-text:\S+ has no \[CLS\]; set pooling: mean"):
-        _ = Finetune(configured(model=model), folder).inputs
-    planned = Finetune(configured(model={"model": model, "pooling": "mean"}), folder)
-    training = planned.trainer(planned.config.each_method[1], 0)
-    training.step()
-    assert 0 < training.losses[0] < 10
 
 
 # --- going on
@@ -355,44 +235,7 @@ def test_every_setting_makes_its_own_cells(tmp_path):
     assert len({cell.key for cell in Finetune(more, folder).cells()} & keys[0]) == 2  # trainings, not what is pooled
 
 
-def test_several_tasks_are_drawn_together(tmp_path):
-    planned = []
-    for size in (40, 48):
-        change = {"task": {"name": "scenes", "size": size}, "methods": ["none", "i_star(-1)"], "seeds": [0]}
-        report, _ = ran(tmp_path, **change)
-        planned.append(Finetune(configured(**change), RunFolder(report.parent, "cpu")))
-    methods, relation = Finetune.together(planned, tmp_path / "figures")
-    assert methods.png_path.exists() and relation.group == "all runs together"
-    assert planned[0].label() == "scenes, bert/fresh (width 8)" and planned[0].fresh_models() == ["bert/fresh"]
-
-
 # --- what cannot be
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"task": "wnly"}, "unknown task 'wnly'; did you mean 'wnli'"),
-        ({"task": "snlli"}, "did you mean 'snli'"),
-        ({"task": 3}, "expected the name of a task or a section"),
-        ({"task": {"name": "table", "path": "/x.csv"}}, "the task table has one set of examples here; set validation"),
-        ({"task": {"name": "rte", "split": "validation"}}, "the task rte has one set of examples here"),
-        ({"validation": "rte", "held_out": 0.2}, "validation and held_out are two ways"),
-        ({"seeds": [1, 1]}, "has a seed twice or below 0"),
-        ({"seeds": [-1]}, "has a seed twice or below 0"),
-        ({"methods": ["istar(1)"]}, "methods: 'istar\\(1\\)' is not how a method is written; expected one of i_star"),
-        ({"methods": "i_star(-1)"}, "'i_star\\(-1\\)' is no list of methods; write methods=\\[i_star\\(-1\\)\\]"),
-        ({"methods": 3}, "methods"),
-        ({"methods": []}, "methods"),
-        ({"model": {"model": "bert"}}, "cannot be fine-tuned here"),
-        ({"model": 3}, "model"),
-        ({"zeta": 1.5}, "zeta"),
-        ({"lr": 0.0}, "lr"),
-    ],
-)
-def test_a_config_that_cannot_be_run_says_why(changes, says):
-    with pytest.raises(InputError, match=says):
-        configured(**changes)
 
 
 def test_a_task_in_a_file_of_its_own_needs_another_to_validate_on(tmp_path):
@@ -415,7 +258,3 @@ def test_validation_has_the_classes_of_the_training(tmp_path):
     planned = Finetune(configured(validation={"name": "table", "path": str(path)}), RunFolder(tmp_path / "run", "cpu"))
     with pytest.raises(InputError, match="scenes and table have different targets"):
         _ = planned.examples
-
-
-def test_methods_are_written_one_way():
-    assert configured(methods=["i_star(0)", "none", "cosreg(1.0)"]).methods == ("none", "cosreg(1)")

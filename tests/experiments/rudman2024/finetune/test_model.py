@@ -15,7 +15,6 @@ from clip_geometry_experiments.rudman2024.finetune.model import (
     tiny_bert,
     word_tokenizer,
 )
-from support.minilm import minilm
 
 TEXTS = [("A red star.", "Where is it?"), ("a Blue ring",)]
 
@@ -80,38 +79,6 @@ def test_other_families_have_first_layers_too(tmp_path, family):
     assert counts == [3, 2]
 
 
-def test_a_fresh_one_has_the_shape_and_no_weights_of_the_folder(folder):
-    config = configured(model=f"hf-text:{folder}", layers=1, fresh=True, seed=4)
-    one, again = (load_transformer(config, TEXTS)[0] for _ in range(2))
-    loaded = load_transformer(configured(model=f"hf-text:{folder}"), TEXTS)[0]
-    name = "embeddings.word_embeddings.weight"
-    assert torch.equal(one.state_dict()[name], again.state_dict()[name])
-    assert not torch.equal(one.state_dict()[name], loaded.state_dict()[name])
-    assert one.config.num_hidden_layers == 1 and config.is_fresh
-
-
-def test_the_revision_is_that_of_the_files(folder):
-    assert (
-        configured(model=f"hf-text:{folder}").revision() == configured(model=f"hf-text:{folder}", layers=1).revision()
-    )
-    assert configured(model="bert/fresh").revision() != configured(model=f"hf-text:{folder}").revision()
-
-
-def test_options_are_what_is_not_the_default():
-    config = configured(model="bert/fresh", layers=2, pooling="mean")
-    assert config.options() == {"layers": 2, "pooling": "mean"} and config.is_fresh
-
-
-def test_the_transformer_of_the_wheel_goes_by_its_bare_name():
-    folder = minilm()
-    for name in ("all-MiniLM-L6-v2", "hf-text:all-MiniLM-L6-v2", "sentence:all-MiniLM-L6-v2"):
-        config = configured(model=name, layers=1)
-        assert config.encoder().model == "sentence:all-MiniLM-L6-v2" and not config.is_fresh
-    one, _ = load_transformer(config, TEXTS)
-    other, _ = load_transformer(configured(model=f"hf-text:{folder}", layers=1), TEXTS)
-    assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("values", "says"),
     [
@@ -136,24 +103,6 @@ def test_more_layers_than_there_are(folder):
 
 
 # --- the small one
-
-
-def test_its_tokenizer_knows_the_words_of_the_texts_and_pairs_them():
-    tokenizer = word_tokenizer(["A red star.", "red, blue"])
-    assert tokenizer.convert_ids_to_tokens(tokenizer("RED blue green", ".")["input_ids"]) == [
-        "[CLS]", "red", "blue", "[UNK]", "[SEP]", ".", "[SEP]",
-    ]  # fmt: skip
-    assert tokenizer("red", "star")["token_type_ids"] == [0, 0, 0, 1, 1]
-
-
-def test_its_weights_depend_on_the_seed_alone():
-    torch.manual_seed(9)
-    before = torch.random.get_rng_state()
-    one, same, other = (tiny_bert(TEXTS, width=8, layers=2, seed=seed)[0] for seed in (0, 0, 1))
-    name = "encoder.layer.1.output.dense.weight"
-    weights = [each.state_dict()[name] for each in (one, same, other)]
-    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 # --- the head
@@ -200,13 +149,3 @@ def test_dropout_before_the_head_is_that_of_the_family(family, settings, classes
 
     config = getattr(transformers, f"{family}Config")(**settings)
     assert (head_dropout(config, spans=False), head_dropout(config, spans=True)) == (classes, spans)
-
-
-def test_what_is_set_before_the_head_moves_the_rows():
-    transformer, tokenizer = tiny_bert(TEXTS, width=8, layers=1, seed=0)
-    model = FineTuned(transformer, outputs=2, spans=False, pooling="mean", seed=0).eval()
-    given = dict(tokenizer(["a red star"], return_tensors="pt"))
-    with torch.no_grad():
-        before = model(given).sentences
-        model.post_process(2 * torch.eye(8, dtype=torch.float64), torch.full((8,), 3.0, dtype=torch.float64))
-        torch.testing.assert_close(model(given).sentences, 2 * before + 3)

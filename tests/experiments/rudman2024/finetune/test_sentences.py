@@ -33,19 +33,3 @@ def test_methods_within_two_standard_errors_tie():
     assert "with I-STAR, λ = −1, in a tie with I-STAR, λ = 0.5; the lowest is 0.5000" in best
     every, _ = sentences({"sst2": rows({-1: 0.9, 1: 0.89}, spread=0.01)})
     assert "all 2 methods tie within two standard errors, down to 0.8900" in every
-
-
-def test_one_seed_has_the_error_of_the_examples_and_few_trainings_no_correlation():
-    best, isotropy = sentences({"sst2": rows({-1: 0.9, 1: 0.7}, seeds=1, error=0.02)})
-    assert "0.900 ± 0.020" in best and best.endswith("(one seed, ± over the examples).")
-    assert isotropy.endswith("2 trainings are too few for a correlation with performance.")
-
-
-def test_without_an_error_no_method_is_best():
-    best, _ = sentences({"sst2": rows({-1: 0.9, 1: 0.7}, seeds=1, error=None)})
-    assert "best" not in best and best.endswith("; errors are not known, so this does not rank methods.")
-
-
-def test_several_tasks_are_named():
-    tasks = {"sst2": rows({-1: 0.9, 1: 0.7}), "rte": rows({-1: 0.6, 1: 0.7})}
-    assert [each.split(":")[0] for each in sentences(tasks)] == ["sst2", "rte"]

@@ -10,7 +10,6 @@ import torch
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, answer_tokens, encode
 from clip_geometry_experiments.rudman2024.finetune.measuring import (
-    answers,
     best_span,
     exact_match,
     normalised,
@@ -120,11 +119,6 @@ def test_the_best_span_is_that_of_all_pairs_tried_one_by_one():
         (i, j), most = max(tried.items(), key=lambda item: item[1])
         assert best_span(scores, places, longest) == (pytest.approx(most), i - 1, j)
     assert best_span(scores[:1], places[:1], 3) is None
-
-
-def test_the_answer_is_that_of_the_best_window():
-    found = [(1.0, 0, 3), (5.0, 4, 7), None, (-2.0, 1, 2)]
-    assert answers(["The red", "xyz", "none"], [0, 0, 2, 1], found) == ["red", "y", ""]
 
 
 def test_the_span_loss_is_the_mean_cross_entropy_of_both_ends():

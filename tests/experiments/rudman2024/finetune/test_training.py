@@ -10,7 +10,6 @@ from torch.nn import functional
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import AllButTheTop
-from clip_geometry_experiments.rudman2024.finetune import training as finetune_training
 from clip_geometry_experiments.rudman2024.finetune.config import Method, parse_method
 from clip_geometry_experiments.rudman2024.finetune.measuring import evaluate
 from clip_geometry_experiments.rudman2024.finetune.training import task_loss
@@ -95,30 +94,6 @@ def test_c_0_is_taken_anew_before_each_epoch_from_all_layers():
     assert not torch.equal(ours.penalty.running.covariance, first)
 
 
-def test_c_0_is_of_other_sentences_in_each_epoch_and_for_each_seed():
-    """Five or so of 48 windows: equal draws by chance are rarer than one in a million."""
-    one, same, other = (trainer("i_star(1)", seed=seed) for seed in (0, 0, 1))
-    first, second, third = (one.sample(30, epoch).tolist() for epoch in range(3))
-    assert 30 <= one.inputs.lengths[first].sum() < 30 + one.inputs.lengths.max()
-    assert [first, second] == [same.sample(30, epoch).tolist() for epoch in (0, 1)]
-    assert len({tuple(each) for each in (first, second, third, other.sample(30, 0))}) == 4
-    asked, sample = [], one.sample
-    one.sample = lambda tokens, epoch: asked.append((tokens, epoch)) or sample(tokens, epoch)
-    one.run()
-    assert asked == [(100, 0), (100, 1)]
-
-
-def test_so_many_tokens_are_measured_and_all_examples_judged():
-    ours = trainer()
-    everything, some = (evaluate(ours, ours.inputs, tokens=tokens, longest=30, seed=0) for tokens in (None, 100))
-    total, longest = ours.inputs.lengths.sum(), ours.inputs.lengths.max()
-    assert len(everything.last) == total > 3 * (100 + longest) and everything.layers.n == 2 * total
-    assert 100 <= len(some.last) < 100 + longest and some.layers.n == 2 * len(some.last)
-    assert len(some.sentences) == len(some.scores) == 48
-    other = evaluate(ours, ours.inputs, tokens=100, longest=30, seed=1)
-    assert float(isoscore(other.layers)) != float(isoscore(some.layers))
-
-
 @pytest.mark.parametrize("kind", ["class", "score", "span"])
 def test_every_kind_of_target_is_learnt(kind):
     ours = trainer(kind=kind, pooling="mean", epochs=30, lr=3e-3)
@@ -167,22 +142,6 @@ def test_all_but_the_top_is_a_plain_training_and_then_a_head_on_post_processed_r
     expected = fitted.transform(output.sentences.numpy())
     # batches are padded to other lengths in between, and the map is kept in float32
     np.testing.assert_allclose(after.sentences.numpy(), expected, atol=2e-5)
-
-
-def test_all_but_the_top_is_fitted_on_all_sentences_and_of_spans_on_so_many_tokens(monkeypatch):
-    monkeypatch.setattr(finetune_training, "FITTED_TOKENS", 60)
-    monkeypatch.setattr(finetune_training, "AllButTheTop", lambda k: Recorded(k))
-    fitted = []
-
-    class Recorded(AllButTheTop):
-        def fit(self, x, y=None):
-            fitted.append(len(x))
-            return super().fit(x, y)
-
-    sentence, span = (trainer("all_but_the_top(2)", kind=kind, refresh_sample=10) for kind in ("class", "span"))
-    for each in (sentence, span):
-        each.fitted()
-    assert fitted[0] == 48 and 60 <= fitted[1] < 60 + span.inputs.lengths.max() < span.inputs.lengths.sum()
 
 
 def test_methods_are_read_as_they_are_written():

@@ -6,21 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from clip_geometry.geometry import isoscore, isoscore_star
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
-from clip_geometry_experiments.kit.base import experiments
-from clip_geometry_experiments.rudman2024.stability import Stability, StabilityConfig
+from clip_geometry_experiments.rudman2024.stability import Stability
 from clip_geometry_experiments.rudman2024.stability.estimates import (
     Cloud,
     CloudConfig,
     Traces,
     covariances,
-    together,
 )
-from clip_geometry_experiments.run.runner import plan, resolve, run
+from clip_geometry_experiments.run.runner import plan, resolve
 
 CONFIG = Path(__file__).parents[4] / "configs" / "rudman2024" / "stability.yaml"
 HEAVY = CloudConfig(name="heavy", decay=0.5, heavy_tailed=True)
@@ -52,16 +48,6 @@ def test_batched_estimates_are_those_of_the_library(n, heavy_tailed):
             assert float(traces.unbiased()[k]) == pytest.approx(expected, rel=1e-9)
 
 
-def test_parts_of_the_draws_are_all_draws():
-    cloud, rng = Cloud(HEAVY, 5), np.random.default_rng(0)
-    x, reference = cloud.draw(9, 20, rng), cloud.draw(9, 30, rng)
-    whole = Traces.of(x, reference)
-    parts = together([Traces.of(x[:4], reference[:4]), Traces.of(x[4:], reference[4:])])
-    assert (parts.n, parts.d) == (whole.n, whole.d) == (20, 5)
-    assert torch.allclose(parts.star(0.4), whole.star(0.4), rtol=1e-13, atol=0)
-    assert torch.allclose(parts.unbiased(), whole.unbiased(), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("config", [CloudConfig(name="g"), CloudConfig(name="d", decay=1.0), HEAVY])
 def test_the_true_score_is_that_of_the_distribution(config):
     """Of 400 000 rows in 5 dimensions, whose own bias is below 1e-4."""
@@ -69,14 +55,6 @@ def test_the_true_score_is_that_of_the_distribution(config):
     (rows,) = cloud.draw(1, 400_000, np.random.default_rng(0))
     assert float(isoscore(rows)) == pytest.approx(cloud.isoscore, abs=0.005)
     assert (cloud.isoscore == pytest.approx(1)) == (config.decay == 0)
-
-
-def test_heavy_tails_are_heavy_and_leave_the_true_score():
-    rng = np.random.default_rng(0)
-    (heavy,), (light,) = (Cloud(c, 3).draw(1, 200_000, rng) for c in (HEAVY, CloudConfig(name="l", decay=0.5)))
-    kurtosis = [float((x[:, 0] ** 4).mean() / (x[:, 0] ** 2).mean() ** 2) for x in (heavy, light)]
-    assert kurtosis == [pytest.approx(16.45, abs=0.6), pytest.approx(3, abs=0.1)]
-    assert Cloud(HEAVY, 3).isoscore == Cloud(CloudConfig(name="l", decay=0.5), 3).isoscore
 
 
 def test_rows_are_the_errors_of_the_draws(workspace):
@@ -101,15 +79,6 @@ def test_rows_are_the_errors_of_the_draws(workspace):
     ratio = rows["stability.ratio_bias", "isoscore[unbiased]", None]
     assert ratio["value"] > 0 and ratio["standard_error"] > 0
     assert {name for name, _, _ in rows} == set(Stability.explanations)
-
-
-@pytest.mark.parametrize("zetas", [[0, 1], [0.2]])
-def test_figures_show_the_zetas_of_the_config(workspace, tmp_path, monkeypatch, zetas):
-    experiment = Stability(small(clouds=[HEAVY.model_dump()], table_zetas=zetas), workspace)
-    rows = [row for cell in experiment.cells() for row in cell.compute()]
-    monkeypatch.setattr(experiment, "finished_rows", lambda: rows)
-    said = experiment.figures(tmp_path)[1].caption
-    assert [f"IsoScore* (ζ = {zeta:g})" in said for zeta in (0, 0.2, 1)] == [zeta in zetas for zeta in (0, 0.2, 1)]
 
 
 def test_the_division_is_the_whole_bias_of_the_corrected_score(workspace):
@@ -144,53 +113,6 @@ def test_cells_depend_on_what_they_say(workspace):
     for change in ({"seed": 1}, {"draws": 31}, {"reference_rows": 51}, {"zetas": [0.2]}, {"d": 7}):
         assert not set(keys()) & set(keys(**change))
     assert set(keys(sizes=[40])) < set(keys())  # sizes can be added
-
-
-def test_the_same_seed_gives_the_same_draws(workspace):
-    first, second = (Stability(small(), workspace).traces(Cloud(HEAVY, 6), 5) for _ in range(2))
-    assert torch.equal(first.plain(), second.plain())
-    assert not torch.equal(first.plain(), Stability(small(seed=1), workspace).traces(Cloud(HEAVY, 6), 5).plain())
-
-
-def test_from_config_to_report(tmp_path):
-    page = run(CONFIG, {}, smoke=True, runs=tmp_path)
-    rows = Results(page.parent / "results.jsonl").read()
-    assert {row["dataset"] for row in rows} == {"Gaussian", "Gaussian, decaying spectrum", "heavy-tailed"}
-    text = page.read_text(encoding="utf-8")
-    assert "Which estimate of isotropy to use" in text and "isoscore[unbiased]: it needs nothing" in text
-    assert {path.stem for path in (page.parent / "figures").glob("*.svg")} == {
-        "stability_errors",
-        "stability_shrinkage",
-    }
-    experiment = Stability(small(), None)
-    shown = [row for row in rows if experiment.tabled({**row, "n": 40})]
-    assert shown and {row["at"].get("zeta") for row in shown} == {None, 0.2}
-    assert not any(experiment.tabled({**row, "n": 5}) for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sizes": [3, 40]}, r"sizes are \[3, 40\]; expected different ones, at least 4"),
-        ({"sizes": [40, 40]}, "expected different ones"),
-        ({"zetas": [0.2, 1.5]}, r"zetas are \[0.2, 1.5\]; expected different shares"),
-        ({"clouds": [{"name": "a"}, {"name": "a", "decay": 1}]}, "two clouds are called 'a'"),
-        ({"table_sizes": [64]}, r"table_sizes has 64, which is none of the sizes \[5, 40\]"),
-        ({"table_zetas": [0.5]}, "table_zetas has 0.5, which is none of the zetas"),
-        ({"clouds": [{"name": "a", "decai": 1}]}, "unknown key 'clouds.0.decai'"),
-    ],
-)
-def test_bad_configs(changes, message):
-    with pytest.raises(InputError, match=message):
-        small(**changes)
-
-
-def test_it_is_registered_and_states_what_the_issue_asks_for():
-    assert experiments["stability"] is Stability
-    ((_, config),) = plan(resolve(CONFIG, {}, smoke=False), "stability")
-    assert isinstance(config, StabilityConfig)
-    assert (config.d, config.draws, config.table_sizes[0]) == (128, 200, 64)
-    assert {cloud.heavy_tailed for cloud in config.clouds} == {False, True}
 
 
 @pytest.fixture

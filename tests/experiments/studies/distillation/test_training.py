@@ -78,46 +78,6 @@ def test_class_prompts_are_of_seen_classes_only_and_of_the_teachers_own_prompt(f
     assert all(codes == trained for codes in found.values())
 
 
-def test_half_of_the_texts_are_prompts(folder):
-    experiment = planned(folder)
-    trainer = experiment.trainer()
-    prompts = {PROMPTS[name][0].format(word).lower() for name in LANGUAGES for word in class_names(name)}
-    held_out = {PROMPTS[name][0].format(class_names(name)[k]).lower() for name in LANGUAGES for k in HELD_OUT}
-    texts = [text for number in range(50) for _, part, _ in in_languages(experiment, trainer, number) for text in part]
-    share = np.mean([text in prompts for text in texts])
-    assert share == pytest.approx(0.5, abs=4 * (0.25 / len(texts)) ** 0.5)  # four standard errors of 2000 draws
-    assert not held_out & set(texts)
-
-
-def test_several_prompts_of_a_class_are_drawn_and_share_a_target(folder, teacher):
-    two = {name: [f"{'A' if name == 'en' else 'x'} {{}}", "{}"] for name in LANGUAGES}
-    experiment = planned(folder, class_captions=1.0, prompts=two)
-    trainer = experiment.trainer()
-    k = int(load_dataset(dataset_from(TINY["data"])).image.labels[0])
-    name, own = class_names("de")[k], class_names()[k]
-    prompts = trainer.prompts["de"]
-    rows = {text: prompts.targets([place])[0] for place, text in enumerate(decoded(experiment, prompts.tokens))}
-    english = teacher.text_features(teacher.tokenize([f"A {own}", own])).mean(0)
-    for text in (f"x {name}", name):
-        assert torch.allclose(rows[text.lower()], english, atol=1e-5)
-
-
-def test_prompts_of_the_training_may_be_others_than_those_of_zero_shot(folder, teacher):
-    """Their target is the mean of the teacher's rows of its own wordings in training."""
-    wordings = {name: [f"see {name} {{}}", "{}"] for name in LANGUAGES}
-    experiment = planned(folder, class_captions=1.0, training_prompts=wordings)
-    trainer, names = experiment.trainer(), class_names()
-    k = int(load_dataset(dataset_from(TINY["data"])).image.labels[0])
-    texts = decoded(experiment, trainer.prompts["fr"].tokens)
-    assert f"see fr {class_names('fr')[k]}".lower() in texts and not any(text.startswith("image") for text in texts)
-    place = texts.index(class_names("fr")[k].lower())
-    own = teacher.text_features(teacher.tokenize([f"see en {names[k]}", names[k]])).mean(0)
-    assert torch.allclose(trainer.prompts["fr"].targets([place])[0], own, atol=1e-5)
-    assert decoded(experiment, experiment.sources.class_texts(experiment.config.data)["fr"].tokens)[0].startswith(
-        "image"
-    )
-
-
 # --- a step
 
 

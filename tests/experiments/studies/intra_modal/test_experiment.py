@@ -9,7 +9,6 @@ from clip_geometry.encoders import load_encoder
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.run.runner import RunFolder, plan
-from clip_geometry_experiments.studies.intra_modal.figures import intra_modal_figure, tell
 from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
 from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
 
@@ -75,13 +74,6 @@ def test_rows_are_paired_over_queries(experiment):
     assert gain["n"] == len(asked) and gain["null_value"] == 0
     assert rows["image", "intra_modal.native"]["value"] == pytest.approx(native.mean(), rel=1e-12)
     assert 0 < rows["image", "intra_modal.native"]["null_value"] < native.mean()
-
-
-def test_the_report_says_which_is_better(experiment):
-    rows = experiment.finished_rows()
-    (image, _), figure = tell(rows), intra_modal_figure(rows)
-    assert "images find images of their label" in image and "inverted features are worse, by −" in image
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["image queries", "text queries"]
 
 
 def test_labels_and_a_model_of_open_clip_are_needed(experiment, tmp_path):

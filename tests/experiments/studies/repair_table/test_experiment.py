@@ -1,18 +1,16 @@
 """Cells, resumption, records and what is made of them."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.studies.repair_table import RepairTableConfig, RepairTableExperiment
-from clip_geometry_experiments.studies.repair_table.figures import draw, grids, tell
-from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, MEASURES, OF_ROWS, RECORDED
+from clip_geometry_experiments.studies.repair_table.figures import tell
+from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, MEASURES, OF_ROWS
 from clip_geometry_experiments.studies.repair_table.summary import summary
 from clip_geometry_experiments.studies.repair_table.table import CellValue, RepairTable, compact, from_compact
 
@@ -107,13 +105,6 @@ def test_an_interrupted_run_continues_and_an_added_repair_is_all_that_is_compute
     assert len(notes) == 1 and notes.pop().startswith("not fitted: whiten(64)")
 
 
-def test_the_report_has_the_figure_the_tables_and_three_sentences(folder):
-    page = (folder / "report.html").read_text()
-    for text in ("Geometry, changes", "Retrieval, changes", "What repairs make better and worse", "absent"):
-        assert text in page
-    assert (folder / "figures" / "repairs.svg").is_file()
-
-
 def test_compact_records_hold_the_table(experiment):
     again = from_compact(json.loads(json.dumps(compact(experiment.table))))
     assert again.values.keys() == experiment.table.values.keys() and again.notes == experiment.table.notes
@@ -174,13 +165,6 @@ def test_a_worse_mixed_list_is_a_cost_by_the_stricter_rule_only():
     assert "A stricter rule, added later, also counts the measures of the mixed list: by it, posterior remains." in said
 
 
-def test_a_fusion_of_separate_indices_that_gains_as_much_is_named():
-    effects = {"rrf": {"r_at_1": 0.4}, "posterior": {"r_at_1": 0.3}}
-    found = summary(made(effects, only_retrieval=effects))
-    assert (found.best, found.ahead) == ("posterior", ["rrf"])
-    assert "rrf, a fusion of separate indices, is not behind, 0.400 to 0.300" in tell(made(effects))[0]
-
-
 def test_a_difference_within_the_error_is_no_help():
     assert summary(made({"zscore": {"r_at_1": 0.2}})).helping == {}
     assert summary(made({"zscore": {"r_at_1": 0.3}})).helping == {"zscore": 6}
@@ -198,69 +182,3 @@ def test_the_registered_relation_is_told_first_and_by_rule(effect, said):
     first, *others = tell(made(effects))
     assert first.startswith("By the test written before the table was filled, ") and said in first
     assert any("Exploratory: of " in each and "(Holm)" in each for each in others)
-
-
-def _no_overlap(figure):
-    """Names of groups keep clear of the ticks, and nothing is cut off."""
-    for axes in figure.axes[1:-1]:
-        name = axes.yaxis.label.get_window_extent()
-        assert not any(name.overlaps(tick.get_window_extent()) for tick in axes.get_xticklabels())
-    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert box.x0 > -0.01 and box.y0 > -0.01 and box.x1 < width + 0.01 and box.y1 < height + 0.01
-
-
-def test_the_figure_of_few_repairs_has_no_overlaps(experiment):
-    figure = draw(experiment.table)
-    figure.draw_without_rendering()
-    _no_overlap(figure)
-
-
-def test_the_figure_shows_every_repair_and_has_text_that_can_be_read():
-    generator = np.random.default_rng(1)
-    names = ["center[each]", "whiten(64)[each],procrustes[text-to-image]", *(f"pca({k})[pooled]" for k in range(1, 30))]
-    table = made({name: dict.fromkeys(MEASURES, generator.normal()) for name in names}, spread=0.5)
-    figure = draw(table)
-    figure.draw_without_rendering()  # lays it out
-    heat = figure.axes[0]
-    assert len(heat.get_yticklabels()) == len(names) + 1 and len(heat.get_xticklabels()) == len(MEASURES)
-    assert all(axes.get_xlabel() for axes in figure.axes)
-    _no_overlap(figure)
-    box, width, height = figure.get_tightbbox(), *figure.get_size_inches()
-    assert box.x0 > -0.01 and box.x1 < width + 0.01 and height < 11.7 and width <= 8.3  # a page
-    texts = [text for axes in figure.axes for text in (*axes.texts, *axes.get_yticklabels())]
-    assert min(float(text.get_fontsize()) for text in texts) >= 7
-    numbers = {text.get_text() for text in figure.axes[1].texts}
-    assert numbers == {str(k) for k in range(1, len(names) + 2)}
-
-
-def test_measures_that_are_only_recorded_are_shown_where_there_are_values(experiment):
-    assert experiment.table.measures.keys() == MEASURED.keys()
-    assert made({"pca(2)": {}}).measures == MEASURES and set(RECORDED) <= MEASURES.keys() - MEASURED.keys()
-    (mixing,) = (grid for grid in grids(experiment.table) if grid.title == "Mixing, changes")
-    assert mixing.columns == ("repair", ">iLISI", ">separability ↓")
-
-
-def test_tables_have_the_change_and_the_sets(experiment):
-    (grid,) = (each for each in grids(experiment.table) if each.title == "Retrieval, changes")
-    assert {cells[0] for cells in grid.rows} == {"none", "center[each]", "zscore"}
-    (line,) = (cells for cells in grid.rows if cells[0] == "zscore")
-    assert all(re.fullmatch(r"(0|[+−][\d.]+) \(\d:\d\)", cell) for cell in line[1:])
-    assert line[2] == "0 (0:0)"  # it keeps the neighbors within
-
-
-def test_rounding_errors_are_no_changes():
-    (grid, *_) = grids(made({"pca(2)": {"isoscore": -2.57e-17}}))
-    assert {cells[0]: cells[2] for cells in grid.rows}["pca(2)"] == "0 (0:0)"
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"repairs": ["centre[each]"]}, "unknown pipeline step 'centre'"),
-        ({"sets": config()["sets"][:1] * 2}, "sets have a name twice: one, one"),
-        ({"splits": 1}, "splits"),
-    ],
-)
-def test_what_makes_no_sense_is_one_sentence(changes, message):
-    with pytest.raises(InputError, match=message):
-        validate(RepairTableConfig, config(**changes), "t")

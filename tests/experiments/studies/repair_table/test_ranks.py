@@ -41,13 +41,6 @@ def test_the_test_of_no_difference_is_friedmans_with_ties(digits):
     assert ranking("abcdef", scores).p == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_perfect_order_and_no_order_at_all():
-    perfect = ranking("abc", np.tile([3.0, 2.0, 1.0], (6, 1)))
-    assert perfect.mean == (1, 2, 3) and perfect.p < 0.01
-    equal = ranking("abc", np.ones((6, 3)))
-    assert equal.mean == (2, 2, 2) and equal.p == 1 and equal.ties() == [(0, 2)]
-
-
 def test_ties_are_the_largest_runs_within_the_difference():
     found = Ranking(tuple("abcdef"), (1.0, 1.5, 3.0, 3.4, 5.0, 9.0), 8, 0.01, 2.1)
     assert found.ties() == [(0, 2), (1, 3), (2, 4)]

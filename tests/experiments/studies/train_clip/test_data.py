@@ -60,29 +60,6 @@ def test_the_captions_of_a_picture_are_its_own(tmp_path):
     assert len(first) == 2 and first.captions(rows[1:], np.array([0, 1, 3])).tolist() == found[1:].tolist()
 
 
-def test_class_prompts_are_the_captions_of_all_pictures_of_a_class():
-    text = side("text", ["class-0", "class-2"], str, labels=np.array([0, 2]), pair_on="label")
-    order, first, count = caption_groups(made().image, text)
-    assert order[first].tolist() == [1, 0, 1] and count.tolist() == [1, 1, 1]
-
-
-def test_scenes_have_the_captions_that_the_data_set_says(tmp_path):
-    experiment = planned(tmp_path)
-    pairs, dataset = experiment.pairs("data"), load_dataset(experiment.config.data)
-    tokenizer = experiment.encoder.tokenizer.tokenizer
-    for k in (0, 17, 49):
-        for number in (0, 2):
-            text = tokenizer.decode(pairs.captions(np.array([k]), np.array([number]))[0], skip_special_tokens=True)
-            assert text.strip() == dataset.text.load(3 * k + number).lower()
-    assert pairs.labels.tolist() == dataset.image.labels.tolist()
-
-
-def test_prompts_stand_class_by_class():
-    lengths = lambda texts: Tokens(torch.tensor([[len(t)] for t in texts]), truncated=0)  # noqa: E731
-    prompts = prompt_tokens(["a {}", "b {}"], ["0", "1_"], lengths, np.array([1]))
-    assert prompts.classes.tolist() == [0, 0, 1, 1] and prompts.tokens.ravel().tolist() == [3, 3, 4, 4]
-
-
 # --- pictures
 
 
@@ -129,20 +106,6 @@ def test_channel_statistics_are_those_of_all_pixels():
     assert mean == pytest.approx([pixels.mean(), 80 / 255, 200 / 255], abs=6e-4)
     assert deviation[0] == pytest.approx(pixels.std(), abs=6e-4)
     assert deviation[1] == 0.001  # of a constant channel, so that nothing is divided by zero
-
-
-def test_captions_that_are_cut_are_counted(tmp_path):
-    """The count is kept with the tokens; without it they are made again."""
-
-    def cutting(texts):
-        return Tokens(numbered(texts).inputs, truncated=sum("1" in text for text in texts))
-
-    first = load_pairs(made(), tmp_path, lambda picture: picture.resize((8, 8)), cutting, {})
-    again = load_pairs(made(), tmp_path, None, None, {})
-    assert first.truncated == again.truncated == 2
-    (folder,) = tmp_path.iterdir()
-    (folder / "tokens.json").unlink()
-    assert load_pairs(made(), tmp_path, None, numbered, {}).truncated == 0
 
 
 # --- errors
@@ -197,9 +160,3 @@ def test_what_is_measured_is_not_trained_on():
 def test_what_is_measured_has_the_trained_classes():
     with pytest.raises(InputError, match="measured has other classes than data, b than a; expected the same in the"):
         require_apart({"data": of_split("a"), "measured": of_split("b", class_names=("x", "z", "y"))})
-
-
-def test_another_revision_is_another_folder(tmp_path):
-    loaded(tmp_path, made())
-    loaded(tmp_path, made(revision="s"))
-    assert len(list(tmp_path.iterdir())) == 2

@@ -1,7 +1,6 @@
 """The experiment: its config, what it measures, the model it leaves, and a run that is killed."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,22 +9,14 @@ from safetensors.torch import load_file
 from scipy import stats
 from torch.nn import functional
 
-from clip_geometry.config import validate
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.evaluators import zero_shot
-from clip_geometry.geometry import average_cosine, isoscore, measures, modality_gap, silhouette
+from clip_geometry.geometry import average_cosine, isoscore, modality_gap, silhouette
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results, read_rows
-from clip_geometry_experiments.kit.clip_training import data_words, measured_steps
-from clip_geometry_experiments.kit.trajectories import curves_of
+from clip_geometry_experiments.kit.clip_training import measured_steps
 from clip_geometry_experiments.studies.train_clip import TrainClip
-from clip_geometry_experiments.studies.train_clip.config import (
-    ARCHITECTURES,
-    TrainClipConfig,
-    architecture_words,
-    arm_words,
-)
 from clip_geometry_experiments.studies.train_clip.measuring import (
     NAMES,
     ClipCallback,
@@ -37,7 +28,7 @@ from clip_geometry_experiments.studies.train_clip.measuring import (
 )
 from clip_geometry_experiments.studies.train_clip.training import save_weights
 from support.killed import kill_after_a_checkpoint
-from support.train_clip import RESNET, TINY, configured, planned, ran
+from support.train_clip import TINY, configured, planned, ran
 
 TESTED = {"name": "scenes", "split": "test", "seed": 3, "size": 30}
 
@@ -58,22 +49,6 @@ def folder_of(report):
 
 
 # --- rows
-
-
-def test_every_measure_is_there_in_every_state(whole):
-    _, rows = whole
-    steps = only(rows, "modality_gap")["steps"]
-    assert steps == measured_steps(6, 4) and steps[0] == 0 and steps[-1] == 6
-    for name in NAMES:
-        of = [row for row in rows if row["measure"] == name and "trajectory" in row]
-        across = measures[name].inputs.across
-        assert {row["at"]["modality"] for row in of} == ({"both"} if across else {"image", "text"})
-        for row in of:
-            assert len(row["trajectory"]) == len(steps) and row["trajectory"][-1] == row["value"] is not None
-            assert row["d"] == 12 and row["pipeline"] == ["normalize"] and row["dataset"] == "scenes"
-    of = (row for row in rows if row["measure"] == "zero_shot.top_1" and "trajectory" in row)
-    seen, held = sorted(of, key=lambda row: row["at"]["classes"] != "seen")
-    assert seen["n"] + held["n"] == 40 and seen["null_value"] == 1 / 80
 
 
 def test_the_first_state_is_that_of_the_fresh_model(whole):
@@ -140,33 +115,12 @@ def test_changes_and_correlations_are_of_the_trajectories(whole):
     assert constant["value"] is None and constant["note"] == "one of them is constant or not defined"
 
 
-def test_losses_are_told_on_held_out_pairs_and_on_batches(whole):
-    _, rows = whole
-    trained = only(rows, "train_clip.training_loss")
-    assert trained["trajectory"][0] is None and len(trained["trajectory"]) == len(trained["steps"])
-    assert only(rows, "train_clip.loss")["trajectory"][0] > 0
-    temperature = only(rows, "train_clip.temperature")["trajectory"]
-    assert temperature[0] == pytest.approx(0.07) and temperature[-1] != temperature[0]
-
-
 def test_zero_shot_is_divided_by_what_was_seen():
     classes, image = torch.eye(3), torch.eye(3)[[0, 0, 1, 2]]
     found = zero_shot_values(image, classes, np.array([0, 1, 1, 0]), np.array([0]))
     assert found == {Place("zero_shot.top_1", "both", "seen"): 0.5, Place("zero_shot.top_1", "both", "held out"): 0.5}
     found = zero_shot_values(image, classes, np.array([0, 1, 1, 0]), np.array([0, 1]))
     assert found == {Place("zero_shot.top_1", "both", "seen"): 0.5}
-
-
-def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
-    report, rows = whole
-    names = {path.name for path in (report.parent / "figures").iterdir()}
-    assert names == {f"{name}.{kind}" for name in ("train_clip", "train_clip_more") for kind in ("png", "svg")}
-    page = report.read_text()
-    assert "Geometry over training" in page and "Loss on held-out pairs" in page and "ResNet 1-1-1-1 of width 4" in page
-    own = {row["measure"] for row in rows if row["measure"].startswith("train_clip.")}
-    assert own <= set(TrainClip.explanations) and not list((report.parent / "checkpoints").glob("*"))
-    curves, steps = curves_of(rows)
-    assert len(curves[Place("modality_gap")]) == len(steps)
 
 
 # --- what is measured
@@ -211,14 +165,6 @@ def test_all_arms_run(tmp_path, arm):
     assert any(row["measure"] == "train_clip.temperature" for row in rows) is (arm != "classes")
 
 
-def test_arms_are_drawn_side_by_side(tmp_path):
-    report, rows = ran(tmp_path, steps=2, measurements=2, sweep={"arm": ["clip", "classes"]})
-    names = {path.stem for path in (report.parent / "figures").iterdir()}
-    assert names == {"arms_train_clip", "arms_train_clip_more"}  # of a single one there is nothing to add
-    assert {path.name.split("-")[0] for path in (report.parent / "models").iterdir()} == {"clip", "classes"}
-    assert len([r for r in rows if r["measure"] == "modality_gap"]) == 2
-
-
 @pytest.mark.parametrize(
     ("vision", "said"),
     [
@@ -230,14 +176,6 @@ def test_arms_are_drawn_side_by_side(tmp_path):
 def test_an_architecture_that_cannot_be_built_is_said(tmp_path, vision, said):
     with pytest.raises(InputError, match=f"open_clip cannot build .*{said}"):
         planned(tmp_path, architecture={"vision_cfg": vision}).pairs("measured")
-
-
-def test_captions_that_are_cut_stand_in_the_rows(tmp_path, capsys):
-    short = {**RESNET, "text_cfg": {**RESNET["text_cfg"], "context_length": 9}}
-    report, rows = ran(tmp_path, architecture=short, steps=1, prompts=["{}"], class_captions=0.0)
-    assert all(0 < row["truncated"]["measured"] <= 40 < row["truncated"]["trained"] <= 150 for row in rows)
-    assert "captions that are cut" in report.read_text()
-    assert "150 captions of scenes are longer than the text tower reads; cut" in capsys.readouterr().err
 
 
 def test_weights_beyond_float16_are_kept(tmp_path):
@@ -278,10 +216,6 @@ def test_measured_steps_are_first_powers_of_two_then_even(steps, measurements):
         assert found[:6] == [0, 1, 2, 4, 8, found[5]] and len(found) > 0.7 * measurements
 
 
-def test_two_measured_steps_are_the_ends():
-    assert measured_steps(200, 2) == [0, 200] and measured_steps(1, 2) == [0, 1]
-
-
 def test_the_gap_is_carried_by_one_coordinate_or_by_all():
     image, text = torch.eye(8)[:2], torch.eye(8)[2:4]
     rows = torch.zeros(2, 8).index_fill(1, torch.tensor([0]), 1.0)
@@ -294,84 +228,6 @@ def test_the_gap_is_carried_by_one_coordinate_or_by_all():
 def test_an_unknown_measure_is_said_before_the_training():
     with pytest.raises(InputError, match="unknown measure 'modality_gapp'"):
         ClipCallback(None, None, ["modality_gapp"])  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"architecture": "resnett"}, "unknown architecture 'resnett'; did you mean 'resnet'"),
-        (
-            {"architecture": 3},
-            "architecture is 3; expected one of resnet, resnet-wide, byobnet, vit, tiny or a mapping",
-        ),
-        (
-            {"architecture": {"vision": {}}},
-            "architecture has the key 'vision'; known are embed_dim, vision_cfg, text_cfg",
-        ),
-        ({"architecture": {"embed_dim": 3}}, "architecture needs vision_cfg with image_size"),
-        ({"architecture": {"vision_cfg": 3}}, "architecture needs vision_cfg with image_size, one number"),
-        ({"architecture": {**RESNET, "text_cfg": 3}}, "text_cfg is 3; expected a mapping"),
-        ({"architecture": {**RESNET, "text_cfg": {"vocab_size": 9}}}, "vocab_size is 9; expected at least the 4000"),
-        (
-            {"architecture": {**RESNET, "text_cfg": {"hf_tokenizer_name": "x"}}},
-            "hf_tokenizer_name is 'x'; captions are tokenized by scenes-clip",
-        ),
-        ({"penalty": 2.0}, "penalty is the weight of the penalty of istar, cosreg and sigreg; the arm clip has none"),
-        (
-            {"arm": "siglip", "tower": "image"},
-            "tower is where the penalty of istar, cosreg and sigreg is taken; the arm siglip",
-        ),
-        ({"arm": "cosreg", "zeta": 0.5}, "zeta is the shrinkage of istar; the arm cosreg has none"),
-        (
-            {"arm": "siglip", "temperature": 0.1},
-            "temperature is that of ClipLoss at the start; the arm siglip has none",
-        ),
-        ({"temperature": 0.001}, "key 'temperature' is 0.001: input should be greater than or equal to 0.01"),
-        ({"tasks": True}, "tasks are scored on `tested`, which this config lacks"),
-        ({"caption_noise": 1.5}, "key 'caption_noise' is 1.5: input should be less than or equal to 1"),
-        ({"prompts": ["a thing"]}, "prompt 'a thing' contains {} 0 times; expected once"),
-        ({"arm": "clipp"}, "key 'arm'"),
-    ],
-)
-def test_what_cannot_be_trained_is_said(changes, said):
-    with pytest.raises(InputError) as error:
-        configured(**changes)
-    assert said in str(error.value)
-
-
-def test_an_architecture_is_a_name_or_open_clips_own_sections():
-    assert configured(architecture="resnet").architecture == ARCHITECTURES["resnet"]
-    found = configured(architecture=RESNET).architecture
-    assert found["text_cfg"]["width"] == 8 and found["text_cfg"]["hf_tokenizer_name"] == "scenes-clip"
-    assert configured(architecture={"vision_cfg": {"image_size": 8}}).architecture["embed_dim"] == 256
-
-
-def test_siglip_has_a_rate_of_its_own_unless_told():
-    unsaid = {name: value for name, value in TINY.items() if name != "lr"}
-    rates = {arm: validate(TrainClipConfig, unsaid | {"arm": arm}, "test").lr for arm in ("clip", "siglip", "classes")}
-    assert rates == {"clip": 8e-3, "siglip": 2e-3, "classes": 8e-3}
-    assert configured(arm="siglip").lr == TINY["lr"]
-
-
-def test_arms_have_names_to_read():
-    told = [arm_words(configured(arm=arm)) for arm in ("clip", "siglip", "fixed_temperature", "classes")]
-    assert told == ["ClipLoss", "SigLIP loss", "temperature fixed at 0.07", "class labels"]
-    words = arm_words(configured(arm="istar", penalty=-0.5, tower="image"))
-    assert words == "ClipLoss + I-STAR, λ = −0.5, image tower"
-
-
-def test_the_pictures_lie_beside_the_runs(whole):
-    report, _ = whole
-    assert len(list((Path(report).parents[1] / "pictures").iterdir())) == 3
-
-
-def test_architectures_and_data_have_words():
-    told = [architecture_words(configured(architecture=name).architecture) for name in ("resnet", "byobnet", "vit")]
-    text = "; text: 1 layer of width 128; 256 columns"
-    assert told == [
-        f"ResNet 1-1-1-1 of width 16{text}", f"test_byobnet{text}", f"ViT/8 of 4 layers of width 128{text}",
-    ]  # fmt: skip
-    assert data_words(configured().data) == "scenes, train, size 50, classes seen, captions_per_image 3"
 
 
 SHIPPED = {"recorded": "shipped/scenes-trained/training.jsonl", "architecture": "byobnet", "steps": 1000}

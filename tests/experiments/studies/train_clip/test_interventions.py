@@ -7,19 +7,15 @@ import pytest
 from scipy import stats
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.studies.train_clip.figures import words
 from clip_geometry_experiments.studies.train_clip.interventions import (
     StudyClaim,
     Training,
-    claims,
-    counted,
     effects,
     holm,
     interval,
     judge,
     over_settings,
     related,
-    summary,
     trainings,
     verdict,
 )
@@ -82,24 +78,6 @@ def test_the_interval_is_students():
     assert interval([0.3])[1:] == (-np.inf, np.inf) and verdict(claim(**NOISE), *interval([0.3])) == "tie"
 
 
-def test_levels_changes_and_correlations_are_of_a_seed():
-    found = grid(lambda o, d, share, s: {"x": share + OBJECTIVES.index(o), "y": d + 3 * share, "z": -share}, noise=0.0)
-
-    def of(**test):
-        return set(effects(claim(**test).test, found).values())
-
-    level = {"kind": "level", "of": NUMBERS[0]}
-    assert of(**level) == {1.65} and of(**level, where={"objective": "ClipLoss at 0.2"}) == {3.15}
-    assert list(of(kind="change", of=NUMBERS[0], less=NUMBERS[2])) == pytest.approx([1.8])
-    relation = {"kind": "relation", "of": NUMBERS[0], "with": NUMBERS[1], "within": ("dimension",)}
-    x, y = ([share + k for k in range(4) for share in (0, 0.3)], [0, 0.9] * 4)
-    expected = stats.spearmanr(x, y).statistic
-    assert list(of(**relation)) == pytest.approx([expected])
-    assert of(**relation | {"of": NUMBERS[3]}) == {0.0}
-    stronger = relation | {"kind": "stronger", "of": NUMBERS[2], "than": NUMBERS[0]}
-    assert list(of(**stronger)) == pytest.approx([1 - expected])
-
-
 @pytest.mark.parametrize("kind", ["relation", "stronger"])
 def test_the_interval_over_settings_is_that_of_drawn_settings(kind):
     """Against draws one by one: settings within a stratum, with replacement, with all of their seeds."""
@@ -118,14 +96,6 @@ def test_the_interval_over_settings_is_that_of_drawn_settings(kind):
     assert high - low > 0.2
     constant = test.model_copy(update={"of": NUMBERS[3], "than": ""})
     assert over_settings(constant, found, draws=5) == (0.0, 0.0)
-
-
-def test_other_shares_of_class_captions_are_for_their_own_test():
-    found = grid(lambda *_: {"x": 1.0}, noise=0.0)
-    found += [Training("ClipLoss", 16, 0.0, 0.5, seed, {NUMBERS[0]: 3.0}) for seed in range(4)]
-    captions = {"kind": "contrast", "of": NUMBERS[0], "factor": "class_captions", "high": 0.75, "low": 0.5}
-    assert set(effects(claim(**captions).test, found).values()) == {-2.0}
-    assert set(effects(claim(kind="level", of=NUMBERS[0]).test, found).values()) == {1.0}
 
 
 def test_a_test_without_trainings_is_an_error():
@@ -194,14 +164,6 @@ def test_a_measure_without_relation_is_within_its_null():
 # --- the claims themselves, and a run
 
 
-def test_claims_are_of_papers_and_name_their_test():
-    names = [each.name for each in claims()]
-    assert len(names) == len(set(names)) >= 12
-    assert all("arXiv:" in each.source or "JMLR" in each.source or "this project" in each.source for each in claims())
-    assert [each.name for each in claims() if not each.published] == ["siglip"]
-    assert {each.test.kind for each in claims()} == {"level", "change", "contrast", "relation", "stronger"}
-
-
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     tested = {"name": "scenes", "split": "test", "seed": 3, "size": 30}
@@ -238,33 +200,3 @@ def test_the_rows_of_a_run_become_trainings(rows):
     assert fitted["retrieval.image_to_text.r_at_10", ("normalize",)] is None
     assert fitted["retrieval.image_to_text.r_at_10", ("normalize", "center")] == "measured"
     assert fitted["linear_probe.top_1", ("normalize",)] == "measured"
-
-
-def test_a_report_says_which_claims_its_rows_decide(rows):
-    sentences = summary(rows)
-    decided = {claim.says for claim in claims() if any(claim.says in each for each in sentences)}
-    assert len(decided) == len(sentences) - 1 and "The same, of texts." in decided
-    assert not any("SigLIP" in each or "cone-text" in each for each in sentences)
-    assert sentences[0].startswith(f"{len(decided)} published claims, tested over 2 seeds: in these models ")
-    assert sentences[0].endswith(" open, without a correction for their number.")
-    assert all(each.startswith(("Holds in these", "Does not hold in these", "Stays open: ")) for each in sentences[1:])
-    assert all("95% interval over seeds" in each for each in sentences[1:])
-    (one, first, *_) = summary(row for row in rows if row["seed"] == 0)
-    assert (
-        one.endswith("one seed decides none.") and first.startswith("Stays open: The repr") and "interval" not in first
-    )
-
-
-def test_a_report_counts_own_claims_apart():
-    """Two seeds of a grid with the numbers of one published claim and of our own."""
-    numbers = {"modality_gap both last": 0.3}
-    found = [
-        Training(objective, 16, share, 0.75, seed, {key: value + share + seed / 99 for key, value in numbers.items()})
-        for objective, share, seed in product(OBJECTIVES, (0.0, 0.3), range(2))
-    ]
-    judged = [judge(each, found) for each in claims() if each.name in ("siglip", "mismatched-pairs")]
-    counts = counted(judged)
-    assert sum(counts[True].values()) == sum(counts[False].values()) == 1 and counts[True]["holds"] == 1
-    said = words("verdicts", counts, 2)
-    assert said.startswith("1 published claim, tested over 2 seeds: in these models 1 holds, 0 do not, 0 stay open")
-    assert "Of this project's own claims, counted apart, 0 hold, 1 does not, 0 stay open." in said

@@ -25,9 +25,6 @@ class Scale:
         self.logit_bias = None if bias is None else torch.tensor(bias)
 
 
-PROMPTED = {"training_prompts": ["{}", "a {}"]}
-
-
 def embedded(n=20, d=6, seed=0):
     generator = torch.Generator().manual_seed(seed)
     image = torch.randn(n, d, generator=generator)
@@ -153,23 +150,6 @@ def test_noise_gives_images_the_captions_of_others(tmp_path, class_captions):
     assert found != own
     other = planned(tmp_path, caption_noise=0.4, seed=1).trainer()
     assert not np.array_equal(other.captioned, training.captioned)
-
-
-def test_prompts_of_the_training_may_be_others_than_those_of_zero_shot(tmp_path):
-    wordings = ["one {} here", "{}", "see the {}."]
-    experiment = planned(tmp_path, class_captions=1.0, prompts=["a {}."], training_prompts=wordings)
-    training, names = experiment.trainer(), experiment.prompts
-    rows = training.batch(0)
-    found = training.captions(rows, 0).tolist()
-    for tokens, label in zip(found, training.pairs.labels[rows], strict=True):
-        assert tokens in training.prompts.tokens[3 * label : 3 * label + 3].tolist()
-        assert tokens != names.tokens[label].tolist()
-
-
-@pytest.mark.parametrize("more", [{"caption_noise": 0.1}, {"measures": ["modality_gap"]}, PROMPTED])
-def test_noise_chosen_measures_and_prompts_of_the_training_are_other_cells(tmp_path, more):
-    (plain,), (other,) = (planned(tmp_path, **each).cells() for each in ({}, more))
-    assert plain.key != other.key
 
 
 def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):

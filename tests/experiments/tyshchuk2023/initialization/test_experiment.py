@@ -15,9 +15,7 @@ from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.geometry import average_cosine, measures
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
-from clip_geometry_experiments.run.runner import RunFolder, run
-from clip_geometry_experiments.tyshchuk2023 import initialization
+from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023.initialization import (
     Initialization,
     InitializationConfig,
@@ -25,10 +23,9 @@ from clip_geometry_experiments.tyshchuk2023.initialization import (
 )
 from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
     has_batch_norm,
-    modalities,
     predicted_cosines,
 )
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace, trace
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace
 
 SCENES = {
     "name": "tiny",
@@ -75,19 +72,10 @@ BOTH = {"seeds": [0, 1], "biases": ["initial", "zero"]}
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """Of a run of two seeds, with and without biases."""
-    folder = tmp_path_factory.mktemp("both")
-    (folder / "tiny.yaml").write_text(json.dumps(SCENES | BOTH))
-    return run(folder / "tiny.yaml", {}, runs=folder / "runs", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def both(report):
-    """(experiment, rows) of that run."""
-    config = validate(InitializationConfig, SCENES | BOTH, "test")
-    rows = Results(report.parent / "results.jsonl").read()
-    return Initialization(config, RunFolder(report.parent, "cpu")), rows
+def both(tmp_path_factory):
+    """(experiment, rows) of two seeds with and without bias."""
+    planned = experiment(tmp_path_factory.mktemp("both"), **BOTH)
+    return planned, rows_of(planned)
 
 
 # --- the numbers
@@ -109,16 +97,6 @@ def test_rows_are_the_measures_of_what_the_store_holds(both, modality, options):
             assert (found["n"], found["d"]) == (12, 512)
 
 
-def test_rows_say_where_they_come_from(both):
-    _, rows = both
-    assert len(rows) == 2 * 2 * (28 + 27 + 2 * (11 + 6))  # operations of image and text, and measures of both
-    for row in rows:
-        assert (row["model"], row["dataset"], row["data_options"]) == ("scenes-clip/fresh", "scenes", {"size": 12})
-        assert row["model_options"].keys() == {"seed", "zero_bias"}  # there is no batch norm
-        assert row["seconds"] > 0 and row["batch_size"] == 32 and row["versions"]["torch"]
-        assert "note" not in row or "biases" not in row["note"]
-
-
 def test_layers_end_at_the_embeddings_and_carry_predictions(both):
     """Of widths 128 and 192 a prediction misses by .04 (one standard deviation, measured over 24 seeds) and by nothing
     on average: .15 for one of them, .03 for the mean of 32 MLPs. A wrong activation or weight shifts all by .1."""
@@ -137,25 +115,6 @@ def test_layers_end_at_the_embeddings_and_carry_predictions(both):
                 assert row["predicted_from_start"] == pytest.approx(row["value"], abs=0.2), row["at"]
     mlps = [row["value"] - row["predicted"] for row in rows if row["at"].get("operation") == "mlp"]
     assert len(mlps) == 32 and abs(np.mean(mlps)) < 0.03
-
-
-def test_the_class_token_starts_where_all_images_agree(both):
-    _, rows = both
-    (start,) = (
-        row for row in rows
-        if row["at"] == {"modality": "image", "layer": 0, "operation": "embedding"}
-        and row["model_options"] == {"seed": 0, "zero_bias": False}
-    )  # fmt: skip
-    assert start["value"] == pytest.approx(1, abs=1e-12)
-
-
-def test_without_layers_the_embeddings_are_the_same(both, tmp_path):
-    planned = experiment(tmp_path, layers=False)
-    rows = rows_of(planned)
-    assert not any("layer" in row["at"] for row in rows)
-    for modality in ("image", "text"):
-        expected = final(both[1], "average_cosine", modality, seed=0, zero_bias=False)["value"]
-        assert final(rows, "average_cosine", modality)["value"] == pytest.approx(expected, rel=1e-6)
 
 
 # --- batch norm
@@ -182,18 +141,6 @@ def test_batch_norm_is_a_column_of_the_images_of_models_that_have_it(resnet, tmp
 # --- biases that are zero already
 
 
-def test_where_zero_biases_change_nothing_every_row_says_so(tmp_path, monkeypatch):
-    """Asked of the model as initialised, also where only zero biases are run."""
-    seen = []
-    monkeypatch.setattr(initialization.fresh_tower, "has_biases", lambda model: seen.append(model) or False)
-    rows = rows_of(experiment(tmp_path, biases=["zero"]))
-    assert all(row["note"].endswith("zero_bias changes nothing") for row in rows) and len(seen) == 1
-    monkeypatch.undo()
-    assert fresh_tower.has_biases(seen[0])
-    arbitrary = final(rows, "isotropy_i1[rows]", "text")["note"]
-    assert arbitrary.startswith("12 rows in 512 dimensions leave the basis arbitrary") and "; all biases" in arbitrary
-
-
 def test_a_bias_is_what_differs_from_zero():
     model = torch.nn.Linear(2, 2)
     assert fresh_tower.has_biases(model)
@@ -215,45 +162,6 @@ def test_every_setting_makes_its_own_cells(tmp_path):
     assert keys[0] | keys[1] < more and len(more) == 6  # another seed leaves the others as they are
 
 
-def test_listing_cells_builds_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(initialization, "load_encoder", lambda *_, **__: pytest.fail("built"))
-    assert len(list(experiment(tmp_path, biases=["zero", "initial"]).cells())) == 4
-
-
-def test_both_towers_share_one_model(tmp_path, monkeypatch):
-    built = []
-    monkeypatch.setattr(initialization, "load_encoder", lambda c, **o: built.append(c) or load_encoder(c, **o))
-    rows_of(experiment(tmp_path, biases=["initial", "zero"], layers=False))
-    assert [config.zero_bias for config in built] == [False, True]
-
-
-def test_a_limit_takes_the_first_items(tmp_path, both):
-    planned = experiment(tmp_path, limit=5, layers=False)
-    rows = rows_of(planned)
-    assert {row["n"] for row in rows} == {5} and rows[0]["data_options"] == {"size": 12, "limit": 5}
-    cell = next(iter(planned.cells()))
-    whole = next(iter(both[0].cells()))
-    first, all_rows = (
-        np.load(p.workspace.folder / f"embeddings/{c.key}.npy") for p, c in ((planned, cell), (both[0], whole))
-    )
-    assert np.abs(first - all_rows[:5]).max() < 1e-4
-
-
-def test_a_run_writes_rows_figures_and_a_report_and_resumes(report, monkeypatch):
-    names = {path.name for path in (report.parent / "figures").iterdir()}
-    drawn = ("cosine_of_fresh_models", "layers_1", "biases_1")
-    assert names == {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
-    assert len(list((report.parent / "embeddings").iterdir())) == 8
-    page = report.read_text()
-    assert "12 of scenes (size 12)" in page and "freshly initialized" in page and "seeds 0, 1" in page
-    before = (report.parent / "results.jsonl").read_bytes()
-    monkeypatch.setattr(fresh_tower.FreshTower, "run", lambda *_: pytest.fail("a finished cell was computed again"))
-    runs = report.parents[1]
-    assert run(runs.parent / "tiny.yaml", {}, runs=runs, device="cpu") == report
-    assert (report.parent / "results.jsonl").read_bytes() == before
-    assert len(Results(report.parent / "results.jsonl").finished()) == 8
-
-
 # --- architectures
 
 
@@ -261,11 +169,6 @@ def test_batch_norm_is_known_without_weights(resnet):
     assert not has_batch_norm(resolve_encoder("scenes-clip/fresh"))
     assert has_batch_norm(resolve_encoder(**resnet))
     assert not has_batch_norm(resolve_encoder("open_clip:roberta-ViT-B-32/fresh"))  # its text tower is on the hub
-
-
-def test_a_text_encoder_has_one_tower():
-    assert modalities(resolve_encoder("hf-text:org/name")) == ("text",)
-    assert modalities(resolve_encoder("hf-clip:org/name")) == ("image", "text")
 
 
 # --- the recursion along a trace
@@ -302,26 +205,6 @@ def test_zero_rows_have_no_predicted_cosine():
 # --- what cannot be run
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"models": []}, r"'models' is \[\]"),
-        (
-            {"models": ["open_clip:ViT-B-32-quickgelu/openai"]},
-            "open_clip:ViT-B-32-quickgelu/openai is not freshly initialised",
-        ),
-        ({"models": [{"model": "scenes-clip/fresh", "seed": 1}]}, "scenes-clip/fresh has its own seed; set seeds"),
-        ({"models": ["scenes-clip/fresh"] * 2}, "scenes-clip/fresh is there twice under 'models'"),
-        ({"seeds": []}, "key 'seeds'"),
-        ({"seeds": [0, 0]}, "has a seed twice or below 0"),
-        ({"biases": ["none"]}, r"key 'biases.0' is 'none'"),
-    ],
-)
-def test_wrong_configs_are_one_sentence(tmp_path, changes, says):
-    with pytest.raises(InputError, match=says):
-        experiment(tmp_path, **changes)
-
-
 def test_data_without_the_side_are_named(tmp_path):
     folder = tmp_path / "photographs"
     folder.mkdir()
@@ -343,13 +226,3 @@ def test_a_tower_that_cannot_be_followed_is_refused_with_layers_only(tmp_path):
     model = "open_clip:convnext_tiny/fresh"
     with pytest.raises(InputError, match=f"image tower of {model} cannot be followed layer by layer"):
         next(iter(experiment(tmp_path, models=[model]).cells())).compute()
-
-
-def test_every_trace_of_the_small_model_has_the_operations_that_the_figures_know():
-    encoder = load_encoder(resolve_encoder("scenes-clip/fresh"), device="cpu")
-    from clip_geometry_experiments.tyshchuk2023.initialization.figures import PLACES
-
-    known = {name for places in PLACES.values() for name in places}
-    found = trace(encoder, "text", [encoder.tokenize(["a red circle", "a blue square"])])
-    drawn = {operation.name for operation in found.operations} - known
-    assert drawn == {"attention normalisation", "mlp normalisation", "normalisation"}

@@ -110,15 +110,6 @@ def test_the_last_rows_are_the_embeddings_and_hooks_are_gone(tower, images, capt
         assert not module._forward_hooks and not module._forward_pre_hooks
 
 
-def test_batches_are_put_together(tower, images, captions):
-    encoder, modality, _ = tower
-    one, several = (trace(encoder, modality, batches_of(encoder, modality, images, captions, k)) for k in (4, 1))
-    n = len(images if modality == "image" else captions)
-    for whole, parts in zip(one.rows, several.rows, strict=True):
-        assert whole.shape == parts.shape and len(whole) == n and whole.dtype == torch.float32
-        torch.testing.assert_close(whole, parts, atol=1e-5, rtol=1e-4)
-
-
 def test_operations_are_named_by_layer(tower, images, captions):
     encoder, modality, block = tower
     found = trace(encoder, modality, batches_of(encoder, modality, images, captions))
@@ -153,39 +144,7 @@ def test_a_gain_scales_weight_and_bias():
     assert AffineMeans.of(torch.ones(2, 3), None, fan_in=3).bias == 0
 
 
-def test_the_projection_is_that_of_the_last_normalisation(towers, images, captions):
-    encoder, _, _ = towers["open_clip text"]
-    found = trace(encoder, "text", batches_of(encoder, "text", images, captions))
-    torch.testing.assert_close(found.rows[-1], found.rows[-2] @ encoder.model.text_projection.detach())
-    assert found.operations[-1].steps[0].fan_in == 32
-
-
 # --- rows that are means
-
-
-def test_means_over_tokens_are_traced_without_theory(bert_folder, captions):
-    encoder = load(f"hf-text:{bert_folder}", pooling="mean")
-    found = trace(encoder, "text", [encoder.tokenize(captions)])
-    assert not any(operation.sources or operation.steps for operation in found.operations)
-    assert torch.equal(found.rows[-1], encoder.text_features(encoder.tokenize(captions)))
-    torch.testing.assert_close(found.rows[-2], found.rows[-1])  # the pooled rows of the last normalisation
-
-
-@pytest.mark.parametrize(("layer", "name"), [(-1, "mlp normalisation"), (1, "pooling")])
-def test_the_tokens_of_another_layer_are_pooled_last(bert_folder, captions, layer, name):
-    encoder = load(f"hf-text:{bert_folder}", pooling="cls", layer=layer)
-    found = trace(encoder, "text", [encoder.tokenize(captions)])
-    assert found.operations[-1].name == name
-    torch.testing.assert_close(found.rows[-1], encoder.text_features(encoder.tokenize(captions)))
-    rows = {(o.layer, o.name): rows for o, rows in zip(found.operations, found.rows, strict=True)}
-    torch.testing.assert_close(found.rows[-1], rows[1 if layer == 1 else 2, "mlp normalisation"])
-
-
-@pytest.mark.parametrize(("features", "width", "name"), [("projected", 10, "projection"), ("pooled", 24, "pooling")])
-def test_a_head_behind_the_pooling_is_a_projection(mclip_folder, captions, features, width, name):
-    encoder = load(f"mclip:{mclip_folder}", features=features)
-    found = trace(encoder, "text", [encoder.tokenize(captions)])
-    assert found.operations[-1].name == name and found.rows[-1].shape == (3, width)
 
 
 @pytest.mark.parametrize("mode", ["eval", "batch"])
@@ -206,13 +165,6 @@ def test_a_resnet_is_followed_by_the_means_of_its_maps(images, mode):
     names = [operation.name for operation in found.operations if operation.layer == 0]
     assert names == [f"stem {what} {k}" for k in (1, 2, 3) for what in ("convolution", "normalisation", "activation")]
     assert (found.operations[-1].layer, found.operations[-1].name) == (5, "attention pooling")
-
-
-def test_the_residual_branches_of_a_fresh_resnet_are_zero(images):
-    encoder = load_encoder(resolve_encoder("open_clip:tiny-resnet/fresh"), device="cpu")
-    found = trace(encoder, "image", [pixels_of(encoder, images)])
-    zero = {o.name for o, rows in zip(found.operations, found.rows, strict=True) if o.layer and not rows.any()}
-    assert zero == {"normalisation"}
 
 
 # --- refusals

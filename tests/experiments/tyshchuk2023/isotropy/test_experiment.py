@@ -33,10 +33,6 @@ def drawn(tmp_path, monkeypatch):
     return of
 
 
-def gids(figure):
-    return {artist.get_gid() for axes in figure.axes for artist in axes.get_children()}
-
-
 def spectrum(figure):
     (line,) = figure.axes[1].lines
     return line.get_ydata()
@@ -53,21 +49,6 @@ def test_whitened_images_have_a_flat_spectrum(drawn):
     assert planned.facts()["pipeline of the figures"] == "normalize → whiten(5)"
     rows = planned.sets.rows["image"]
     assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(60))
-
-
-def test_the_plane_has_the_images_alone_and_the_other_figures_have_both(drawn):
-    _, figures, captions = drawn(["image", "text"], ["normalize"])
-    plane = gids(figures["singular_directions"])
-    assert "points:image" in plane and not plane & {"points:text", "pairs"}
-    assert "n = 60 images;" in captions["singular_directions"]
-    assert {"decay:image", "decay:text"} <= gids(figures["singular_value_decay"])
-
-
-def test_texts_alone_and_a_single_step_are_drawn_as_they_are(drawn):
-    planned, figures, captions = drawn(["text"], ["normalize"])
-    assert "points:text" in gids(figures["singular_directions"])
-    assert planned.drawn is planned.sets and "pipeline of the figures" not in planned.facts()
-    assert "pipeline normalize;" in captions["singular_directions"]
 
 
 @pytest.mark.parametrize(

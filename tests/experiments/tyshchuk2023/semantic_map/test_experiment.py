@@ -1,8 +1,5 @@
 """The experiment's numbers are those of its planes; its figures have the pictures and captions of their rows."""
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.spatial import procrustes
@@ -10,8 +7,7 @@ from scipy.spatial import procrustes
 from clip_geometry.config import validate
 from clip_geometry.geometry import mutual_knn
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
-from clip_geometry_experiments.run.runner import RunFolder, run
+from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023 import semantic_map as module
 from clip_geometry_experiments.tyshchuk2023.semantic_map import SemanticMap, SemanticMapConfig
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import shared_neighbors, trustworthiness
@@ -97,60 +93,13 @@ def test_agreement_of_both_maps(scenes, rows):
     assert raw["value"] == pytest.approx(float(mutual_knn(scenes.sets.rows["image"], scenes.sets.rows["text"])))
 
 
-def test_related_maps_have_a_lower_disparity_than_shuffled_ones(stored, tmp_path):
-    rows = rows_of(experiment(tmp_path, **stored, perplexity_text=5, k=5))
-    disparity, shuffled = (at(rows, f"semantic_map.{name}", "both") for name in ("disparity", "disparity_shuffled"))
-    assert disparity["value"] < shuffled["value"] - 5 * shuffled["standard_error"]
-    assert at(rows, "semantic_map.mutual_knn", "both")["value"] > 0.4  # 5/39 of unrelated ones
-
-
-def test_rows_say_where_they_come_from(rows):
-    for row in rows:
-        assert (row["model"], row["dataset"], row["split"], row["seed"]) == ("scenes-clip/fresh", "scenes", "test", 0)
-        assert row["pipeline"] == ["normalize"] and row["versions"]["clip-geometry"]
-
-
-def test_one_map_has_no_error_and_nothing_to_repeat(tmp_path):
-    rows = rows_of(experiment(tmp_path, repeats=1))
-    assert at(rows, "semantic_map.disparity", "both")["standard_error"] is None
-    assert not [row for row in rows if row["measure"] == "semantic_map.disparity_of_repeats"]
-
-
-def test_several_captions_of_an_image_all_count(tmp_path):
-    planned = experiment(tmp_path, pairs={"name": "scenes", "size": 24, "captions_per_image": 2}, repeats=1)
-    rows = rows_of(planned)
-    assert at(rows, "semantic_map.disparity", "both")["n"] == 48
-    assert at(rows, "semantic_map.mutual_knn", "both")["n"] == 24  # different rows are different items there
-
-
 # --- the run
-
-
-def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
-    config = tmp_path / "tiny.yaml"
-    config.write_text(json.dumps(SCENES))
-    report = run(config, {}, runs=tmp_path / "runs", device="cpu")
-    assert len(Results(report.parent / "results.jsonl").read()) == 2 * 3 + 4
-    names = [f"semantic_{name}.{kind}" for name in ("images", "images_aligned", "texts_aligned")
-             for kind in ("png", "svg")]  # fmt: skip
-    assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names
-    page = report.read_text()
-    assert "freshly initialized" in page and "image 5, text 8" in page and "0 to 1" in page
-    before = (report.parent / "results.jsonl").read_bytes()
-    monkeypatch.setattr(SemanticMap, "_map_rows", lambda *_: pytest.fail("a finished cell was computed again"))
-    assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report
-    assert (report.parent / "results.jsonl").read_bytes() == before
 
 
 def test_every_setting_makes_its_own_cells(tmp_path):
     changes = ({}, {"pipeline": []}, {"perplexity_text": 9}, {"seed": 1}, {"limit": 20}, {"k": 4}, {"repeats": 3})
     keys = [{cell.key for cell in experiment(tmp_path, **change).cells()} for change in changes]
     assert {len(each) for each in keys} == {3} and len(set.union(*keys)) == 21
-
-
-def test_listing_cells_embeds_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(RunFolder, "embeddings", lambda *_, **__: pytest.fail("embedded"))
-    assert len(list(experiment(tmp_path).cells())) == 3
 
 
 def test_pictures_are_those_of_the_rows(scenes):
@@ -170,17 +119,6 @@ def test_an_image_that_was_skipped_moves_no_other_picture(tmp_path):
     assert planned._pictures(None)["image"](3).tobytes() == dataset.image.load(4).tobytes()
 
 
-def test_stored_embeddings_are_drawn_as_points(stored, tmp_path):
-    planned = experiment(tmp_path, **stored, repeats=1)
-    entries = planned.figures(tmp_path / "figures")
-    assert [entry.name for entry in entries] == [
-        "semantic_images", "semantic_images_aligned", "semantic_texts_aligned",
-    ]  # fmt: skip
-    assert all("Drawn as points, since no" in entry.caption and "something; rows; normalize; seed 0." in entry.caption
-               for entry in entries)  # fmt: skip
-    assert planned.fresh_models() == [] and planned.label() == "something, rows, normalize"
-
-
 def test_images_alone_have_their_map_and_notes_say_what_is_missing(stored, tmp_path):
     (tmp_path / "rows" / "text.npy").unlink()
     planned = experiment(tmp_path, **stored)
@@ -191,31 +129,7 @@ def test_images_alone_have_their_map_and_notes_say_what_is_missing(stored, tmp_p
     assert [entry.name for entry in planned.figures(tmp_path / "figures")] == ["semantic_images"]
 
 
-def test_sets_that_do_not_pair_have_a_map_each(tmp_path):
-    planned = experiment(tmp_path, repeats=1)
-    text = planned.sets.embeddings["text"]
-    planned.sets.embeddings["text"] = replace(text, item_id=np.array([f"other {k}" for k in range(30)]))
-    assert "no item_id in common" in at(rows_of(planned), "semantic_map.disparity", "both")["note"]
-    names = [entry.name for entry in planned.figures(tmp_path / "figures")]
-    assert names == ["semantic_images", "semantic_texts"]
-
-
 # --- what is refused
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"perplexity_image": 0}, "'perplexity_image' is 0"),
-        ({"repeats": 0}, "'repeats' is 0"),
-        ({"pipeline": ["centre"]}, "did you mean 'center'"),
-        ({"model": None}, "set model"),
-        ({"perplexity": 5}, "unknown key 'perplexity'"),
-    ],
-)
-def test_wrong_configs_are_one_sentence(tmp_path, changes, says):
-    with pytest.raises(InputError, match=says):
-        experiment(tmp_path, **changes)
 
 
 def test_too_few_items_for_the_perplexity_or_the_neighbors(tmp_path):
