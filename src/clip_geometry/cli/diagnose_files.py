@@ -6,14 +6,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.display.table import Table, TableColumn
+from clip_geometry.display.table import Table
 from clip_geometry.files import claimed, is_device
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.search.checks import checks
 from clip_geometry.search.diagnosis import Diagnosis
 from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.shipping import query_map
-from clip_geometry.search.table import SPARE, conditions, narrow
 
 FIGURES = (".png", ".svg", ".pdf")
 MARK = {"error": "✗", "warning": "!", "note": "·"}
@@ -60,19 +59,8 @@ def print_diagnosis(found: Diagnosis) -> None:
         title = f"{MARK[each.severity]} {each.check}: {checks[each.check].title}{where}"
         texts = each.evidence, each.consequence, f"→ {each.remedy}"
         parts.append(Table(title=title, heading=texts, style=STYLE[each.severity]))
-    if (compared := found.comparison) is not None:
-        heads, rows, means = narrow(compared)
-        columns = [
-            TableColumn(
-                head.removeprefix(">"),
-                "number" if head.startswith(">") else "text",
-                spare=SPARE.index(head) + 1 if head in SPARE else 0,
-            )
-            for head in heads
-        ]
-        legend = [f"{name}: {meaning}" for name, meaning in means.items()]
-        notes = [conditions(compared), *(f"{name} was left out: {why}" for name, why in compared.failed.items())]
-        parts.append(Table(columns, {"": rows}, legend=legend, notes=notes))
+    if found.comparison is not None:
+        parts.append(found.comparison.table())
     sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in found.shapes.items())
     Table(verdict=found.verdict, heading=[sizes], more=parts).print()
 

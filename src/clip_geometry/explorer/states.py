@@ -15,7 +15,7 @@ from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import Repair, repairs
-from clip_geometry.search.repairs.base import Listwise
+from clip_geometry.search.repairs import Listwise
 from clip_geometry.search.repairs.maps import Mapped, SeparateMeans
 from clip_geometry.transforms import RankWarning, transforms
 
