@@ -48,15 +48,6 @@ def test_no_candidate_beats_one_of_the_front(compared):
     assert max(points, key=lambda name: points[name]) in compared.front
 
 
-def test_without_a_gap_nothing_is_recommended():
-    rng = np.random.default_rng(0)
-    item = rng.normal(size=(200, 16))
-    rows = {name: item + 0.02 * rng.normal(size=item.shape) for name in ("image", "text")}
-    compared = cg.compare_repairs(index_of(rows), ["center", "zscore"], splits=2)
-    assert compared.recommended == "none"
-    assert compared.candidates["none"].numbers["r_at_1"].value > 0.95
-
-
 def test_what_costs_recall_says_so():
     """Least squares on fewer pairs than dimensions fits them and no others."""
     compared = cg.compare_repairs(index_of(clip_like(90)), ["least_squares"], splits=2)

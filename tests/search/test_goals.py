@@ -24,8 +24,7 @@ def weak(n, seed):
     }
 
 
-@pytest.mark.parametrize("make", [clip_like, weak])
-@pytest.mark.parametrize("want", ["pairs", "both"])
+@pytest.mark.parametrize(("make", "want"), [(clip_like, "both"), (weak, "pairs")])
 def test_no_baseline_is_better_than_the_advice_by_more_than_its_error(make, want):
     """In the table, and for other rows of the same kind, where both are measured anew."""
     compared = cg.compare_repairs(index_of(make(200, seed=1)), NAMES, want=want, splits=3)
@@ -102,6 +101,37 @@ def test_a_cost_rules_out_a_repair_and_not_a_baseline():
     for name, expected in (("zscore", "none"), ("rrf", "rrf")):
         each = candidate(name, 0.9, 0.01, Serving(False, 1, 512), lost)
         assert _recommended({"none": none, name: each}, "both", 0.01)[0] == expected
+
+
+def test_labels_say_which_own_results_are_relevant():
+    labels = np.arange(80) % 4
+    rng = np.random.default_rng(0)
+    rows = {name: np.eye(4)[labels] + 0.1 * rng.normal(size=(80, 4)) + k for k, name in enumerate(("image", "text"))}
+    index = cg.MixedIndex.of({name: cg.Embeddings(x, name, labels=labels) for name, x in rows.items()})
+    none = cg.search_index(index)
+    assert none["kept"].value > 0.9 and none["found"].value < 0.1  # a gap: the own modality only
+    rrf = cg.search_index(index, cg.make_repair("rrf").fit(index.known()))
+    assert rrf["both"].value > 0.9
+
+
+def test_a_veto_needs_two_standard_errors():
+    """Recall changes of 1.5 errors are noise; whatever the change, each cost lies beyond two of its errors."""
+    compared = cg.compare_repairs(index_of(clip_like(120, seed=3)), ["center", "csls", "least_squares"], splits=3)
+    limits = {"recall": 0.0, "neighbors": 0.95, "own": 0.5}  # half of all own results, which are there without a repair
+    seen = 0
+    for name, each in compared.candidates.items():
+        costs = {(cost.of, cost.query) for cost in each.costs}
+        for query in ("image", "text"):
+            numbers = {
+                "recall": each.changes[f"cross_r_at_1.{query}"],
+                "neighbors": each.numbers[f"neighbors.{query}"],
+                "own": each.numbers[f"kept.{query}"],
+            }
+            for of, estimate in numbers.items():
+                beyond = estimate.value + 2 * estimate.error < limits[of]
+                assert beyond == ((of, query) in costs), (name, of, query)
+                seen += beyond
+    assert seen
 
 
 @pytest.mark.parametrize(

@@ -130,20 +130,6 @@ def test_copies_cost_their_places(seed):
     assert second["image.ndcg_at_2"] == pytest.approx(1 / np.log2(3), abs=1e-15)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_with_one_pair_each_recall_is_that_of_the_mixed_index(seed):
-    rng = np.random.default_rng(seed)
-    image = rng.normal(size=(60, D))
-    text = image + 0.8 * rng.normal(size=(60, D)) - 0.3
-    mixed = cg.retrieval(image, text, index="mixed", k=10)
-    found = cg.two_sided_retrieval(image, text)
-    assert found["image.text_recall_at_10"] == pytest.approx(mixed["image_to_text.r_at_10"], abs=1e-15)
-    assert found["text.image_recall_at_10"] == pytest.approx(mixed["text_to_image.r_at_10"], abs=1e-15)
-    assert found["image.own_share_at_10"] == pytest.approx(mixed["image.same_modality_at_10"], abs=1e-15)
-    assert 0 < found["image.text_recall_at_10"] < 1
-    assert not any("own_precision" in name or name.startswith("image.image") for name in found)
-
-
 def test_a_sample_of_queries_has_the_values_of_these_queries():
     image, text, relevance = labeled(1)
     rows = {"image": unit(image), "text": unit(text)}

@@ -70,8 +70,7 @@ def coco_like(n=500, d=128, seed=6):
     return dict(zip(("image", "text"), map(unit, rows), strict=True))
 
 
-@pytest.mark.parametrize(("modality", "other"), [("text", "image"), ("image", "text")])
-@pytest.mark.parametrize("strength", [0.4, 1.0])
+@pytest.mark.parametrize(("modality", "other", "strength"), [("text", "image", 0.4), ("image", "text", 1.0)])
 def test_a_row_moved_to_the_other_modality_is_a_hub_across(run, modality, other, strength):
     sets = coco_like()
     assert run("hubs", sets) == []

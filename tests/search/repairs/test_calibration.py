@@ -74,20 +74,6 @@ def test_quantiles_are_shares():
         np.testing.assert_allclose(best, (len(known) - np.arange(9.5, 0, -1)) / len(known), rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("name", ["zscore", "quantile", "posterior", "posterior[isotonic]"])
-def test_an_image_query_finds_texts(name):
-    """Uncalibrated, one of the ten results in 250 is a text; relevant are 4 images and 5 texts a query."""
-    known, items = labelled(rows(gap=2.0)), rows(1, gap=2.0)
-
-    def texts(repair):
-        found = repair.fit(known).mixed("image", items["image"], items, np.arange(100))
-        best = np.argsort(-np.concatenate([found["image"], found["text"]], axis=1), axis=1)[:, :10]
-        return (best >= 100).mean()
-
-    assert texts(repairs["none"].make()) < 0.01
-    assert 0.25 < texts(repairs[name].make()) < 0.75
-
-
 # -- logistic
 
 
@@ -167,7 +153,7 @@ def test_likely_scale_recovers_a_planted_one(planted):
     .016.
     """
     found, without = [], []
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         cosines = unit(rng.normal(size=(4000, 16))) @ unit(rng.normal(size=(50, 16))).T
         chosen = (softmax(planted * cosines, axis=1).cumsum(1) > rng.random((4000, 1))).argmax(1)

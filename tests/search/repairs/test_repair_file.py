@@ -30,8 +30,7 @@ def saved(tmp_path):
     return save
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("names", [NAMES[:2], NAMES])
+@pytest.mark.parametrize(("dtype", "names"), [(np.float32, NAMES), (np.float64, NAMES[:2])])
 @pytest.mark.parametrize("name", repairs)
 def test_a_saved_repair_is_the_same_repair(name, names, dtype, tmp_path):
     queries = {"text": rows(4, n=40, names=names)["text"]}

@@ -165,29 +165,25 @@ def leakage(context: Context) -> Findings:
         if min(_scale(context, name) for name in couple) > 0:
             *numbers, rows = _pair_rows(context, *couple)
             there = _pair_rows(other, *couple, scales=context)[2]
-            for found in _leaked("error", context, couple, numbers[0], rows, there, 1.0):
+            for found in _leaked(context, "error", numbers[0], rows, there, *couple):
                 mask = np.isin(numbers[0], found.values["rows"])
                 told |= {name: each[mask] for name, each in zip(couple, numbers, strict=True)}
                 yield found
     paired = {name for couple in couples for name in couple}
     for name in shared:
-        sample, unit, scale = context.sample(name), context.unit(name), _scale(context, name)
+        sample, severity = context.sample(name), "note" if name in paired else "error"
         rest = ~np.isin(sample, told[name])
-        severity = "note" if name in paired else "error"
-        yield from _leaked(severity, context, (name,), sample[rest], unit[rest], other.unit(name), scale)
+        yield from _leaked(context, severity, sample[rest], context.unit(name)[rest], other.unit(name), name)
 
 
 def _leaked(
-    severity: Severity,
-    context: Context,
-    modalities: tuple[str, ...],
-    numbers: np.ndarray,
-    rows: np.ndarray,
-    there: np.ndarray,
-    scale: float,
+    context: Context, severity: Severity, numbers: np.ndarray, rows: np.ndarray, there: np.ndarray, *modalities: str
 ) -> Findings:
-    """numbers: of the rows, which are looked for among those of the other split. scale: the median distance of
-    neighbors. Of a note, only copies are told."""
+    """Report rows that are copies of rows of the other split, and for a fault also near copies.
+
+    numbers: of the rows. Rows of pairs are divided by the median distance of neighbors already.
+    """
+    scale = 1.0 if len(modalities) == 2 else _scale(context, *modalities)
     if not len(rows) or not len(there):
         return
     queries = context.queries(len(rows), len(there))
