@@ -48,20 +48,6 @@ def test_no_candidate_beats_one_of_the_front(compared):
     assert max(points, key=lambda name: points[name]) in compared.front
 
 
-def test_facts_say_what_was_done(compared):
-    assert compared.facts["splits"] == 3
-    assert compared.facts["fitted_on"] == compared.facts["index"] == {"image": 150, "text": 150}
-
-
-def test_without_a_gap_nothing_is_recommended():
-    rng = np.random.default_rng(0)
-    item = rng.normal(size=(200, 16))
-    rows = {name: item + 0.02 * rng.normal(size=item.shape) for name in ("image", "text")}
-    compared = cg.compare_repairs(index_of(rows), ["center", "zscore"], splits=2)
-    assert compared.recommended == "none"
-    assert compared.candidates["none"].numbers["r_at_1"].value > 0.95
-
-
 def test_what_costs_recall_says_so():
     """Least squares on fewer pairs than dimensions fits them and no others."""
     compared = cg.compare_repairs(index_of(clip_like(90)), ["least_squares"], splits=2)
@@ -85,7 +71,7 @@ def test_progress_counts_the_fits():
         yield seen.append
 
     cg.compare_repairs(index_of(clip_like(60)), ["zscore"], splits=2, progress=progress)
-    assert seen == [4, 1, 1, 1, 1]
+    assert seen == [4, 2, 2]
 
 
 def test_what_cannot_be_compared_is_refused():

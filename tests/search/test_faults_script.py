@@ -56,26 +56,6 @@ def test_a_folder_is_that_of_its_seed(faults, sources):
         np.testing.assert_array_equal(x, other.sets[name])
 
 
-def test_pair_faults_are_planted_only_where_pairs_can_be_told(faults, sources):
-    for kind, able in (("trained", True), ("untrained", False)):
-        source = sources[kind][0]
-        assert faults.can_have("shuffled_pairs", source.modalities, source) is able
-        assert faults.can_have("shifted_pairs", source.modalities, source) is able
-
-
-def test_shuffled_pairs_leave_no_partner_in_place(faults, sources):
-    planting = sys.modules["planting"]
-    source = sources["trained"][0]
-    sets = {name: x[:300].copy() for name, x in source.modalities.items()}
-    native = {name: np.ones(300, dtype=bool) for name in sets}
-    folder = planting.Folder(source, sets, None, store=False, native=native)
-    done = planting.shuffled_pairs(folder, np.random.default_rng(1))
-    moved = (sets["text"] != source.modalities["text"][:300]).any(1)
-    assert moved.mean() == pytest.approx(done["share"]) and moved.sum() >= 16
-    # the same texts, in another order
-    assert sorted(map(bytes, sets["text"])) == sorted(map(bytes, source.modalities["text"][:300]))
-
-
 def folder_of(sources, n=300):
     source = sources["trained"][0]
     sets = {name: x[:n].copy() for name, x in source.modalities.items()}
@@ -93,18 +73,3 @@ def test_a_planted_shift_moves_the_stated_rows_only(faults, sources, seed):
     if done["kind"] == "segment":
         rows = np.arange(done["first"], done["last"] + 1)
         np.testing.assert_array_equal(after[rows], before[rows - done["shift"]])
-
-
-def test_misplaced_rows_are_planted_where_there_is_a_gap(faults, sources):
-    planting = sys.modules["planting"]
-    source = sources["trained"][0]
-    image = source.modalities["image"]
-    assert planting.can_have("misplaced_rows", {"image": image, "text": planting.unit(image + 0.5)}, source)
-    assert not planting.can_have("misplaced_rows", {"image": image, "text": image[::-1]}, source)
-    folder = folder_of(sources)
-    done = planting.misplaced_rows(folder, np.random.default_rng(0))
-    name = done["modality"]
-    other = {"image": "text", "text": "image"}[name]
-    for row in done["rows"]:
-        assert (folder.sets[name][row] == folder.source.modalities[other]).all(1).any()
-        assert (folder.sets[name][row] != folder.source.modalities[other][row]).any()

@@ -92,7 +92,7 @@ def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
     assert np.array_equal(
         cg.Pipeline.load(tmp_path / "map.safetensors").transform({"any": old})["any"], found.transform(old)
     )
-    assert f"predicted recall at 10 of {found.recall:.3f}" in found.verdict[0] and "300 were" in repr(found)
+    assert f"predicted recall at 10 of {found.recall:.3f}" in repr(found) and "300 were" in repr(found)
 
 
 def test_few_pairs_are_said():
@@ -104,27 +104,18 @@ def test_few_pairs_are_said():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"rows": np.arange(199)}, "199 row numbers were given for 200 new rows; expected one for each"),
-        ({"rows": np.arange(200.0)}, "rows are no list of whole numbers"),
-        ({"rows": None}, "rows are no list of whole numbers"),
-        ({"rows": [[1], [2, 3]]}, "rows are no list of whole numbers"),
-        ({"rows": np.zeros(200, int)}, "rows are not numbers of different rows of the index, from 0 to 999"),
-        ({"rows": np.arange(200) + 900}, "rows are not numbers of different rows"),
-        ({"new": np.ones((20, 3)), "rows": np.arange(20)}, "20 rows were re-embedded; expected at least 200"),
-        ({"old": [[1], [2, 3]]}, "old is a list that is no table of numbers"),
+        ({"rows": np.arange(199)}, "199 row numbers were given for 200 new rows; expected the numbers of different"),
+        ({"rows": np.arange(200.0)}, "numbers of old items are .*; expected a list of whole numbers"),
+        ({"rows": [[1], [2, 3]]}, "numbers of old items are .*; expected a list of whole numbers"),
+        ({"rows": np.zeros(200, int)}, "expected the numbers of different rows"),
+        ({"rows": np.arange(200) + 900}, "old item 1099 does not exist; expected numbers from 0 to 999"),
+        ({"new": np.ones((20, 3)), "rows": np.arange(20)}, "one for each of at least 200 new rows, better 1,000"),
         ({"old": "old.npy"}, "old is a str; expected a numpy array"),
-        ({"old": np.ones(3)}, r"old has shape \(3,\); expected a matrix"),
         ({"k": 300}, "k = 300; expected a whole number from 1 to 250, a quarter of the 1000 rows"),
         ({"queries": np.ones((5, 7))}, "queries have dimension 7 and new rows 16"),
         ({"queries": np.ones((5, 16)), "k": 1}, "only about 1 of the 1 nearest items .* re-embed 4000 rows"),
-        ({"candidates": []}, "there is no candidate for 200 pairs of dimensions"),
         ({"candidates": ["ridge(0.1, rank=500)"]}, r"there is no candidate .*; give one, such as ridge\(0.1\)"),
-        ({"candidates": 5}, "steps = 5; expected a pipeline"),
-        ({"candidates": ["center"]}, "candidate center is no map fitted on pairs"),
-        (
-            {"candidates": ["ridge[a-to-b]"]},
-            r"candidate ridge\[a-to-b\] is no map fitted on pairs, without a direction",
-        ),
+        ({"candidates": ["ridge[a-to-b]"]}, r"candidate ridge\[a-to-b\] is no map fitted on pairs, without a dir"),
     ],
 )
 def test_what_cannot_be_mapped(changed, message):

@@ -62,16 +62,6 @@ def test_a_vocabulary_is_in_both_halves():
         assert not set(split.fit["image"]) & set(split.searched["image"])
 
 
-def test_splits_depend_on_the_seed_alone():
-    index = cg.MixedIndex.of(sets(20, 20))
-    one, same, other = (
-        list(index.splits(2, seed=seed, most_fit=99, most_searched=99, most_queries=5)) for seed in (3, 3, 4)
-    )
-    assert all(np.array_equal(a.fit["text"], b.fit["text"]) for a, b in zip(one, same, strict=True))
-    assert not np.array_equal(one[0].fit["text"], other[0].fit["text"])
-    assert not np.array_equal(one[0].fit["text"], one[1].fit["text"])
-
-
 def test_what_is_not_known_is_refused():
     with pytest.raises(InputError, match="by labels was asked for, but image rows have none"):
         cg.MixedIndex.of(sets(), by="labels")

@@ -1,7 +1,5 @@
 """Two-sided retrieval against loops in numpy and scikit-learn's NDCG."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -43,18 +41,8 @@ def captioned(seed):
     return image, image[of] + 0.7 * rng.normal(size=(M, D)), cg.Relevance.of_pairs((of, np.arange(M)), image=N, text=M)
 
 
-def graded(seed):
-    rng = np.random.default_rng(seed)
-    image, text, _ = labeled(seed)
-    matrix = rng.integers(0, 4, size=(N + M, N + M)) * (rng.uniform(size=(N + M, N + M)) < 0.15)
-    parts = {"image": slice(N), "text": slice(N, None)}
-    tables = {(query, item): _columns(matrix[parts[query], parts[item]]) for query in parts for item in parts}
-    return image, text, cg.Relevance.of_grades(tables, image=N, text=M)
-
-
-@pytest.mark.parametrize("made", [labeled, captioned, graded])
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("k", [1, 10, 40])  # 40: more than the items of either modality
+@pytest.mark.parametrize("made", [labeled, captioned])
+@pytest.mark.parametrize(("seed", "k"), [(0, 1), (1, 10), (2, 40)])  # 40: more than the items of either modality
 def test_agrees_with_the_loop(made, seed, k):
     image, text, relevance = made(seed)
     found = cg.two_sided_retrieval(image, text, relevance, k=k)
@@ -84,7 +72,7 @@ def test_agrees_with_the_loop(made, seed, k):
 @pytest.mark.parametrize("seed", range(3))
 def test_ndcg_is_that_of_scikit_learn(seed):
     """Linear gains; in one list of all items but the query, without ties."""
-    image, text, relevance = graded(seed)
+    image, text, relevance = labeled(seed)
     rows = {"image": unit(image), "text": unit(text)}
     for query, own in rows.items():
         scores = {name: own @ items.T for name, items in rows.items()}
@@ -107,32 +95,13 @@ def test_ndcg_is_that_of_scikit_learn(seed):
 def test_ties_count_against_the_query(seed, tie):
     """Scores of a few levels, in which all of the top ten may be tied with all of the rest."""
     rng = np.random.default_rng(seed)
-    _, _, relevance = graded(seed)
+    _, _, relevance = labeled(seed)
     levels = 2 + seed
     scores = {"text": rng.integers(levels, size=(N, M)) / 4, "image": rng.integers(levels, size=(N, N)) / 4}
     expected = oracles.by_query(scores, grades_of(relevance, "image"), "image", 10, tie)
     found = cg.two_sided_scores(scores, relevance, "image", tie=tie)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, atol=1e-13, err_msg=name)
-    order = rng.permutation(M)  # whatever the order of the rows
-    moved = cg.Relevance.of_grades(
-        {
-            ("image", "image"): _columns(grades_of(relevance, "image")["image"]),
-            ("image", "text"): _columns(grades_of(relevance, "image")["text"][:, order]),
-        },
-        image=N,
-        text=M,
-    )
-    shuffled = cg.two_sided_scores(
-        {"image": scores["image"], "text": scores["text"][:, order]}, moved, "image", tie=tie
-    )
-    for name, values in found.items():
-        np.testing.assert_array_equal(shuffled[name], values, err_msg=name)
-
-
-def _columns(matrix):
-    i, j = matrix.nonzero()
-    return i, j, matrix[i, j]
 
 
 def test_rows_that_coincide_find_as_little_as_possible():
@@ -161,47 +130,8 @@ def test_copies_cost_their_places(seed):
     assert second["image.ndcg_at_2"] == pytest.approx(1 / np.log2(3), abs=1e-15)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_with_one_pair_each_recall_is_that_of_the_mixed_index(seed):
-    rng = np.random.default_rng(seed)
-    image = rng.normal(size=(60, D))
-    text = image + 0.8 * rng.normal(size=(60, D)) - 0.3
-    mixed = cg.retrieval(image, text, index="mixed", k=10)
-    found = cg.two_sided_retrieval(image, text)
-    assert found["image.text_recall_at_10"] == pytest.approx(mixed["image_to_text.r_at_10"], abs=1e-15)
-    assert found["text.image_recall_at_10"] == pytest.approx(mixed["text_to_image.r_at_10"], abs=1e-15)
-    assert found["image.own_share_at_10"] == pytest.approx(mixed["image.same_modality_at_10"], abs=1e-15)
-    assert 0 < found["image.text_recall_at_10"] < 1
-    assert not any("own_precision" in name or name.startswith("image.image") for name in found)
-
-
-def test_a_shared_shift_of_scores_changes_nothing_and_that_of_a_modality_moves_its_share():
-    image, text, relevance = labeled(0)
-    rows = {"image": unit(image), "text": unit(text)}
-    scores = {name: rows["image"] @ each.T for name, each in rows.items()}
-    plain = cg.two_sided_scores(scores, relevance, "image")
-    scaled = cg.two_sided_scores({name: 3 * each - 7 for name, each in scores.items()}, relevance, "image")
-    np.testing.assert_allclose(scaled["ndcg"], plain["ndcg"], atol=1e-13)
-    pushed = cg.two_sided_scores(scores | {"text": scores["text"] + 9}, relevance, "image")
-    own = pushed["own_precision"], plain["own_precision"]
-    np.testing.assert_array_equal(*own)
-    some = ~np.isnan(plain["ndcg"])
-    assert set(pushed["share.text"][some]) == {1.0} and 0.1 < np.nanmean(plain["share.text"]) < 0.9
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_arrays_and_tensors(kind):
-    image, text, relevance = graded(0)
-    rows = {"image": unit(image).astype(kind), "text": unit(text).astype(kind)}
-    scores = {name: rows["text"] @ each.T for name, each in rows.items()}
-    whole = cg.two_sided_scores(scores, relevance, "text")
-    tensors = cg.two_sided_scores({name: torch.from_numpy(each) for name, each in scores.items()}, relevance, "text")
-    assert all(isinstance(each, torch.Tensor) for each in tensors.values())
-    np.testing.assert_array_equal(tensors["ndcg"].numpy(), whole["ndcg"])
-
-
 def test_a_sample_of_queries_has_the_values_of_these_queries():
-    image, text, relevance = graded(1)
+    image, text, relevance = labeled(1)
     rows = {"image": unit(image), "text": unit(text)}
     scores = {name: rows["text"] @ each.T for name, each in rows.items()}
     some = np.random.default_rng(0).permutation(M)[:9]
@@ -211,15 +141,8 @@ def test_a_sample_of_queries_has_the_values_of_these_queries():
         np.testing.assert_array_equal(values, whole[name][some], err_msg=name)
     with pytest.raises(InputError, match="text item 24 does not exist; expected numbers from 0 to 23"):
         cg.two_sided_scores(sample, relevance, "text", queries=[24])
-    with pytest.raises(InputError, match="scores are of 9 queries; expected 8 text queries"):
+    with pytest.raises(InputError, match=r"are 9 × 30 .*; expected floats, 8 text queries"):
         cg.two_sided_scores(sample, relevance, "text", queries=some[:8])
-
-
-def test_items_that_cannot_be_returned_have_no_share():
-    relevance = cg.Relevance.of_labels(image=[0, 0, 1], text=[0, 1])
-    scores = {"image": np.array([[0, 5, -np.inf]] * 3, float), "text": np.full((3, 2), -np.inf)}
-    found = cg.two_sided_scores(scores, relevance, "image", k=2)
-    assert (found["share.image"][0], found["share.text"][0], found["precision"][0]) == (0.5, 0, 0.5)
 
 
 def test_three_modalities_in_one_index():
@@ -245,28 +168,13 @@ def test_queries_without_relevant_items_are_left_out_and_said():
     assert cg.two_sided_retrieval(rows[:3], rows[:3], nothing, k=2) == {}
 
 
-@pytest.mark.slow
-def test_it_is_fast_enough_for_twenty_repairs_in_ten_splits():
-    rng = np.random.default_rng(0)
-    own = np.arange(250)
-    relevance = cg.Relevance.of_pairs((own, own), image=250, text=250)
-    scores = {"image": rng.normal(size=(250, 250)), "text": rng.normal(size=(250, 250))}
-    cg.two_sided_scores(scores, relevance, "image")
-    times = []
-    for _ in range(20):
-        start = time.perf_counter()
-        cg.two_sided_scores(scores, relevance, "image")
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.02
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"k": 54}, "k = 54; expected a whole number from 1 to 53, below the 54 items"),
         ({"k": 0}, "k = 0; expected a whole number from 1 to 53"),
         ({"relevance": None}, "image has 30 rows and text has 24; expected pairs, row i with row i"),
-        ({"relevance": [1, 2]}, r"relevance = \[1, 2\]; expected one of Relevance.of_labels, of_pairs or of_grades"),
+        ({"relevance": [1, 2]}, r"relevance = \[1, 2\]; expected Relevance.of_labels or of_pairs"),
         (
             {"relevance": cg.Relevance.of_labels(image=[0], text=[0])},
             "the relevance is of 1 image, 1 text items; expected that of the rows, 30 image, 24 text",
@@ -291,13 +199,17 @@ OWN, ACROSS = np.zeros((N, N)), np.zeros((N, M))
         (
             {"image": OWN, "text": ACROSS[:, :5]},
             {},
-            "scores of text items are 30 × 5 float64; expected floats, queries × 24",
+            "scores of text items are 30 × 5 float64; expected floats, 30 image queries × 24",
         ),
         ({"image": OWN, "text": ACROSS.astype(int)}, {}, "scores of text items are 30 × 24 int64; expected floats"),
         ({"image": OWN, "text": "high"}, {}, "scores of text items are 0 float32; expected floats"),
-        ({"image": OWN, "text": ACROSS * np.nan}, {}, "scores of text items have NaN; expected −inf for items"),
-        ({"image": OWN, "text": ACROSS[:5]}, {}, "scores are of unequally many queries, 30 of image items, 5 of text"),
-        ({"image": OWN[:5], "text": ACROSS[:5]}, {}, "scores are of 5 queries; expected 30 image queries"),
+        (
+            {"image": OWN, "text": ACROSS * np.nan},
+            {},
+            "expected floats, 30 image queries × 24 items, with −inf and not NaN",
+        ),
+        ({"image": OWN, "text": ACROSS[:5]}, {}, "scores of text items are 5 × 24 float64"),
+        ({"image": OWN[:5], "text": ACROSS[:5]}, {}, "scores of image items are 5 × 30 float64"),
         (
             {"image": OWN, "text": ACROSS},
             {"query": "audio"},
@@ -321,9 +233,7 @@ def best_by_loop(scores, grades, itself, k):
     return np.array(found)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("levels", [2, 5, 1000])
-@pytest.mark.parametrize("k", [1, 4, 30])
+@pytest.mark.parametrize(("seed", "levels", "k"), [(0, 2, 1), (1, 2, 4), (2, 5, 4), (0, 1000, 4), (1, 2, 30)])
 def test_ties_go_to_the_lowest_grade(seed, levels, k):
     """With two levels most of 25 items are tied with the k-th; with k = 30 there are too few."""
     rng = np.random.default_rng(seed)

@@ -131,9 +131,8 @@ def _next_steps(repair: "cg.Repair", written: Path, paths: Sequence[Path]) -> li
 
 def _table(found: "cg.Diagnosis") -> "Table":
     """The verdict, the findings and the repairs."""
-    from clip_geometry.display.table import Table, TableColumn
+    from clip_geometry.display.table import Table
     from clip_geometry.search.checks import checks
-    from clip_geometry.search.table import SPARE, conditions, narrow
 
     tables = []
     for each in found.findings:
@@ -141,19 +140,8 @@ def _table(found: "cg.Diagnosis") -> "Table":
         title = f"{MARK[each.severity]} {each.check}: {checks[each.check].title}{where}"
         texts = each.evidence, each.consequence, f"→ {each.remedy}"
         tables.append(Table(title=title, heading=texts, style=STYLE[each.severity]))
-    if (compared := found.comparison) is not None:
-        heads, rows, means = narrow(compared)
-        columns = [
-            TableColumn(
-                head.removeprefix(">"),
-                "number" if head.startswith(">") else "text",
-                spare=SPARE.index(head) + 1 if head in SPARE else 0,
-            )
-            for head in heads
-        ]
-        legend = [f"{name}: {meaning}" for name, meaning in means.items()]
-        notes = [conditions(compared), *(f"{name} was left out: {why}" for name, why in compared.failed.items())]
-        tables.append(Table(columns, {"": rows}, legend=legend, notes=notes))
+    if found.comparison is not None:
+        tables.append(found.comparison.table())
     sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in found.shapes.items())
     return Table(verdict=found.verdict, heading=[sizes], more=tables)
 

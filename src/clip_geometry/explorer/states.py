@@ -18,8 +18,7 @@ from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import blocks
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.repairs import Repair, repairs
-from clip_geometry.search.repairs.base import Listwise
+from clip_geometry.search.repairs import Listwise, Repair, repairs
 from clip_geometry.search.repairs.maps import Mapped, SeparateMeans
 from clip_geometry.transforms import RankWarning, transforms
 

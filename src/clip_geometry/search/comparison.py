@@ -1,22 +1,23 @@
 """Repairs of a mixed index compared by repeated cross-validation, with paired errors and a recommendation."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import whole_number
 from clip_geometry.rows.threads import side_by_side
-from clip_geometry.search.held_out import HeldOutSearch, SearchEstimate, SearchNumbers
+from clip_geometry.search.held_out import NUMBERS, HeldOutSearch, SearchEstimate, SearchNumbers
 from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import InnerProduct, Known, Repair, make_repair, repairs
-from clip_geometry.search.repairs.fusion import OtherOnly, ReciprocalRank
+from clip_geometry.search.repairs.maps import OtherOnly, ReciprocalRank
 from clip_geometry.transforms import RankWarning
 
 Want: TypeAlias = Literal["pairs", "both"]
@@ -33,6 +34,8 @@ MOST_FULL = 10_000  # items of an index that is searched whole
 MOST_ASKED = 100  # queries of each modality and fold there
 SURE = 3.0  # standard errors above chance
 BEYOND = 2.0  # standard errors beyond which something counts as lost
+COLUMNS = ("r_at_1", "kept", "cross_r_at_1", "neighbors", "precision")  # of the table, after the goal's number
+SPARE = ("neighbors", "precision", "r_at_1", "kept")  # columns left out where a terminal is too narrow, the first first
 
 
 class Cost(NamedTuple):
@@ -156,6 +159,10 @@ class RepairComparison:
         """The number that the goal is judged by."""
         return AIMS[self.want]
 
+    def ranked(self) -> list[Candidate]:
+        """Return the repairs, those that find most first."""
+        return sorted(self.candidates.values(), key=lambda each: -each.numbers[self.aim].value)
+
     def state(self, name: str) -> str:
         """Return what speaks for or against a repair: "recommended", "costs …", "tie", "baseline", or ""."""
         found = dict.fromkeys(cost.of for cost in self.candidates[name].costs)
@@ -164,15 +171,51 @@ class RepairComparison:
         return ", ".join(filter(None, (kind, f"costs {', '.join(found)}" if found else "")))
 
     def helping(self) -> list[Candidate]:
-        """Return the repairs that improve the goal's number, the best first; baselines are none."""
-        aim, chance = self.aim, self.facts.get("chance", 0.0)
-        some = [each for each in self.candidates.values() if not each.baseline and helps(each, aim, chance)]
-        return sorted(some, key=lambda each: -each.numbers[aim].value)
+        """Return the repairs that improve the goal's number, the best first, without baselines."""
+        chance = self.facts.get("chance", 0.0)
+        return [each for each in self.ranked() if not each.baseline and helps(each, self.aim, chance)]
 
     def served(self) -> Candidate | None:
         """Return the best repair without costs that one index serves, if it helps."""
         free = (each for each in self.helping() if not (each.costs or each.serving.reranker))
         return next((each for each in free if each.serving.indexes == 1), None)
+
+    def table(self) -> Table:
+        """Return the repairs with their numbers; the goal's number alone has its error."""
+        labels = self.facts["relevant_by"] == "labels"
+        names = [name for name in COLUMNS if labels or name != "precision"]  # pairs do not say what else is relevant
+        heads = {name: "recall" if name == "cross_r_at_1" else name for name in (self.aim, *names)}
+        rows = []
+        for each in self.ranked():
+            (value, error, *_), (reranker, indexes, columns, _) = each.numbers[self.aim], each.serving
+            others = (f"{each.numbers[name].value:.3f}" if name in each.numbers else "–" for name in names)
+            needs = f"{indexes} × " * (indexes > 1) + f"{columns:,}" + " +" * reranker
+            rows.append([each.name, f"{value:.3f} ± {error:.3f}", *others, needs, self.state(each.name)])
+        spare = {name: SPARE.index(name) + 1 if name in SPARE else 0 for name in heads}
+        numbers = [TableColumn(head, "number", spare=spare[name]) for name, head in heads.items()]
+        legend = [f"{head}: {NUMBERS[name]}" for name, head in heads.items()]
+        return Table(
+            [TableColumn("repair"), *numbers, TableColumn("columns", "number"), TableColumn("verdict")],
+            {"": rows},
+            legend=[*legend, "columns: number of indexes × columns of their rows; +: a reranker"],
+            notes=[self._conditions(), *(f"{name} was left out: {why}" for name, why in self.failed.items())],
+        )
+
+    def _conditions(self) -> str:
+        """Say how the numbers were made: sizes, splits, seed."""
+        facts = self.facts
+        fitted, index, queries = (
+            " and ".join(f"{n:,} {name}" for name, n in facts[key].items()) for key in ("fitted_on", "index", "queries")
+        )
+        whole = " and ".join(facts.get("whole", ()) if len(facts["index"]) > 1 else ())
+        unused = " and ".join(facts.get("unused_labels", ()))
+        return (
+            f"relevant by {facts['relevant_by']}; {facts['splits']} random halves (seed {facts['seed']}): fitted on "
+            f"{fitted} rows, an index of {index} rows searched with {queries} queries; ± standard error over items; "
+            "costs are judged by paired differences, beyond two standard errors"
+            + f"; {whole} rows are not split: maps are tried with those they were fitted on" * bool(whole)
+            + f"; labels of {unused} rows alone are not used" * bool(unused)
+        )
 
 
 def compare_repairs(
@@ -225,19 +268,12 @@ def compare_repairs(
         )
     splits = whole_number(splits, "splits", most=1000)
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
-    sums = {name: SearchNumbers(index) for name in names if repairs[name]}  # raises for an unknown name
-    failed, serving, chances = {}, {}, []
+    for name in names:
+        repairs[name]  # raises for an unknown name
     limits = {"most_fit": most_fit, "most_searched": most_searched, "most_queries": most_queries}
     halves = list(index.splits(splits, seed=seed, **limits))
     with progress("fits of repairs", splits * len(names)) as advance:
-        for trial in _tried(index, halves, names):
-            chances += trial.chances
-            failed = {**trial.failed, **failed}
-            serving = {**trial.serving, **serving}
-            for name in names:
-                advance(1)
-                if name in trial.found:
-                    sums[name] += trial.found[name]
+        sums, serving, failed, chances = _search(index, halves, names, advance)
     candidates = {
         name: _candidate(name, sums[name], sums["none"], index, want, serving[name])
         for name in names
@@ -266,21 +302,19 @@ def compare_repairs(
     return replace(found, full=_full(found, index, sums, searched=index.items_of(halves[0].searched).size))
 
 
-class _Trial(NamedTuple):
-    """What repairs do in one split: repair → what its queries find, what an index needs (of the first
-    split), why it failed; and the recall at 1 of items in random order."""
+def _search(
+    index: MixedIndex, splits: Sequence[Split], names: Sequence[str], advance: Callable[[int], Any]
+) -> tuple[dict[str, SearchNumbers], dict[str, Serving], dict[str, str], list[float]]:
+    """Fit repairs in each split and search with them, "none" first.
 
-    found: Mapping[str, SearchNumbers]
-    serving: Mapping[str, Serving]
-    failed: Mapping[str, str]
-    chances: Sequence[float]
+    Two splits run at a time, with a thread each: threads that share products of a few hundred rows wait for each other.
 
+    Returns:
+        By repair what its queries find, what an index needs, and why it failed; the recalls at 1 of items in random
+        order.
+    """
 
-def _tried(index: MixedIndex, splits: Sequence[Split], names: Sequence[str]) -> Iterator[_Trial]:
-    """Fit repairs in each split and search with them, "none" first; two splits at a time, with a thread each: threads
-    that share products of a few hundred rows wait for each other."""
-
-    def tried(split: Split) -> _Trial:
+    def tried(split: Split) -> tuple[Any, ...]:
         known, search = index.known(split.fit, kept={}), HeldOutSearch(index, split)
         found, serving, failed = {}, {}, {}
         for name in names:
@@ -292,13 +326,18 @@ def _tried(index: MixedIndex, splits: Sequence[Split], names: Sequence[str]) -> 
             found[name] = search.run(repair)
             if split is splits[0]:
                 serving[name] = serving_of(repair, known)
-        return _Trial(found, serving, failed, search.chances())
+        return found, serving, failed, search.chances()
 
+    sums, serving, failed, chances = {name: SearchNumbers(index) for name in names}, {}, {}, []
     with warnings.catch_warnings(), threadpool_limits(1, "blas"):
         warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
-        for trial in side_by_side(tried, splits):
+        for found, needed, why, chance in side_by_side(tried, splits):
+            serving, failed, chances = needed | serving, why | failed, chances + chance
+            for name, each in found.items():
+                sums[name] += each
+            advance(len(names))
             give_back()
-            yield trial
+    return sums, serving, failed, chances
 
 
 def _full(
@@ -308,42 +347,37 @@ def _full(
 
     Each item is a query once, with repairs that are fitted without it. The other items were fitted on, as they are when
     a repair is used; a repair that memorizes them is left out. Of more than `MOST_FULL` items a sample is searched,
-    with fewer queries, and the line through this size and that of the held-out index, see `Sums.extrapolated`, is
-    followed to the size of all items.
+    with fewer queries, and the line through this size and that of the held-out index, see
+    `SearchNumbers.extrapolated`, is followed to the size of all items.
     """
     served, facts = compared.served(), compared.facts
     names = ["none", compared.recommended, *([served.name] if served else [])]
-    sums = {name: SearchNumbers(index) for name in names if not make_repair(name).memorizes}  # each once
-    folds = max(2, min(facts["splits"], FOLDS))
+    names = [name for name in dict.fromkeys(names) if not make_repair(name).memorizes]
     limits = {"most_fit": MOST_FIT, "most_searched": MOST_FULL, "most_queries": MOST_ASKED}
-    for trial in _tried(index, list(index.folds(folds, seed=facts["seed"], **limits)), list(sums)):
-        for why in trial.failed.values():
-            raise InputError(why)
-        for name in sums:
-            sums[name] += trial.found[name]
+    folds = list(index.folds(max(2, min(facts["splits"], FOLDS)), seed=facts["seed"], **limits))
+    sums, _, failed, _ = _search(index, folds, names, lambda _: None)
+    for why in failed.values():
+        raise InputError(why)
     if len(index.items) > MOST_FULL:
         beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
         sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
 
+    def with_split_errors(full: Mapping[str, SearchEstimate], held: Mapping[str, SearchEstimate]) -> dict:
+        # with each item a query once, folds do not show what another choice of items to fit on would change
+        return {key: SearchEstimate(*each[:2], *held[key][2:]) for key, each in full.items() if key in held}
+
     full = {}
     for name, each in sums.items():
-        held, numbers, changes = compared.candidates[name], each.estimates(), each.estimates(less=sums["none"])
-        numbers, changes = _with_split_errors(numbers, held.numbers), _with_split_errors(changes, held.changes)
+        held = compared.candidates[name]
+        numbers = with_split_errors(each.estimates(), held.numbers)
+        changes = with_split_errors(each.estimates(less=sums["none"]), held.changes)
         full[name] = replace(held, numbers=numbers, changes=changes)
     return full
 
 
-def _with_split_errors(
-    estimates: Mapping[str, SearchEstimate], held_out: Mapping[str, SearchEstimate]
-) -> dict[str, SearchEstimate]:
-    """With each item a query once, folds do not show what another choice of items to fit on would change."""
-    known = {key: each for key, each in estimates.items() if key in held_out}
-    return {key: SearchEstimate(*each[:2], *held_out[key][2:]) for key, each in known.items()}
-
-
 def serving_of(repair: Repair, known: Known) -> Serving:
     """Return what an index needs to serve a fitted repair, as `clip-geometry ship` writes it."""
-    from clip_geometry.search.shipping.rows import groups_of, item_map, used_copies
+    from clip_geometry.search.shipping.rows import indexes_of
 
     rows = {name: each[:100] for name, each in known.rows.items()}
     d = next(iter(rows.values())).shape[1]
@@ -353,10 +387,10 @@ def serving_of(repair: Repair, known: Known) -> Serving:
         return Serving(False, len(rows), len(repair.views_) * d)
     if not isinstance(repair, InnerProduct):
         return Serving(True, 1, d * len(getattr(repair, "views_", "1")))
-    indexes = []
-    for group in groups_of(repair, list(rows)):
-        kept = used_copies(repair, group)
-        indexes.append(np.concatenate([item_map(repair, name).keep(kept)(rows[name]) for name in group]))
+    indexes = [
+        np.concatenate([mapped(rows[name]) for name, mapped in index.items.items()])
+        for index in indexes_of(repair, rows)
+    ]
     lengths = np.concatenate([np.linalg.norm(each, axis=1) for each in indexes])
     return Serving(False, len(indexes), indexes[0].shape[1], float(lengths.mean()))
 

@@ -1,7 +1,7 @@
 """Is a mixed index broken, what repairs it, what does the repair cost, and how is it shipped."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,7 @@ from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import seed_number
-from clip_geometry.search.checks import Finding, Severity, run_checks
-from clip_geometry.search.checks.context import Context, NotRun
+from clip_geometry.search.checks import Context, Finding, NotRun, run_checks
 from clip_geometry.search.comparison import AIMS, MOST_FIT, Candidate, RepairComparison, Want, compare_repairs
 from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, logit_scale_of, require_one_space
 from clip_geometry.search.repairs import Repair, make_repair
@@ -64,16 +63,15 @@ class Diagnosis:
     @property
     def verdict(self) -> list[str]:
         """The answer in a few sentences; what was not checked comes last."""
-        said = [faults((found.check, found.severity) for found in self.findings)]
+        severe, worse = (
+            list(dict.fromkeys(found.check for found in self.findings if found.severity == severity))
+            for severity in ("error", "warning")
+        )
+        said = [WORDS("faults", severe=severe, worse=worse)]
         if not self.paired:
             said.append(WORDS("unpaired"))
-        if self.comparison is None:
-            said.append(WORDS("skipped", why=self.skipped))
-        else:
-            said += sentences(self.comparison)
-        if self.not_run:
-            said.append(WORDS("not_run", skipped=self.not_run))
-        return said
+        said += [WORDS("skipped", why=self.skipped)] if self.comparison is None else sentences(self.comparison)
+        return [*said, WORDS("not_run", skipped=self.not_run)] if self.not_run else said
 
     def fitted(self, name: str | None = None) -> Repair:
         """Return a repair fitted on all items, or on 2,000 of them.
@@ -85,15 +83,16 @@ class Diagnosis:
         Raises:
             InputError: No repairs were compared, or none helps and no name is given.
         """
-        if self.index is None or (name is None and self.comparison is None):
+        compared = self.comparison
+        if self.index is None or (name is None and compared is None):
             raise InputError(f"repairs were not compared: {self.skipped}")
-        if name is None and self.comparison is not None:
-            served, name = self.comparison.served(), self.comparison.recommended
-            if self.comparison.candidates[name].baseline:
+        if name is None and compared is not None:
+            name, served = compared.recommended, compared.served()
+            if compared.candidates[name].baseline:
                 name = served.name if served else "none"
         if name in (None, "none"):
-            why, helping = "no repair helps beyond noise", self.comparison.helping() if self.comparison else ()
-            if helping:
+            why = "no repair helps beyond noise"
+            if compared is not None and (helping := compared.helping()):
                 names = listed(each.name for each in helping)
                 why = f"each repair that helps ({names}) has a cost or needs more than one index, as the table says"
             raise InputError(f"{why}, so there is none to fit; name one to have it anyway (--repair NAME)")
@@ -122,58 +121,42 @@ class Diagnosis:
                 for name, each in candidates.items()
             }
 
-        return json.dumps(
-            {
-                "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-                "findings": [asdict(found) for found in self.findings],
-                "not_run": [each._asdict() for each in self.not_run],
-                "recommended": self.recommended,
-                "ties": list(compared.ties) if compared else None,
-                "front": list(compared.front) if compared else None,
-                "skipped": self.skipped,
-                "facts": compared.facts if compared else None,
-                "failed": compared.failed if compared else None,
-                "repairs": described(compared.candidates) if compared else None,
-                "full_index": described(compared.full) if compared else None,
-                "verdict": self.verdict,
-            },
-            ensure_ascii=False,
-            indent=1,
-            default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value),
-        )
+        facts = {
+            "shapes": self.shapes,
+            "findings": [asdict(found) for found in self.findings],
+            "not_run": [each._asdict() for each in self.not_run],
+            "recommended": self.recommended,
+            "skipped": self.skipped,
+            **{name: getattr(compared, name, None) for name in ("ties", "front", "facts", "failed")},
+            "repairs": described(compared.candidates) if compared else None,
+            "full_index": described(compared.full) if compared else None,
+            "verdict": self.verdict,
+        }
+        plain = lambda value: value.tolist() if hasattr(value, "tolist") else str(value)  # noqa: E731
+        return json.dumps(facts, ensure_ascii=False, indent=1, default=plain)
 
     def __str__(self) -> str:
-        lines = [f"{found}" for found in self.findings]
-        return "\n".join([*lines, *self.verdict])
-
-
-def faults(found: Iterable[tuple[str, Severity]]) -> str:
-    """Name the checks that found something, errors and warnings, of (check, severity)."""
-    found = list(found)
-    severe, worse = (list(dict.fromkeys(c for c, s in found if s == kind)) for kind in ("error", "warning"))
-    return WORDS("faults", severe=severe, worse=worse)
+        return "\n".join([*map(str, self.findings), *self.verdict])
 
 
 def sentences(compared: RepairComparison) -> list[str]:
     """Say what a mixed index finds, what to take for the goal, what is given up, and what ties with it."""
-    candidates, index = compared.candidates, compared.facts["index"]
+    candidates, facts, aim, want = compared.candidates, compared.facts, compared.aim, compared.want
     none, taken = candidates["none"], candidates[compared.recommended]
-    said = [WORDS("state", before=none, by=compared.facts["relevant_by"], index=index)]
+    said = [WORDS("state", before=none, by=facts["relevant_by"], index=facts["index"])]
     if taken is none:
-        costly = [each for each in candidates.values() if each.costs and not each.baseline]
-        best = max(costly, key=lambda each: each.numbers[compared.aim].value, default=None)
-        return [*said, WORDS("no_help", best=best, aim=compared.aim, want=compared.want)]
+        best = next((each for each in compared.ranked() if each.costs and not each.baseline), None)
+        return [*said, WORDS("no_help", best=best, aim=aim, want=want)]
+    ties = [name for name in compared.ties if name != taken.name]
     said += [
-        WORDS("take", taken=taken, before=none, aim=compared.aim, want=compared.want),
-        WORDS("full", full=compared.full.get(taken.name), aim=compared.aim, n=compared.facts["n"]),
-        WORDS("after", taken=taken, alone=compared.facts.get("alone", ()), index=index),
-        WORDS("given_up", taken=taken, before=none, by=compared.facts["relevant_by"]),
+        WORDS("take", taken=taken, before=none, aim=aim, want=want),
+        WORDS("full", full=compared.full.get(taken.name), aim=aim, n=facts["n"]),
+        WORDS("after", taken=taken, alone=facts.get("alone", ()), index=facts["index"]),
+        WORDS("given_up", taken=taken, before=none, by=facts["relevant_by"]),
         WORDS("serving", taken=taken),
+        WORDS("ties", names=ties) if ties else "",
+        WORDS("instead", best=compared.served(), taken=taken, aim=aim) if taken.baseline else "",
     ]
-    if ties := [name for name in compared.ties if name != taken.name]:
-        said.append(WORDS("ties", names=ties))
-    if taken.baseline:
-        said.append(WORDS("instead", best=compared.served(), taken=taken, aim=compared.aim))
     return [each for each in said if each]
 
 

@@ -1,7 +1,5 @@
 """What repairs of a mixed index find, against what they cost."""
 
-from itertools import pairwise
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,7 +7,6 @@ from matplotlib.figure import Figure
 from clip_geometry.display.style import COLORS, DOTTED, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.search.comparison import Candidate, RepairComparison
 from clip_geometry.search.held_out import NUMBERS
-from clip_geometry.search.table import by_aim
 
 NEAR = np.array([0.05, 0.03])  # of the axes, within which points share one label
 LINEAR = 0.01  # change of recall up to which its axis is linear; beyond, it is logarithmic
@@ -28,7 +25,7 @@ def draw(compared: RepairComparison) -> Figure:
     """
     figure = Figure(figsize=(2 * WIDTH, 1.15 * WIDTH), layout="constrained")
     axes, side = figure.subplots(1, 2, width_ratios=(2, 1))
-    order = by_aim(compared)
+    order = compared.ranked()
     points = {each.name: (each.changes["cross_r_at_1"], each.numbers[compared.aim]) for each in order}
     front = sorted((points[name][0].value, points[name][1].value) for name in compared.front)
     axes.set_xscale("symlog", linthresh=LINEAR, subs=[2, 5])
@@ -64,25 +61,11 @@ def _kind(each: Candidate) -> str:
 
 
 def _number(axes: Axes, points: np.ndarray) -> None:
-    """Write the numbers of the points, one label for those that are near each other: 1–4, 6."""
+    """Write the numbers of the points, one label for those that are near each other."""
     places = axes.transAxes.inverted().transform(axes.transData.transform(points))
-    free = list(range(len(points)))
-    while free:
-        near = [k for k in free if (np.abs(places[k] - places[free[0]]) < NEAR).all()]
-        free = [k for k in free if k not in near]
-        x, y = places[near[0]]
-        beside = [place[0] - x for k, place in enumerate(places) if k not in near and abs(place[1] - y) < NEAR[1]]
-        right = min((d for d in beside if d > 0), default=1) >= min((-d for d in beside if d < 0), default=1)
-        starts = [near[0], *(b for a, b in pairwise(near) if b != a + 1)]
-        ends = [*(a for a, b in pairwise(near) if b != a + 1), near[-1]]
-        runs = [(a + 1, b + 1) for a, b in zip(starts, ends, strict=True)]
-        axes.annotate(
-            ", ".join(f"{a}" if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in runs),
-            (points[near, 0].max() if right else points[near, 0].min(), points[near, 1].mean()),
-            (6 if right else -6, 3),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="bottom",
-            fontsize=7,
-            color=INK,
-        )
+    labels: dict[tuple[int, ...], list[int]] = {}
+    for k, place in enumerate(places):
+        labels.setdefault(tuple((place / NEAR).round().astype(int)), []).append(k)
+    for near in labels.values():
+        text, place = ", ".join(f"{k + 1}" for k in near), (points[near, 0].max(), points[near, 1].mean())
+        axes.annotate(text, place, (6, 3), textcoords="offset points", fontsize=7, color=INK)

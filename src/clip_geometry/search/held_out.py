@@ -1,7 +1,7 @@
 """What a repaired index returns: a value for every query, and their mean with its error."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from scipy.special import expit, logit
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.mixed_index import MixedIndex, Split
-from clip_geometry.search.repairs import Repair, make_repair
+from clip_geometry.search.repairs import Repair, kept_in, make_repair
 from clip_geometry.search.two_sided import two_sided_scores
 
 K = 10
@@ -63,13 +63,6 @@ class SearchEstimate(NamedTuple):
 QueryValues: TypeAlias = dict[str, np.ndarray]  # number → a value for each query, or for each query without each block
 
 
-class _Wanted(NamedTuple):
-    """The items that count for the queries of a modality: of each modality a mask, and how many there are by block."""
-
-    items: dict[str, np.ndarray]
-    by_block: dict[str, np.ndarray]
-
-
 class HeldOutSearch:
     """The held-out index of a split, searched with the scores of any repair.
 
@@ -88,12 +81,10 @@ class HeldOutSearch:
         self.blocks = {name: index.blocks[name][rows] for name, rows in split.searched.items()}
         numbers = np.arange(index.block_count)
         self._one_hot = {name: (each[:, None] == numbers).astype(np.float32) for name, each in self.blocks.items()}
-        self._relevant: dict[tuple[str, str], np.ndarray] = {}
-        self._before: dict[str, np.ndarray] = {}  # own neighbors without a repair, which is run first, nearest first
-        self._wanted: dict[str, _Wanted] = {}
+        self._kept: dict[Any, Any] = {}
 
     def run(self, repair: Repair) -> "SearchNumbers":
-        """Return what the queries of each modality find."""
+        """Return what the queries of each modality find. Run "none" first: neighbors are compared with its own."""
         numbers = SearchNumbers(self.index)
         for query, places in self.places.items():
             if len(places):
@@ -104,17 +95,18 @@ class HeldOutSearch:
         """For each modality of queries, the recall at 1 across modalities of items in random order."""
         found = []
         for query in (name for name, places in self.places.items() if len(places)):
-            relevant = np.concatenate([self.relevant(query, item) for item in self.items if item != query], axis=1)
+            relevant = np.concatenate([self._relevant(query, item) for item in self.items if item != query], axis=1)
             found += [float(relevant[relevant.any(1)].mean())] if relevant.any() else []
         return found
 
-    def relevant(self, query: str, item: str) -> np.ndarray:
+    def _relevant(self, query: str, item: str) -> np.ndarray:
         """Return which items of a modality are relevant to the queries of one."""
-        if (query, item) not in self._relevant:
+
+        def relevant() -> np.ndarray:
             places, items = torch.from_numpy(self.places[query]), torch.arange(len(self.items[item]))
-            grades = self.relevance.tables[query, item].grades(places, items.expand(len(places), -1))
-            self._relevant[query, item] = grades.numpy() > 0
-        return self._relevant[query, item]
+            return self.relevance.tables[query, item].grades(places, items.expand(len(places), -1)).numpy() > 0
+
+        return kept_in(self._kept, (query, item), relevant)
 
     def _run(self, repair: Repair, query: str, places: np.ndarray) -> tuple[QueryValues, QueryValues]:
         """The values of each query, and of a rank or a list what the queries of block a sum up to more if the items of
@@ -124,7 +116,8 @@ class HeldOutSearch:
         if k < 1:
             raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
         near = _highest(scores[query], k)
-        stay = (self._before.setdefault(query, near)[:, :, None] == near[:, None, :]).any(2)
+        before = kept_in(self._kept, ("before", query), lambda: near)
+        stay = (before[:, :, None] == near[:, None, :]).any(2)
         two_sided = two_sided_scores(
             scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
         )
@@ -141,7 +134,7 @@ class HeldOutSearch:
 
     def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[QueryValues, QueryValues]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""
-        relevant = {item: self.relevant(query, item) for item in scores if item != query}
+        relevant = {item: self._relevant(query, item) for item in scores if item != query}
         best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
         # how many own and other items of each block are before it
         before = np.zeros((2, len(best), self.index.block_count))
@@ -157,7 +150,7 @@ class HeldOutSearch:
         self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray
     ) -> tuple[QueryValues, QueryValues]:
         """The relevant items in the top ten, up to four of each modality, and those without each block."""
-        wanted_items, by_block = self._wanted_by(query, places)
+        wanted_items, by_block = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query, places))
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
         block = np.concatenate([self.blocks[item] for item in scores])
         modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
@@ -175,20 +168,19 @@ class HeldOutSearch:
             without[item] = _share(staying, total[:, None] - by_block[item])
         return _both(shares, query), _both(without, query)
 
-    def _wanted_by(self, query: str, places: np.ndarray) -> _Wanted:
-        """The relevant items. Pairs do not say which items of the own modality are: the first four without a repair
-        count."""
-        if query not in self._wanted:
-            items = {item: self.relevant(query, item) for item in self.items if item != query or self.index.complete}
-            if self.index.complete:
-                items[query] = items[query].copy()
-                items[query][np.arange(len(places)), places] = False
-            else:
-                items[query] = np.zeros((len(places), len(self.items[query])), dtype=bool)
-                np.put_along_axis(items[query], self._before[query][:, :QUOTA], True, axis=1)
-            by_block = {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
-            self._wanted[query] = _Wanted(items, by_block)
-        return self._wanted[query]
+    def _wanted(self, query: str, places: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """The items that count, by modality: a mask, and how many there are of each block.
+
+        Pairs do not say which items of the own modality are relevant: the first four without a repair count.
+        """
+        items = {item: self._relevant(query, item) for item in self.items if item != query}
+        if self.index.complete:
+            items[query] = self._relevant(query, query).copy()
+            items[query][np.arange(len(places)), places] = False
+        else:
+            items[query] = np.zeros((len(places), len(self.items[query])), dtype=bool)
+            np.put_along_axis(items[query], self._kept["before", query][:, :QUOTA], True, axis=1)
+        return items, {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
 
 
 def _highest(scores: np.ndarray, k: int) -> np.ndarray:
@@ -259,13 +251,10 @@ class SearchNumbers:
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""
-        n, asked = len(self.index.sets[query]), self.asked.get((query, number))
-        if asked is None:
-            return np.full(n, np.nan)
-        rows, values = (np.concatenate(each) for each in zip(*asked, strict=True))
-        counts = np.bincount(rows, minlength=n)
-        total = np.bincount(rows, values, minlength=n)
-        return np.divide(total, counts, out=np.full(n, np.nan), where=counts > 0)
+        n, asked = len(self.index.sets[query]), self.asked.get((query, number), ())
+        rows, values = (np.concatenate(each) for each in zip((np.empty(0, int), np.empty(0)), *asked, strict=True))
+        with np.errstate(invalid="ignore"):  # 0/0 of a row that was never a query
+            return np.bincount(rows, values, minlength=n) / np.bincount(rows, minlength=n)
 
     def left_out(self, query: str, number: str) -> np.ndarray:
         """What the mean rises by at the queries of block a without the items of block b, (G, G); 0 where unknown."""
@@ -277,23 +266,24 @@ class SearchNumbers:
         """The mean of each number, or of the paired differences from others, over all queries and by modality."""
         found = {}
         for number in NUMBERS:
-            values = {query: self.means(query, number) for query in self.index.modalities}
-            effects = {query: self.left_out(query, number) for query in self.index.modalities}
-            if less is not None:
-                values = {query: each - less.means(query, number) for query, each in values.items()}
-                effects = {query: each - less.left_out(query, number) for query, each in effects.items()}
-            parts = {f"{number}.{query}": {query: each} for query, each in values.items()}
-            for name, part in ({number: values} | parts).items():
-                rate = less is None and number in RATES
-                if (estimate := _estimate(part, {query: effects[query] for query in part}, self.index, rate)) is None:
-                    continue
-                some = [query for query in part if (query, number) in self.asked]
-                means = np.array([self.by_split(query, number) for query in some])
+            values, effects, means = {}, {}, {}
+            for query in (query for query in self.index.modalities if (query, number) in self.asked):
+                values[query] = self.means(query, number)
+                effects[query] = self.left_out(query, number)
+                means[query] = self.by_split(query, number)
                 if less is not None:
-                    means = means - np.array([less.by_split(query, number) for query in some])
-                means = means[~np.isnan(means).all(1)].mean(0)
-                error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else float("nan")
-                found[name] = estimate._replace(split_error=error, splits=len(means))
+                    values[query] = values[query] - less.means(query, number)
+                    effects[query] = effects[query] - less.left_out(query, number)
+                    means[query] = means[query] - less.by_split(query, number)
+            for name, some in {number: [*values], **{f"{number}.{query}": [query] for query in values}}.items():
+                part = {query: values[query] for query in some}
+                estimate = _estimate(part, effects, self.index, less is None and number in RATES)
+                if estimate is not None:
+                    by_split = np.array([means[query] for query in some])
+                    by_split = by_split[~np.isnan(by_split).all(1)].mean(0)
+                    splits = len(by_split)
+                    error = float(by_split.std(ddof=1) / np.sqrt(splits)) if splits > 1 else float("nan")
+                    found[name] = estimate._replace(split_error=error, splits=splits)
         return found
 
     def extrapolated(self, small: "SearchNumbers", beyond: float) -> "SearchNumbers":

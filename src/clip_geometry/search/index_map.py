@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,16 +13,11 @@ from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK
-from clip_geometry.transforms import (
-    ANY,
-    Normalize,
-    PairedTransform,
-    Pipeline,
-    RankWarning,
-    parse_pipeline,
-    transforms,
-)
+from clip_geometry.search.relevance import item_numbers
+from clip_geometry.transforms import ANY, Normalize, PairedTransform, Pipeline, RankWarning, parse_pipeline, transforms
 from clip_geometry.transforms.base import as_matrix
+
+RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # re-embedded rows
@@ -58,7 +53,6 @@ class IndexMap:
         k, size: Of the search and of the index.
         rows: How many were re-embedded.
         candidates: All maps that were tried, the best one first.
-        neighbors: The number of neighbors of queries among the re-embedded rows that the prediction rests on.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -79,7 +73,6 @@ class IndexMap:
     size: int
     rows: int
     candidates: Sequence[TriedMap]
-    neighbors: int
 
     def transform(self, old: np.ndarray) -> np.ndarray:
         """Return old rows as rows of the new model, of unit length."""
@@ -89,26 +82,17 @@ class IndexMap:
         """Write the map as .safetensors, for `apply`, `ship` and other programs."""
         self.fitted.save(path)
 
-    @property
-    def verdict(self) -> list[str]:
-        """The answer in a few sentences."""
-        best, *others = self.candidates
-        low, high = self.interval
-        said = [
-            f"After {best.steps}, the index of {self.size} old rows has a predicted recall at {self.k} of "
-            f"{self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to {high:.3f}) against that of all "
-            f"rows re-embedded; {self.rows} were."
-        ]
-        if ties := [each.steps for each in others if best.recall - each.recall < 2 * each.standard_error]:
-            said.append(f"{' and '.join(ties)} did about as well on rows they were not fitted on.")
-        return said
-
     def __repr__(self) -> str:
+        low, high = self.interval
         lines = [
-            f"{each.steps:<28}{each.recall:.3f} ± {each.standard_error:.3f}  recall at {self.k} of {self.rows // 5}"
-            for each in self.candidates
+            f"After {self.candidates[0].steps}, the index of {self.size} old rows has a predicted recall at {self.k} "
+            f"of {self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to {high:.3f}) against that of "
+            f"all rows re-embedded; {self.rows} were.",
+            "",
         ]
-        return "\n".join([*self.verdict, "", *lines])
+        for steps, recall, error in self.candidates:
+            lines.append(f"{steps:<28}{recall:.3f} ± {error:.3f}  recall at {self.k} of {self.rows // 5}")
+        return "\n".join(lines)
 
 
 def map_index(
@@ -167,11 +151,16 @@ def map_index(
     if queries is not None:
         asked = unit.apply(as_matrix(queries, name="queries"))
         if asked.shape[1] != new.shape[1]:
-            raise InputError(
-                f"queries have dimension {asked.shape[1]} and new rows {new.shape[1]}; both are of the new model"
-            )
-    numbers = _numbers(rows, old, new)
+            given = f"queries have dimension {asked.shape[1]} and new rows {new.shape[1]}"
+            raise InputError(f"{given}; both are of the new model")
+    numbers = item_numbers(rows, len(old), "old").numpy()
+    if not LEAST <= len(np.unique(numbers)) == len(numbers) == len(new):
+        raise InputError(
+            f"{len(numbers)} row numbers were given for {len(new)} new rows; expected the numbers of different rows, "
+            f"one for each of at least {LEAST} new rows, better 1,000"
+        )
     k = whole_number(k, "k", most=len(old) // 4, of=f", a quarter of the {len(old)} rows of the index")
+    share = len(new) / len(old)
     if (neighbors := len(asked) * len(new) * k / len(old)) < ENOUGH:
         needed = len(new) * (ENOUGH / neighbors) ** (0.5 if queries is None else 1.0)
         raise InputError(
@@ -181,25 +170,30 @@ def map_index(
     rng = np.random.default_rng(seed_number(seed))
     folds = rng.permutation(len(new)) % (10 if len(new) >= MANY else 20)
     own = folds if queries is None else np.full(len(asked), -1)
-    fit = _Fits(unit.apply(as_matrix(old[numbers], name="old")), new)
-    tried = [_tried(steps, fit, asked, folds, own, k) for steps in _steps(candidates, old, new)]
+    pairs = unit.apply(as_matrix(old[numbers], name="old")), new
+    true = _without_itself(asked @ new.T, queries)
+    tried = [_tried(steps, pairs, asked, folds, own, k) for steps in _fitting(candidates, old.shape[1], new)]
     tried.sort(key=lambda each: -each.recall)
     best = tried[0].steps
 
-    mapped = fit.held_out(best, asked, own, folds)
-    true, thresholds = asked @ new.T, np.empty(len(asked))
+    mapped, thresholds = np.empty_like(true), np.empty(len(asked))
+    for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):  # fitted without the fold of either
+        blocks = [(own == first, folds == second) for first, second in {(a, b), (b, a)}]
+        if blocks := [(q, x) for q, x in blocks if q.any() and x.any()]:
+            map_of = _map(best, pairs, ~np.isin(folds, (a, b)))
+            for q, x in blocks:
+                mapped[np.ix_(q, x)] = asked[q] @ map_of(pairs[0][x]).T
     seen = mapped.copy()  # the same with items that were fitted on, as the re-embedded rows of the index are
     for fold in np.unique(own):
-        q, map_of = own == fold, fit(best, folds != fold)
+        q, others = own == fold, folds != fold
+        map_of = _map(best, pairs, others)
         thresholds[q] = _kth(asked[q], old, map_of, k, numbers[q] if queries is None else None)
-        seen[np.ix_(q, folds != fold)] = asked[q] @ map_of(fit.old[folds != fold]).T
-    if queries is None:
-        for cosines in (mapped, seen, true):
-            np.fill_diagonal(cosines, -np.inf)
-    share = len(new) / len(old)
+        seen[np.ix_(q, others)] = asked[q] @ map_of(pairs[0][others]).T
+    both = [_without_itself(cosines, queries) for cosines in (mapped, seen)]
 
     def predict(q: np.ndarray, x: np.ndarray) -> float:
-        found = [_kept(each[np.ix_(q, x)], true[np.ix_(q, x)], thresholds[q], k / len(old)) for each in (mapped, seen)]
+        of = np.ix_(q, x)
+        found = [_kept(cosines[of], true[of], thresholds[q], k / len(old)) for cosines in both]
         return (1 - share) * found[0] + share * found[1]
 
     groups = rng.permutation(len(new)) % GROUPS
@@ -207,117 +201,67 @@ def map_index(
     recall = predict(np.arange(len(asked)), np.arange(len(new)))
     error = jackknife(predict(*(np.flatnonzero(each != group) for each in (asking, groups))) for group in range(GROUPS))
     likely = (recall * neighbors + 2) / (neighbors + 4)  # of few neighbors, the jackknife may see none that is lost
-    least = np.sqrt(likely * (1 - likely) / (neighbors + 4))
-    error = max(error, float(least))
-    return IndexMap(
-        fitted=fit.pipeline(best),
-        recall=recall,
-        standard_error=error,
-        interval=(max(0.0, recall - Z * error), min(1.0, recall + Z * error)),
-        k=k,
-        size=len(old),
-        rows=len(new),
-        candidates=tried,
-        neighbors=round(neighbors),
-    )
+    error = max(error, float(np.sqrt(likely * (1 - likely) / (neighbors + 4))))
+    interval = max(0.0, recall - Z * error), min(1.0, recall + Z * error)
+    if best == "none":
+        fitted = Pipeline("normalize").fit({ANY: pairs[0]})
+    else:
+        steps = Pipeline(f"normalize,{best}[old-to-new],normalize")
+        fitted = steps.fit({"old": pairs[0], "new": new}, origin="re-embedded rows").only("old")
+    return IndexMap(fitted, recall, error, interval, k, len(old), len(new), tried)
 
 
-@dataclass(frozen=True)
-class _Fits:
-    """Maps fitted on the pairs, or on some of them."""
-
-    old: np.ndarray
-    new: np.ndarray
-
-    def pipeline(self, steps: str) -> Pipeline:
-        """Return the map fitted on all pairs, for rows of any length."""
-        sets = {"old": self.old, "new": self.new}
-        if steps == "none":
-            return Pipeline("normalize").fit({ANY: self.old})
-        fitted = Pipeline(f"normalize,{steps}[old-to-new],normalize").fit(sets, origin="re-embedded rows")
-        return fitted.only("old")
-
-    def __call__(self, steps: str, some: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the same map as a function of unit rows, fitted on some of the pairs."""
-        unit = Normalize()
-        if steps == "none":
-            return unit.apply
-        (step,) = parse_pipeline(steps)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RankWarning)  # it is issued of the final fit
-            fitted = step.make().fit(self.old[some], self.new[some])
-        return lambda x: unit.apply(fitted.apply(x))
-
-    def held_out(self, steps: str, asked: np.ndarray, own: np.ndarray, folds: np.ndarray) -> np.ndarray:
-        """Return the (q, s) cosines of queries and mapped items, fitted without the fold of either."""
-        cosines = np.empty((len(asked), len(folds)))
-        for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):
-            blocks = [(own == first, folds == second) for first, second in {(a, b), (b, a)}]
-            if blocks := [(q, x) for q, x in blocks if q.any() and x.any()]:
-                map_of = self(steps, ~np.isin(folds, (a, b)))
-                for q, x in blocks:
-                    cosines[np.ix_(q, x)] = asked[q] @ map_of(self.old[x]).T
-        return cosines
+def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
+    """Leave out the item that a query is, where the queries are the items."""
+    if queries is None:
+        np.fill_diagonal(cosines, -np.inf)
+    return cosines
 
 
-def _numbers(rows: Any, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return `rows` as numbers of different rows of `old`, one for each of `new`."""
-    try:
-        numbers = np.asarray(rows)
-    except ValueError:  # lists of several lengths
-        numbers = np.asarray(None)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise InputError("rows are no list of whole numbers; expected for each new row the number of its old row")
-    if len(numbers) != len(new):
-        raise InputError(f"{len(numbers)} row numbers were given for {len(new)} new rows; expected one for each")
-    if len(np.unique(numbers)) < len(new) or numbers.min() < 0 or numbers.max() >= len(old):
-        raise InputError(f"rows are not numbers of different rows of the index, from 0 to {len(old) - 1}")
-    if len(new) < LEAST:
-        raise InputError(f"{len(new)} rows were re-embedded; expected at least {LEAST}, better 1,000")
-    return numbers
+def _map(steps: str, pairs: tuple[np.ndarray, np.ndarray], some: np.ndarray) -> RowFunction:
+    """Return a map of unit rows, fitted on some of the pairs."""
+    unit = Normalize()
+    if steps == "none":
+        return unit.apply
+    (step,) = parse_pipeline(steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankWarning)  # it is issued of the final fit
+        fitted = step.make().fit(*(each[some] for each in pairs))
+    return lambda x: unit.apply(fitted.apply(x))
 
 
-def _steps(candidates: Sequence[str], old: np.ndarray, new: np.ndarray) -> list[str]:
+def _fitting(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]:
     """Return the candidates that fit the dimensions, "none" among them, checked."""
-    same = old.shape[1] == new.shape[1]
-    fitting = ["none"] if same else []
+    n, e = new.shape
+    fitting = ["none"] if d == e else []
     for step in parse_pipeline(candidates):
         if not issubclass(kind := transforms[step.name], PairedTransform) or step.scope:
             raise InputError(f"candidate {step} is no map fitted on pairs, without a direction, such as ridge(0.1)")
         rank = dict(step.parameters).get("rank") or 0
-        if (same or not kind.one_space) and rank < min(old.shape[1], new.shape[1], len(new) // 2):
+        if (d == e or not kind.one_space) and rank < min(d, e, n // 2):
             fitting.append(str(step))
     if not fitting:
-        raise InputError(
-            f"there is no candidate for {len(new)} pairs of dimensions {old.shape[1]} and {new.shape[1]}; give one, "
-            "such as ridge(0.1)"
-        )
+        raise InputError(f"there is no candidate for {n} pairs of dimensions {d} and {e}; give one, such as ridge(0.1)")
     return fitting
 
 
-def _tried(steps: str, fit: _Fits, asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int) -> TriedMap:
+def _tried(
+    steps: str, pairs: tuple[np.ndarray, np.ndarray], asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int
+) -> TriedMap:
     """Recall among each fifth of the pairs after a map fitted on the others."""
     k, found = max(1, min(k, len(folds) // 50)), []
+    itself = None if own.max() >= 0 else asked  # as `queries`
     for fifth in range(5):
         x = folds % 5 == fifth
-        q = own % 5 == fifth if own.max() >= 0 else np.full(len(own), True)
-        mapped, true = asked[q] @ fit(steps, ~x)(fit.old[x]).T, asked[q] @ fit.new[x].T
-        if own.max() >= 0:
-            np.fill_diagonal(mapped, -np.inf)
-            np.fill_diagonal(true, -np.inf)
-        near = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in (mapped, true)]
+        q = x if itself is None else np.full(len(own), True)
+        both = asked[q] @ _map(steps, pairs, ~x)(pairs[0][x]).T, asked[q] @ pairs[1][x].T
+        near = [np.argpartition(-_without_itself(each, itself), k - 1, axis=1)[:, :k] for each in both]
         found.append((near[0][:, :, None] == near[1][:, None]).any(2).mean(1))
     each = np.concatenate(found)
     return TriedMap(steps, float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
 
 
-def _kth(
-    queries: np.ndarray,
-    old: np.ndarray,
-    map_of: Callable[[np.ndarray], np.ndarray],
-    k: int,
-    itself: np.ndarray | None,
-) -> np.ndarray:
+def _kth(queries: np.ndarray, old: np.ndarray, map_of: RowFunction, k: int, itself: np.ndarray | None) -> np.ndarray:
     """Return the cosine that the k nearest rows of the whole mapped index are above, (q,)."""
     best, unit = np.empty((len(queries), 0)), Normalize()
     for start in range(0, len(old), BLOCK):

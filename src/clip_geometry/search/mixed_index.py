@@ -13,8 +13,7 @@ from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import is_missing
 from clip_geometry.search.relevance import Relevance
-from clip_geometry.search.repairs import Known
-from clip_geometry.search.repairs.base import LOGIT_SCALE
+from clip_geometry.search.repairs import LOGIT_SCALE, Known
 
 RelevantBy: TypeAlias = Literal["labels", "pairs"]
 RowNumbers: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
@@ -205,13 +204,13 @@ class MixedIndex:
             return Relevance.of_labels(**{name: self.codes[name][chosen] for name, chosen in numbers.items()})
         if self.by is None:
             return None
-        tables = {}
+        pairs = {}
         for couple in combinations(self.modalities, 2):
             items = {name: np.asarray(self.groups[name])[numbers[name]] for name in couple}
             left, right = (pd.DataFrame({"item": item, name: np.arange(len(item))}) for name, item in items.items())
             both = left.merge(right, on="item")
-            tables[couple] = (*(both[name].to_numpy() for name in couple), np.ones(len(both)))
-        return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
+            pairs[couple] = [both[name].to_numpy() for name in couple]
+        return Relevance.of_pairs(pairs, partners=False, **{name: len(chosen) for name, chosen in numbers.items()})
 
     def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
         """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""

@@ -1,7 +1,7 @@
 """Retrieval from one index of both modalities where relevant items may be of either: from rows, or from any scores."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,32 +21,25 @@ from clip_geometry.search.relevance import Relevance, item_numbers
 MODALITIES = ("image", "text")
 # (queries, count) → scores and numbers of that many items of highest score, for each of these queries
 Choose: TypeAlias = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-# (queries, their items) → the grade of each of these items
-Grades: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
-class Top(NamedTuple):
-    """The best items of each query, best first.
+def top(
+    choose: Choose,
+    grades_of: Callable[[Tensor, Tensor], Tensor],
+    itself: Int[Tensor, " n"],
+    items: int,
+    k: int,
+    tie: float = 0.0,
+) -> tuple[Float[Tensor, "n k"], Float[Tensor, "n k"]]:
+    """Return scores and grades of the k items of highest score; of equal scores those of lower grade come first.
 
-    Args:
-        scores: Descending; −inf where a query has fewer items.
-        grades: The relevance of each item; 0 where there is none.
-    """
-
-    scores: Float[Tensor, "n k"]
-    grades: Float[Tensor, "n k"]
-
-
-def top(choose: Choose, grades_of: Grades, itself: Int[Tensor, " n"], items: int, k: int, tie: float = 0.0) -> Top:
-    """Return the k items of highest score; of equal scores those of lower grade come first.
-
-    More than k items are looked at, four times as many each time, for queries whose k-th score is tied with the last
-    one seen.
+    Scores are −inf and grades 0 where a query has fewer items. More than k items are looked at, four times as many each
+    time, for queries whose k-th score is tied with the last one seen.
 
     Args:
         choose: Selects items by their score alone.
-        grades_of: Grades of the selected items.
-        itself: (n,) the number of each query among the items, which is skipped; −1 where it is none of them.
+        grades_of: (queries, their items) → the relevance of each of these items.
+        itself: (n,) the number of each query among the items, which is skipped; −1 where it is not one of them.
         items: Number of items to choose from.
         k: Length of the lists.
         tie: Neighbors in the order of scores that differ by at most this much are equal.
@@ -67,7 +60,7 @@ def top(choose: Choose, grades_of: Grades, itself: Int[Tensor, " n"], items: int
         scores[rows[settled], : min(k, width)] = found[settled, :k]
         grades[rows[settled], : min(k, width)] = graded[settled, :k]
         rows, width = rows[~settled], min(4 * width, items)
-    return Top(scores, grades)
+    return scores, grades
 
 
 def in_order(scores: Float[Tensor, "n w"], grades: Float[Tensor, "n w"], tie: float = 0.0) -> Int[Tensor, "n w"]:
@@ -96,8 +89,8 @@ def two_sided_retrieval(
     Args:
         image: (n, d) rows.
         text: (m, d) rows.
-        relevance: Of `Relevance.of_labels(image=…, text=…)`, `.of_pairs` or `.of_grades`; None: row i of image and row
-            i of text are relevant to each other, and nothing else is.
+        relevance: Of `Relevance.of_labels(image=…, text=…)` or `.of_pairs`; None: row i of image and row i of text are
+            relevant to each other, and nothing else is.
         k: Number of items that are looked at, k < n + m.
 
     Returns:
@@ -132,10 +125,29 @@ def two_sided_retrieval(
         >>> gap["image.text_recall_at_10"], round(gap["image.own_share_excess_at_10"], 2)
         (0.0, 0.53)
     """
-    u, v, relevance = _checked(image, text, relevance)
-    k = _places(k, len(u) + len(v))
-    numbers = _numbers_of_queries(_by_query(u, v, relevance, k), k)
-    return {key: float(values.nanmean()) for key, values in numbers}
+    image, text = (as_aligned if relevance is None else as_two_sets)(image, text, MODALITIES)
+    rows = {"image": image, "text": text}
+    sizes = {name: len(x) for name, x in rows.items()}
+    if relevance is None:
+        relevance = Relevance.of_pairs([np.arange(len(image))] * 2, image=len(image), text=len(text))
+    if not isinstance(relevance, Relevance):
+        raise InputError(f"relevance = {shown(relevance)}; expected Relevance.of_labels or of_pairs")
+    if relevance.sizes != sizes:
+        given, expected = (listed(f"{n} {name}" for name, n in each.items()) for each in (relevance.sizes, sizes))
+        raise InputError(f"the relevance is of {given} items; expected that of the rows, {expected}")
+    rows = {name: unit_rows(x, name=name) for name, x in rows.items()}
+    k, found = _places(k, sum(sizes.values())), {}
+    for query, own in rows.items():
+        choose = {item: _nearest(own, x) for item, x in rows.items()}
+        values = _values(choose, relevance, query, torch.arange(len(own), device=own.device), k, TIE)
+        numbers = {name: values[name] for name in ("ndcg", "precision", "own_precision")}
+        numbers |= {f"{item}_recall": values[f"recall.{item}"] for item in MODALITIES}
+        numbers["own_share"] = values[f"share.{query}"]
+        numbers["own_share_excess"] = values[f"share.{query}"] - values[f"relevant_share.{query}"]
+        for name, each in numbers.items():
+            if not each.isnan().all():
+                found[f"{query}.{name}_at_{k}"] = float(each.nanmean())
+    return found
 
 
 def two_sided_scores(
@@ -180,99 +192,75 @@ def two_sided_scores(
         raise InputError(f"query = {shown(query)}; expected a modality of the relevance: {listed(relevance.sizes)}")
     k = _places(k, sum(relevance.sizes.values()))
     tie = real_number(tie, "tie", lambda number: 0 <= number < float("inf"), "a finite number from 0 on")
-    checked = _as_scores(scores, relevance.sizes)
     numbers = torch.arange(relevance.sizes[query])
     if queries is not None:
         numbers = item_numbers(queries, relevance.sizes[query], query)
-    if len(checked[query]) != len(numbers) or not len(numbers):
-        raise InputError(f"scores are of {len(checked[query])} queries; expected {len(numbers)} {query} queries")
-    tops = {}
-    for name, each in checked.items():
-        rows = numbers.to(each.device)
-        itself = rows if name == query else torch.full_like(rows, -1)
-        tops[name] = top(_highest(each), _graded(relevance, query, name, rows), itself, each.shape[1], k, tie)
-    values = _values(tops, relevance, query, k, tie, numbers)
+    if not isinstance(scores, Mapping) or scores.keys() != relevance.sizes.keys():
+        names = listed(scores) if isinstance(scores, Mapping) else shown(scores)
+        raise InputError(
+            f"scores are of {names}; expected a mapping of {listed(relevance.sizes)} to scores of their items"
+        )
+    checked = {}
+    for name, size in relevance.sizes.items():
+        try:
+            each = torch.as_tensor(scores[name]).detach()
+        except (TypeError, ValueError, RuntimeError):
+            each = torch.zeros(0)
+        expected = (len(numbers), size)
+        if each.shape != expected or not each.is_floating_point() or each.isnan().any() or not len(numbers):
+            given = f"{' × '.join(map(str, each.shape))} {str(each.dtype).removeprefix('torch.')}"
+            raise InputError(
+                f"scores of {name} items are {given}; expected floats, {expected[0]} {query} queries × {size} items, "
+                "with −inf and not NaN for items that cannot be returned"
+            )
+        checked[name] = each
+    choose = {name: _highest(each) for name, each in checked.items()}
+    values = _values(choose, relevance, query, numbers.to(checked[query].device), k, tie)
     return as_given(values, [each for each in scores.values() if isinstance(each, Tensor)])
 
 
-def _as_scores(block: Any, sizes: Mapping[str, int]) -> dict[str, Float[Tensor, "b m"]]:
-    if not isinstance(block, Mapping) or block.keys() != sizes.keys():
-        names = listed(block) if isinstance(block, Mapping) else shown(block)
-        raise InputError(f"scores are of {names}; expected a mapping of {listed(sizes)} to scores of their items")
-    found = {}
-    for name, size in sizes.items():
-        try:
-            each = torch.as_tensor(block[name]).detach()
-        except (TypeError, ValueError, RuntimeError):
-            each = torch.zeros(0)
-        if each.ndim != 2 or each.shape[1] != size or not each.is_floating_point():
-            given = f"{' × '.join(map(str, each.shape))} {str(each.dtype).removeprefix('torch.')}"
-            raise InputError(f"scores of {name} items are {given}; expected floats, queries × {size} items")
-        if each.isnan().any():
-            raise InputError(f"scores of {name} items have NaN; expected −inf for items that cannot be returned")
-        found[name] = each
-    if len({len(each) for each in found.values()}) > 1:
-        lengths = listed(f"{len(each)} of {name} items" for name, each in found.items())
-        raise InputError(f"scores are of unequally many queries, {lengths}; expected a row for each query in all")
-    return found
-
-
-def _highest(scores: Float[Tensor, "n m"]) -> Choose:
-    """Return the items of highest score, and these."""
-    return lambda some, width: (scores if len(some) == len(scores) else scores[some]).topk(width, dim=1)
-
-
-def _graded(relevance: Relevance, query: str, item: str, rows: Int[Tensor, " n"]) -> Grades:
-    """Return the grades of items for some of the queries, which are these rows."""
-    table = relevance.tables[query, item]
-    return lambda some, columns: table.grades(rows[some], columns)
-
-
-def _by_query(
-    u: Float[Tensor, "n d"], v: Float[Tensor, "m d"], relevance: Relevance, k: int
-) -> dict[str, dict[str, Tensor]]:
-    """Return the values of each query, for the queries of each modality."""
-    rows, found = dict(zip(MODALITIES, (u, v), strict=True)), {}
-    for query, own in rows.items():
-        tops, numbers = {}, torch.arange(len(own), device=own.device)
-        for item, items in rows.items():
-            itself = numbers if item == query else torch.full_like(numbers, -1)
-            choose, table = _nearest(own, items), relevance.tables[query, item]
-            tops[item] = top(choose, table.grades, itself, len(items), k, TIE)
-        found[query] = _values(tops, relevance, query, k, TIE, numbers)
-    return found
-
-
 def _nearest(queries: Float[Tensor, "n d"], items: Float[Tensor, "m d"]) -> Choose:
-    """Return the items of highest cosine and what their cosines are less 1, which keeps the digits of near rows."""
+    """Choose the items of highest cosine less 1, which keeps the digits of near rows."""
 
-    def choose(rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        distances, columns = nearest(queries[rows], width, y=items)
+    def choose(some: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        distances, columns = nearest(queries[some], width, y=items)
         return -distances.square() / 2, columns
 
     return choose
 
 
+def _highest(scores: Float[Tensor, "n m"]) -> Choose:
+    return lambda some, width: (scores if len(some) == len(scores) else scores[some]).topk(width, dim=1)
+
+
 def _values(
-    tops: Mapping[str, Top], relevance: Relevance, query: str, k: int, tie: float, queries: Int[Tensor, " n"]
+    choose: Mapping[str, Choose], relevance: Relevance, query: str, queries: Int[Tensor, " q"], k: int, tie: float
 ) -> dict[str, Tensor]:
     """Return the numbers of each query from the best items of each modality, its own first among equals."""
+
+    def of(item: str) -> tuple[Tensor, Tensor]:
+        table, itself = relevance.tables[query, item], queries if item == query else torch.full_like(queries, -1)
+        grades_of = lambda some, columns: table.grades(queries[some], columns)  # noqa: E731
+        return top(choose[item], grades_of, itself, relevance.sizes[item], k, tie)
+
+    tops = {item: of(item) for item in relevance.sizes}
     names = [query, *(name for name in tops if name != query)]
     scores, grades = (torch.cat([tops[name][part] for name in names], dim=1) for part in (0, 1))
     first = in_order(scores, grades, tie)[:, :k]
     gains, places = grades.gather(1, first), first // k  # each list has k places
     modality = places.masked_fill(scores.gather(1, first) == -torch.inf, -1)
-    queries = queries.cpu()
-    counts = {name: each[queries].double().to(gains.device) for name, each in relevance.counts(query).items()}
+    counts = {name: each[queries.cpu()].double().to(gains) for name, each in relevance.counts(query).items()}
     total = torch.stack(list(counts.values())).sum(0)
     total[total == 0] = torch.nan  # of which every ratio is NaN, too
-    discounts = torch.arange(2, k + 2, dtype=torch.float64, device=gains.device).log2().reciprocal()
+    first_places = torch.arange(k, dtype=torch.float64, device=gains.device)
+    discounts = (first_places + 2).log2().reciprocal()
+    ideal = (first_places < total[:, None]).double()
     hits, some = gains > 0, total / total
     own_items = min(k, relevance.sizes[query] - 1)
     found = {
-        "ndcg": gains @ discounts / (relevance.ideal(query, k)[queries].to(gains.device) @ discounts),
+        "ndcg": gains @ discounts / (ideal @ discounts),
         "precision": hits.double().mean(1) * some,
-        "own_precision": (tops[query].grades > 0).double().sum(1) / own_items * (counts[query] / counts[query]),
+        "own_precision": (tops[query][1] > 0).double().sum(1) / own_items * (counts[query] / counts[query]),
     }
     for number, name in enumerate(names):
         among = modality == number
@@ -284,32 +272,6 @@ def _values(
     return found
 
 
-def _numbers_of_queries(found: Mapping[str, Mapping[str, Tensor]], k: int) -> Iterator[tuple[str, Float[Tensor, " q"]]]:
-    """Yield each number and its values of the queries, NaN where a query has none."""
-    for query, values in found.items():
-        numbers = {name: values[name] for name in ("ndcg", "precision", "own_precision")}
-        numbers |= {f"{item}_recall": values[f"recall.{item}"] for item in MODALITIES}
-        numbers["own_share"] = values[f"share.{query}"]
-        numbers["own_share_excess"] = values[f"share.{query}"] - values[f"relevant_share.{query}"]
-        for name, each in numbers.items():
-            if not each.isnan().all():
-                yield f"{query}.{name}_at_{k}", each
-
-
-def _checked(image: Rows, text: Rows, relevance: Relevance | None) -> tuple[Tensor, Tensor, Relevance]:
-    image, text = (as_aligned if relevance is None else as_two_sets)(image, text, MODALITIES)
-    sizes = dict(zip(MODALITIES, (len(image), len(text)), strict=True))
-    if relevance is None:
-        own = np.arange(len(image))
-        relevance = Relevance.of_pairs((own, own), **sizes)
-    if not isinstance(relevance, Relevance):
-        raise InputError(f"relevance = {shown(relevance)}; expected one of Relevance.of_labels, of_pairs or of_grades")
-    if relevance.sizes != sizes:
-        given, rows = (listed(f"{n} {name}" for name, n in each.items()) for each in (relevance.sizes, sizes))
-        raise InputError(f"the relevance is of {given} items; expected that of the rows, {rows}")
-    return unit_rows(image, name="image"), unit_rows(text, name="text"), relevance
-
-
 def _places(k: Integer, items: int) -> int:
     return whole_number(k, "k", most=items - 1, of=f", below the {items} items")
 
@@ -318,7 +280,8 @@ def _relevant(image: Rows, text: Rows, relevance: Relevance | None = None) -> st
     """Return what relevance means, and which queries are left out."""
     if relevance is None:
         return None
-    without = {name: relevance.without(name) for name in MODALITIES}
+    counts = {name: torch.stack([*relevance.counts(name).values()]).sum(0) for name in MODALITIES}
+    without = {name: int((count == 0).sum()) for name, count in counts.items()}
     left = [f"{count} of {relevance.sizes[name]} {name} queries" for name, count in without.items() if count]
     said = f"relevant: {relevance.words}"
     return f"{said}; {' and '.join(left)} have no relevant item and are left out" if left else said

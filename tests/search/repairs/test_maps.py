@@ -5,7 +5,6 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import Known, repairs
-from clip_geometry.search.repairs.maps import Mapped
 from support.clouds import rotation
 from support.mixed_index import labelled, paired, rows, unit
 
@@ -38,16 +37,6 @@ def test_gr_clip_centers_queries_by_their_own_mean():
     of_queries = of_items | {"text": unit(asked).mean(0)}
     repair = repairs["gr_clip"].make().fit(Known(sets, queries={"text": asked}))
     check(repair, lambda name, q: q - of_queries[name], lambda name, x: x - of_items[name])
-
-
-def test_gr_clip_without_queries_of_their_own_is_centering():
-    q, x = rows(1), rows(2)
-    one, two = (repairs[name].make().fit(Known(rows())) for name in ("gr_clip", "center"))
-    np.testing.assert_allclose(
-        one.scores("text", q["text"], "image", x["image"]),
-        two.scores("text", q["text"], "image", x["image"]),
-        atol=1e-13,
-    )
 
 
 def test_whiten_keeps_64_directions_at_equal_variance():
@@ -86,12 +75,6 @@ def test_pairs_come_from_the_relevance():
     one, two = (repairs["procrustes"].make().fit(each) for each in (known, Known(shuffled, relevance)))
     q, x = rows(1)["text"], rows(1)["image"]
     np.testing.assert_allclose(one.scores("text", q, "image", x), two.scores("text", q, "image", x), atol=1e-10)
-
-
-def test_any_pipeline_is_a_repair():
-    repair = Mapped("all_but_the_top(2)[each]").fit(Known(rows()))
-    assert repair.name == "all_but_the_top(2)[each]"
-    assert repair.scores("text", rows(1)["text"], "image", rows(1)["image"]).shape == (100, 100)
 
 
 @pytest.mark.parametrize("name", ["procrustes", "least_squares"])

@@ -54,12 +54,6 @@ def test_csls(bank, items, queries, k):
                 assert found[i, j] == pytest.approx(2 * unit(q)[i] @ unit(x)[j] - r_x - r_q, abs=1e-12)
 
 
-def test_csls_of_a_query_that_is_a_bank_row(bank):
-    repair = CSLS(3).fit(Known(bank))
-    bias = repair.query_bias("text", "text", unit(bank["text"][4:5]))
-    assert bias[0] == pytest.approx(-near(bank["text"][4], bank["text"], 3, itself=4), abs=1e-12)
-
-
 @pytest.mark.parametrize(("k", "alpha"), [(1, 0.3), (7, 0.75), (128, 1.4)])
 def test_nnn(bank, items, queries, k, alpha):
     repair = NNN(k, alpha).fit(Known(bank))
@@ -125,13 +119,6 @@ def test_qb_norm(bank, items, query, beta):
     assert 0 < normalized < 40
 
 
-def test_qb_norm_of_items_alone(bank, items, queries):
-    """The activation set depends on the index: here, of images only."""
-    repair = QBNorm().fit(Known(bank))
-    alone = repair.scores("text", queries["text"], "image", items["image"])
-    assert (alone == repair.mixed("text", queries["text"], {"image": items["image"]})["image"]).all()
-
-
 @pytest.mark.parametrize("make", [CSLS, NNN, InvertedSoftmax, QBNorm])
 def test_a_bank_of_queries_of_their_own(bank, items, queries, make):
     """Given queries take the place of the rows of their modality in the bank."""
@@ -146,25 +133,11 @@ def test_a_bank_of_queries_of_their_own(bank, items, queries, make):
     assert np.abs(repair.scores("text", queries["text"], "image", items["image"]) - changed).max() > 1e-3
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_row_is_itself_in_any_precision_and_at_any_length(bank, dtype):
-    copy = (3 * bank["image"]).astype(dtype)
-    repair = NNN(1, 1.0).fit(Known(bank))
-    expected = [near(row, bank["image"], 1, itself=j) for j, row in enumerate(bank["image"])]
-    np.testing.assert_allclose(-repair.item_bias("image", "image", unit(copy.astype(float))), expected, atol=1e-3)
-
-
 def test_a_copy_of_an_item_is_its_neighbor(bank):
     """Of two equal bank rows, one is the item and the other one its neighbor, with cosine 1."""
     twice = {"image": np.concatenate([bank["image"], bank["image"][:1]]), "text": bank["text"]}
-    bias = NNN(1, 1.0).fit(Known(twice)).item_bias("image", "image", unit(twice["image"]))
+    bias = NNN(1, 1.0).fit(Known(twice)).item_statistic("image", "image")(unit(twice["image"]))
     assert bias[[0, -1]] == pytest.approx(-1, abs=1e-12) and bias[1:-1].min() > -0.999
-
-
-def test_an_equal_row_of_another_modality_counts(bank):
-    same = {"image": bank["image"], "text": bank["image"]}
-    bias = NNN(1, 1.0).fit(Known(same)).item_bias("text", "image", unit(bank["image"]))
-    assert bias == pytest.approx(np.full(N, -1), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["csls", "inverted_softmax", "qb_norm", "nnn"])
@@ -210,3 +183,11 @@ def test_a_bank_of_one_row(name, bank):
 def test_parameters_that_are_none(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_row_is_itself_in_any_precision_and_at_any_length(bank, dtype):
+    copy = (3 * bank["image"]).astype(dtype)
+    repair = NNN(1, 1.0).fit(Known(bank))
+    expected = [near(row, bank["image"], 1, itself=j) for j, row in enumerate(bank["image"])]
+    np.testing.assert_allclose(-repair.item_statistic("image", "image")(unit(copy.astype(float))), expected, atol=1e-3)

@@ -75,14 +75,6 @@ def test_only_numpy_takes_what_is_no_inner_product(tmp_path, to):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", INNER)
-def test_a_row_map_says_its_dimensions(name):
-    repair = fitted(name)
-    for modality, q in QUERIES.items():
-        for mapped in (query_map(repair, modality), item_map(repair, modality)):
-            assert mapped.d_in == q.shape[1] and mapped(q).shape == (len(q), mapped.d_out)
-
-
 @pytest.mark.parametrize("name", ["none", "center", "gr_clip", "whiten", "zscore", "posterior"])
 def test_a_chain_is_the_row_map(name):
     repair = fitted(name)
@@ -99,14 +91,6 @@ def test_two_views_are_no_chain():
     with pytest.raises(InputError, match="two views of a row, each with a normalization, which one chain"):
         query_map(repair, "image").chain()
     assert query_map(repair, "image").only(0).chain()
-
-
-@pytest.mark.parametrize("name", ["none", "center", "gr_clip", "procrustes", "least_squares"])
-def test_items_of_maps_keep_unit_length(name):
-    repair = fitted(name)
-    for modality, x in SETS.items():
-        assert item_map(repair, modality).is_view
-        assert np.linalg.norm(item_map(repair, modality)(x), axis=1) == pytest.approx(np.ones(len(x)), abs=1e-12)
 
 
 @pytest.mark.parametrize("to", SEARCHES)
@@ -127,15 +111,6 @@ def test_a_saved_pipeline(tmp_path, to, normalize):
         order = np.argsort(-scores, axis=1)[:, :10]
         found = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
         assert_same_top(found, (np.take_along_axis(scores, order, axis=1), order), 1.0)
-
-
-def test_one_map_of_all_modalities(tmp_path):
-    pipeline = Pipeline("normalize,center").fit({"any": SETS["text"]})
-    repair = SavedPipeline(pipeline)
-    write_shipment(repair, "numpy", tmp_path / "numpy")
-    found = module(tmp_path / "numpy/repair.py").rows("items", "any", SETS["image"])
-    expected = pipeline.transform({"image": SETS["image"]})["image"]
-    assert found == pytest.approx(expected / np.linalg.norm(expected, axis=1, keepdims=True), abs=1e-12)
 
 
 def test_a_pipeline_that_is_no_space_of_all_modalities():
@@ -167,7 +142,6 @@ def test_the_index_of_faiss(tmp_path):
 
 def test_the_table_beside_the_index(tmp_path):
     pytest.importorskip("faiss")
-    import pyarrow.parquet as pq
 
     ids = np.array([f"item-{k}" for k in range(60)], dtype=object)
     sets = {
@@ -180,15 +154,6 @@ def test_the_table_beside_the_index(tmp_path):
     assert table["item_id"] == [*(f"text/{k}" for k in range(60)), *ids]
     assert table["label"] == [None] * 60 + list(np.arange(60) % 7)
     assert table["text"] == ["a caption"] * 60 + [None] * 60
-
-
-def test_rows_that_faiss_gets_in_blocks(tmp_path, monkeypatch):
-    faiss = pytest.importorskip("faiss")
-    ship(fitted("nnn"), "faiss", tmp_path / "whole")
-    monkeypatch.setattr("clip_geometry.io.export.GROUP", 7)
-    ship(fitted("nnn"), "faiss", tmp_path / "blocks")
-    whole, blocks = (faiss.read_index(str(tmp_path / name / "items.faiss")) for name in ("whole", "blocks"))
-    assert whole.reconstruct_n(0, 120) == pytest.approx(blocks.reconstruct_n(0, 120), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +199,6 @@ def test_a_modality_from_a_file_is_no_path(tmp_path):
         ship(repair, "onnx", tmp_path / "onnx")
 
 
-def test_biases_that_have_no_form():
-    class Own(type(fitted("none"))):
-        def item_bias(self, query, item, x):
-            return x[:, 0]
-
-    repair = Own("").fit(paired(SETS))
-    with pytest.raises(InputError, match="the item bias of none has no form that can be shipped"):
-        item_map(repair, "image")
-
-
 @pytest.mark.parametrize("to", ["faiss", "onnx"])
 def test_the_order_within_a_modality_survives_float32(tmp_path, to):
     """With a label of its own for every row, none is relevant within a modality; the order of the cosine stays."""
@@ -278,22 +233,3 @@ def test_a_shipped_script_names_what_it_knows_and_rows_without_a_direction(tmp_p
         wrong[2] = value
         with pytest.raises(ValueError, match=r"row 2 has the length (0.0|nan) and no direction"):
             rows("items", "image", wrong)
-
-
-@pytest.mark.parametrize("name", ["posterior[isotonic]", "qb_norm", "rrf"])
-def test_a_shipped_reranker_names_rows_without_a_direction(tmp_path, name):
-    ship(fitted(name), "numpy", tmp_path)
-    wrong = SETS["image"].copy()
-    wrong[2] = 0
-    with pytest.raises(ValueError, match=r"row 2 has the length 0.0 and no direction"):
-        runpy.run_path(str(tmp_path / "rerank.py"))["scores"]("image", wrong, SETS)
-
-
-def test_columns_of_different_types_become_text(tmp_path):
-    sets = {
-        "image": Embeddings(SETS["image"], "image", labels=np.arange(60)),
-        "text": Embeddings(SETS["text"], "text", labels=np.array(["cat", None] * 30, dtype=object)),
-    }
-    write_shipment(fitted("zscore"), "faiss", tmp_path / "index", sets)
-    column = pq.read_table(tmp_path / "index/items.parquet")["label"].to_pylist()
-    assert column == [*map(str, range(60)), *["cat", None] * 30]

@@ -1,20 +1,33 @@
-"""The checks, by subject, each with its threshold and the reason for it, beside the words of its finding."""
+"""The checks of an index by subject: functions of a `Context`, each with its threshold and the reason beside it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
+from hashlib import blake2b
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import torch
 
 from clip_geometry import catalog
 from clip_geometry.display.words import Words
-from clip_geometry.registry import Registry, import_all
-from clip_geometry.search.checks.context import Context
+from clip_geometry.embeddings import Embeddings, in_order, pair
+from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.memory import give_back
+from clip_geometry.registry import InputError, Registry, import_all
+from clip_geometry.rows.streamed import StreamedRows, release
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 SEVERITIES = ("error", "warning", "note")
+ROWS = 100_000  # of a modality that are looked at, at most
+WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 rows are all queries
+NEIGHBORS = 10
+BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,182 @@ def finding(check: str, severity: Severity, *modalities: str, **values: Any) -> 
 @cache
 def _words(check: str) -> Words:
     return Words(HERE / f"{check}.j2")
+
+
+class NotRun(NamedTuple):
+    """A check that did not run, and why; modalities: the sets that it left out, or none for all."""
+
+    check: str
+    reason: str
+    modalities: tuple[str, ...] = ()
+
+
+class NearestRows(NamedTuple):
+    """The nearest rows of some distinct rows, by Euclidean distance of unit rows.
+
+    numbers: (n,) of the rows searched in, which are distinct. queries: (q,) positions in `numbers`. distances, indices:
+    (q, k), ascending; indices are positions in `numbers`.
+    """
+
+    numbers: np.ndarray
+    queries: np.ndarray
+    distances: np.ndarray
+    indices: np.ndarray
+
+
+def once(function: Method) -> Method:
+    """Compute what a function of a context returns for some modalities when it is first called, and keep it."""
+
+    @wraps(function)
+    def known(context: "Context", *modalities: str) -> Any:
+        key = function.__name__, *modalities
+        if key not in context.known:
+            context.known[key] = function(context, *modalities)
+            give_back()
+        return context.known[key]
+
+    return known  # pyright: ignore[reportReturnType] # it is called as the function is
+
+
+class Context:
+    """The sets that are diagnosed, and what their checks share.
+
+    Args:
+        sets: Modality → `Embeddings`.
+        other: Another split of the same data, in which copies of the rows would be leakage.
+        seed: Seed of the samples and of the null values.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> from clip_geometry.search.checks import Context
+        >>> x = np.random.default_rng(0).normal(size=(50, 8))
+        >>> context = Context({"image": cg.Embeddings(x, "image")})
+        >>> context.unit("image").shape, context.couples
+        ((50, 8), [])
+    """
+
+    def __init__(self, sets: Mapping[str, Embeddings], *, other: Mapping[str, Embeddings] | None = None, seed: int = 0):
+        self.sets = dict(sets)
+        self.other = None if other is None else Context(other, seed=seed)
+        self.seed = seed
+        self.not_run: list[NotRun] = []
+        self.known: dict[tuple[str, ...], Any] = {}  # by `once`
+
+    def skip(self, check: str, reason: str, *modalities: str) -> None:
+        """Note that a check, or its part for some sets, cannot run."""
+        self.not_run.append(NotRun(check, reason, modalities))
+
+    @once
+    def lengths(self, modality: str) -> np.ndarray:
+        """The length of every row in float64; NaN for rows that hold NaN or infinity."""
+        vectors, parts = self.sets[modality].vectors, []
+        for start in range(0, len(vectors), BLOCK):
+            block = np.asarray(vectors[start : start + BLOCK], dtype=np.float64)
+            parts.append(np.where(np.isfinite(block).all(1), np.sqrt(np.einsum("nd,nd->n", block, block)), np.nan))
+            release(vectors)
+        return np.concatenate(parts)
+
+    def valid(self, modality: str) -> np.ndarray:
+        """Mask of the rows that have a direction."""
+        return self.lengths(modality) > 0
+
+    @once
+    def sample(self, modality: str) -> np.ndarray:
+        """Numbers of valid rows, ascending: all, or ROWS of them at random."""
+        numbers = np.flatnonzero(self.valid(modality))
+        if len(numbers) <= ROWS:
+            return numbers
+        return np.sort(np.random.default_rng(self.seed).choice(numbers, ROWS, replace=False))
+
+    @once
+    def unit(self, modality: str) -> np.ndarray:
+        """The sampled rows in float32, of length 1."""
+        return self.unit_rows(modality, self.sample(modality))
+
+    def unit_rows(self, modality: str, numbers: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return the rows of these numbers in float32, of length 1."""
+        vectors, lengths = self.sets[modality].vectors, self.lengths(modality)
+        out = np.empty((len(numbers), vectors.shape[1]), np.float32) if out is None else out
+        for start in range(0, len(numbers), BLOCK):
+            rows = numbers[start : start + BLOCK]
+            with np.errstate(all="ignore"):  # rows without a direction, which callers leave out
+                out[start : start + BLOCK] = np.asarray(vectors[rows], dtype=np.float64) / lengths[rows, None]
+            release(vectors)
+        return out
+
+    @once
+    def first_equal(self, modality: str) -> np.ndarray:
+        """For every row, the number of the first row that equals it."""
+        return first_equal(self.sets[modality].vectors)
+
+    @once
+    def neighbors(self, modality: str) -> NearestRows:
+        """The ten nearest of the sampled rows without exact copies; of many rows, those of a sample of queries."""
+        sample, first = self.sample(modality), self.first_equal(modality)
+        kept = first[sample] == sample
+        rows, queries = chosen(self.unit(modality), kept), self.queries(int(kept.sum()))
+        return NearestRows(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
+
+    def queries(self, n: int, among: int | None = None) -> np.ndarray:
+        """Numbers of the rows, of n, whose neighbors among n or another number of rows are looked for, ascending."""
+        most = max(1, WORK // max(1, n if among is None else among))
+        if n <= most:
+            return np.arange(n)
+        return np.sort(np.random.default_rng(self.seed).choice(n, most, replace=False))
+
+    @property
+    @once
+    def couples(self) -> list[tuple[str, str]]:
+        """The modalities of one dimension that pair with each other."""
+        return [couple for couple in combinations(in_order(self.sets), 2) if self.pairs(*couple) is not None]
+
+    @once
+    def pairs(self, one: str, other: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers of matching rows; None where nothing pairs, or in two spaces."""
+        first, second = self.sets[one], self.sets[other]
+        try:
+            return pair(first, second) if first.dim == second.dim else None
+        except InputError:
+            return None
+
+    def of_one_space(self, check: str, couples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Yield the couples of one dimension, and note for a check those of two."""
+        for one, other in couples:
+            if self.sets[one].dim == self.sets[other].dim:
+                yield one, other
+            else:
+                self.skip(check, "of different dimensions", one, other)
+
+
+def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The rows of a mask; no copy where these are all."""
+    return rows if mask.all() else rows[mask]
+
+
+def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and indices of the k nearest other rows of some of the rows, which are distinct, (q, k)."""
+    x = torch.from_numpy(rows)
+    if k < 1:
+        return np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64)
+    if len(queries) == len(rows):
+        distances, indices = nearest(x, k)
+        return distances.numpy(), indices.numpy()
+    # of a few queries; streamed rows are not copied as a whole
+    distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=StreamedRows.of(x)))
+    others = indices != queries[:, None]  # each is its own nearest row
+    return distances[others].reshape(-1, k), indices[others].reshape(-1, k)
+
+
+def first_equal(vectors: Any) -> np.ndarray:
+    """For each row, the number of the first row that equals it to the last bit: its own where it is no copy."""
+    seen: dict[bytes, int] = {}
+    first = np.arange(len(vectors))
+    for start in range(0, len(vectors), BLOCK):
+        block = np.ascontiguousarray(vectors[start : start + BLOCK])
+        for k, row in enumerate(block, start):
+            first[k] = seen.setdefault(blake2b(row, digest_size=16).digest(), k)
+        release(vectors)
+    return first
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,23 @@ import numpy as np
 import torch
 from scipy.special import pdtrc
 
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.checks import Finding, Findings, add_check, finding
-from clip_geometry.search.checks.context import BLOCK, Context, NearestRows, nearest_others, unexplained_copies
+from clip_geometry.search.checks import (
+    BLOCK,
+    ROWS,
+    Context,
+    Finding,
+    Findings,
+    NearestRows,
+    Severity,
+    add_check,
+    finding,
+    nearest_others,
+    once,
+)
+from clip_geometry.search.checks.modalities import foreign_numbers, own
 
 COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 # of near copies: distances that are too small for the distribution of the others, which are neighbors
@@ -19,6 +32,7 @@ P_VALUE = 1e-4
 MOST = 0.1  # of the median distance: what is farther is a neighbor, not a copy
 LOW, HIGH = 0.02, 0.2  # quantiles between which the tail's power is taken
 LEAST = 100  # distances
+SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, as an equal item_id does
 
 
 @add_check
@@ -54,7 +68,24 @@ def exact_duplicates(context: Context) -> Findings:
             yield _of_copies(context, "note" if modality in paired else "warning", rest, modality)
 
 
-def _of_copies(context: Context, severity, rows: np.ndarray, *modalities: str) -> Finding:
+def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:
+    """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path.
+
+    first: what `first_equal` returns of the rows.
+    """
+    rows = np.flatnonzero(first != np.arange(len(first)))
+    for column in explaining(embeddings):
+        rows = rows[column[rows] != column[first[rows]]]
+    return rows
+
+
+def explaining(embeddings: Embeddings) -> list[np.ndarray]:
+    """The columns that explain equal rows."""
+    columns = [embeddings.item_id, *(embeddings.metadata.get(name) for name in SAME)]
+    return [column for column in columns if column is not None]
+
+
+def _of_copies(context: Context, severity: Severity, rows: np.ndarray, *modalities: str) -> Finding:
     first = context.first_equal(modalities[0])
     groups = np.unique(first[rows], return_counts=True)[1]
     n = len(context.sets[modalities[0]])
@@ -64,18 +95,45 @@ def _of_copies(context: Context, severity, rows: np.ndarray, *modalities: str) -
 
 @add_check
 def near_duplicates(context: Context) -> Findings:
-    for one, other in context.couples:
-        scales = (context.scale(one), context.scale(other))
-        if min(scales) > 0:
-            items = context.items(one, other, scales)
-            queries = context.queries(len(items.i))
-            near = NearestRows(items.i, queries, *nearest_others(items.rows, queries, min(1, len(items.i) - 1)))
-            yield from _near_copies(context, (one, other), near)
+    for couple in context.couples:
+        if min(_scale(context, name) for name in couple) > 0:
+            numbers, _, rows = _pair_rows(context, *couple)
+            queries = context.queries(len(numbers))
+            near = nearest_others(rows, queries, min(1, len(numbers) - 1))
+            yield from _near_copies(context, couple, NearestRows(numbers, queries, *near))
     for modality in set(context.sets).difference(*context.couples):
         numbers, queries, *others = context.neighbors(modality)
-        own = ~np.isin(numbers[queries], context.foreign_numbers(modality))
-        near = NearestRows(numbers, queries[own], *(each[own] for each in others))
+        mask = ~np.isin(numbers[queries], foreign_numbers(context, modality))
+        near = NearestRows(numbers, queries[mask], *(each[mask] for each in others))
         yield from _near_copies(context, (modality,), near)
+
+
+@once
+def _scale(context: Context, modality: str) -> float:
+    """Median distance to the nearest distinct row, excluding rows from another space."""
+    near = context.neighbors(modality)
+    distances = near.distances[~np.isin(near.numbers[near.queries], foreign_numbers(context, modality))]
+    return float(np.median(distances[:, 0])) if distances.size else 0.0
+
+
+def _pair_rows(
+    context: Context, one: str, other: str, scales: Context | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct pairs of rows of the usual space as one row each: the numbers of both rows, and their unit rows side by
+    side, (n, 2 d), each divided by its scale, which may be that of another context."""
+    i, j = context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
+    usual = np.ones(len(i), dtype=bool)
+    for modality, numbers in ((one, i), (other, j)):
+        usual &= np.isin(numbers, context.sample(modality)[own(context, modality)])
+    i, j = i[usual], j[usual]
+    keys = np.stack([context.first_equal(one)[i], context.first_equal(other)[j]], axis=1)
+    kept = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
+    i, j, d = i[kept], j[kept], context.sets[one].dim
+    rows = np.empty((len(i), 2 * d), np.float32)
+    for modality, numbers, part in ((one, i, rows[:, :d]), (other, j, rows[:, d:])):
+        context.unit_rows(modality, numbers, part)
+        part /= np.float32(_scale(scales or context, modality))
+    return i, j, rows
 
 
 def _near_copies(context: Context, modalities: tuple[str, ...], near: NearestRows) -> Findings:
@@ -103,33 +161,29 @@ def leakage(context: Context) -> Findings:
     shared = [name for name in context.sets if name in other.sets and context.sets[name].dim == other.sets[name].dim]
     couples = [couple for couple in context.couples if set(couple) <= set(shared) and couple in other.couples]
     told: dict[str, np.ndarray] = {name: np.empty(0, dtype=np.int64) for name in shared}
-    for one, second in couples:
-        scales = (context.scale(one), context.scale(second))
-        if min(scales) > 0:
-            mine, theirs = (each.items(one, second, scales) for each in (context, other))
-            for found in _leaked("error", context, (one, second), mine.i, mine.rows, theirs.rows, 1.0):
-                rows = np.isin(mine.i, found.values["rows"])
-                told[one], told[second] = mine.i[rows], mine.j[rows]
+    for couple in couples:
+        if min(_scale(context, name) for name in couple) > 0:
+            *numbers, rows = _pair_rows(context, *couple)
+            there = _pair_rows(other, *couple, scales=context)[2]
+            for found in _leaked(context, "error", numbers[0], rows, there, *couple):
+                mask = np.isin(numbers[0], found.values["rows"])
+                told |= {name: each[mask] for name, each in zip(couple, numbers, strict=True)}
                 yield found
     paired = {name for couple in couples for name in couple}
     for name in shared:
-        sample, unit, scale = context.sample(name), context.unit(name), context.scale(name)
+        sample, severity = context.sample(name), "note" if name in paired else "error"
         rest = ~np.isin(sample, told[name])
-        severity = "note" if name in paired else "error"
-        yield from _leaked(severity, context, (name,), sample[rest], unit[rest], other.unit(name), scale)
+        yield from _leaked(context, severity, sample[rest], context.unit(name)[rest], other.unit(name), name)
 
 
 def _leaked(
-    severity,
-    context: Context,
-    modalities: tuple[str, ...],
-    numbers: np.ndarray,
-    rows: np.ndarray,
-    there: np.ndarray,
-    scale: float,
+    context: Context, severity: Severity, numbers: np.ndarray, rows: np.ndarray, there: np.ndarray, *modalities: str
 ) -> Findings:
-    """numbers: of the rows, which are looked for among those of the other split. scale: the median distance of
-    neighbors. Of a note, only copies are told."""
+    """Report rows that are copies of rows of the other split, and for a fault also near copies.
+
+    numbers: of the rows. Rows of pairs are divided by the median distance of neighbors already.
+    """
+    scale = 1.0 if len(modalities) == 2 else _scale(context, *modalities)
     if not len(rows) or not len(there):
         return
     queries = context.queries(len(rows), len(there))

@@ -1,16 +1,16 @@
 """Rows that are among the nearest of far too many others: of their modality, of a class of it, of another modality."""
 
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import torch
 
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.checks import Findings, add_check, finding
-from clip_geometry.search.checks.context import NEIGHBORS, Context, nearest_others
-from clip_geometry.search.checks.matching import chosen
-from clip_geometry.search.checks.spaces import Gaussian
+from clip_geometry.search.checks import NEIGHBORS, Context, Findings, add_check, chosen, finding, nearest_others
+from clip_geometry.search.checks.modalities import Gaussian, foreign_numbers, gaussian, own
+from clip_geometry.search.checks.pairs import matching
 
 FACTOR = 2.5  # clean CLIP, drawn scenes and untrained models stay below 1.6, across modalities of trained models too
 MATCHED = 0.02  # median rank of the partners: trained models have 0.000 to 0.005, weak ones 0.05 or more
@@ -33,102 +33,85 @@ def hubs(context: Context) -> Findings:
             context.skip("hubs", f"fewer than {LEAST} rows", modality)
             continue
         near = context.neighbors(modality)
-        foreign = np.isin(near.numbers, context.foreign_numbers(modality))
-        own = ~foreign[near.queries]
-        n, lists = int((~foreign).sum()), int(own.sum())
-        if n < LEAST or lists < LEAST or near.indices.shape[1] < NEIGHBORS:
+        usual = ~np.isin(near.numbers, foreign_numbers(context, modality))
+        asked, n = usual[near.queries], int(usual.sum())
+        if min(n, asked.sum()) < LEAST or near.indices.shape[1] < NEIGHBORS:
             context.skip("hubs", f"fewer than {LEAST} distinct rows", modality)
             continue
-        place = np.cumsum(~foreign) - 1
-        lists_of_own = [row[~foreign[row]] for row in near.indices[own]]
-        counts = np.bincount(place[np.concatenate(lists_of_own)], minlength=n)
-        null = _null(context, context.gaussian(modality), n, lists, NEIGHBORS)
-        hub = np.flatnonzero(counts > FACTOR * max(null.mean(), NEIGHBORS / n) * lists)
-        if len(hub):
-            numbers = near.numbers[~foreign]
-            reached = sum(np.isin(place[row], hub).any() for row in lists_of_own)
-            values = _values(numbers, counts, hub, null, k=NEIGHBORS, lists=lists, reached=int(reached))
-            told[modality] = numbers[hub]
-            yield finding("hubs", "warning", modality, kind="own", n=n, **values)
-    for modality, queries in permutations(context.sets, 2):
-        yield from _across(context, modality, queries)
+        lists = np.where(usual, np.cumsum(usual) - 1, -1)[near.indices[asked]]
+        null = _null(context, gaussian(context, modality), n, len(lists), NEIGHBORS)
+        numbers = near.numbers[usual]
+        if found := _frequent(numbers, lists, null, FACTOR * max(null.mean(), NEIGHBORS / n), k=NEIGHBORS):
+            told[modality] = np.array(found["rows"])
+            yield finding("hubs", "warning", modality, kind="own", n=n, **found)
+    for couple in context.of_one_space("hubs", permutations(context.sets, 2)):
+        yield from _across(context, *couple)
     for modality, each in context.sets.items():
         if each.labels is None:
             context.skip("hubs", "no labels, so none within classes", modality)
         else:
-            yield from _in_classes(context, modality, told[modality])
+            yield from _in_classes(context, modality, each.labels, told[modality])
 
 
 def _across(context: Context, modality: str, other: str) -> Findings:
     """Rows that are first, or in the top ten, for too many queries of the other modality."""
-    if context.sets[modality].dim != context.sets[other].dim:
-        context.skip("hubs", "of different dimensions", modality, other)
-        return
     numbers, rows = _distinct(context, modality)
     asked = _distinct(context, other)[1]
     if min(len(numbers), len(asked)) < LEAST:
         context.skip("hubs", f"fewer than {LEAST} distinct rows of both", modality, other)
         return
     asked = asked[context.queries(len(asked), len(numbers))]
-    found = nearest(torch.from_numpy(asked), NEIGHBORS, y=StreamedRows.of(rows))[1].numpy()
-    matching = context.matching(*sorted((modality, other), key=list(context.sets).index))
-    unknown = matching is None or np.median(matching.corrected) > MATCHED
-    first = np.bincount(found[:, 0], minlength=len(numbers)).argmax()
+    lists = _nearest_of(asked, rows)
+    pairs = matching(context, *sorted((modality, other), key=list(context.sets).index))
+    unknown = pairs is None or np.median(pairs.corrected) > MATCHED
+    first = np.bincount(lists[:, 0], minlength=len(numbers)).argmax()
     usual = Gaussian.of(np.delete(rows, first, axis=0))  # a row that lies apart would make the noise alike
-    nulls = _null_across(context, usual, context.gaussian(other), len(numbers), len(asked))
+    nulls = _null_across(context, usual, gaussian(context, other), len(numbers), len(asked))
     for k, factor, null in zip((1, NEIGHBORS), (FIRST, FACTOR), nulls, strict=True):
-        counts = np.bincount(found[:, :k].ravel(), minlength=len(numbers))
         limit = (UNRELATED if unknown else factor) * max(null.mean(), LEAST_FIRST if k == 1 else k / len(numbers))
-        hub = np.flatnonzero(counts > limit * len(asked))
-        if len(hub):
-            reached = int(np.isin(found[:, :k], hub).any(1).sum())
-            values = _values(numbers, counts, hub, null, k=k, lists=len(asked), reached=reached)
-            yield finding("hubs", "warning", modality, other, kind="across", n=len(numbers), **values)
+        if found := _frequent(numbers, lists[:, :k], null, limit, k=k):
+            yield finding("hubs", "warning", modality, other, kind="across", n=len(numbers), **found)
             return
 
 
-def _in_classes(context: Context, modality: str, told: np.ndarray) -> Findings:
-    labels = context.sets[modality].labels
-    assert labels is not None
+def _in_classes(context: Context, modality: str, labels: np.ndarray, told: np.ndarray) -> Findings:
     numbers, rows = _distinct(context, modality)
     classes, codes = np.unique(labels[numbers].astype(str), return_inverse=True)
-    sizes = np.bincount(codes)
-    large = np.flatnonzero(sizes >= LEAST_OF_CLASS)
+    large = np.flatnonzero(np.bincount(codes) >= LEAST_OF_CLASS)
     if len(large) < len(classes):
         reason = f"{len(classes) - len(large)} of {len(classes)} classes with fewer than {LEAST_OF_CLASS} distinct rows"
         context.skip("hubs", reason, modality)
-    if len(classes) == 1:
-        return
-    best, hubs_of_all = None, []
-    for code in large:
+    by_class = []
+    for code in large if len(classes) > 1 else ():
         members = np.flatnonzero(codes == code)
         n, k = len(members), min(NEIGHBORS, len(members) // 20)
-        queries = context.queries(n)
-        found = nearest_others(rows[members], queries, k)[1]
-        counts = np.bincount(found.ravel(), minlength=n)
-        null = _null(context, Gaussian.of(rows[members]), n, len(queries), k)
-        hub = np.flatnonzero(counts > IN_CLASS * max(null.mean(), k / n) * len(queries))
-        hub = hub[~np.isin(numbers[members[hub]], told)]
-        if len(hub):
-            reached = int(np.isin(found, hub).any(1).sum())
-            values = _values(numbers[members], counts, hub, null, k=k, lists=len(queries), reached=reached)
-            hubs_of_all += values["rows"]
-            if best is None or values["largest"] / values["lists"] > best["largest"] / best["lists"]:
-                best = {**values, "label": str(classes[code]), "n": n}
-    if best is not None:
-        rows_first = [best["rows"][0], *(row for row in hubs_of_all if row != best["rows"][0])]
-        values = {**best, "rows": rows_first, "count": len(hubs_of_all)}
+        lists = nearest_others(rows[members], context.queries(n), k)[1]
+        null = _null(context, Gaussian.of(rows[members]), n, len(lists), k)
+        if found := _frequent(numbers[members], lists, null, IN_CLASS * max(null.mean(), k / n), told, k=k):
+            by_class.append(found | {"label": str(classes[code]), "n": n})
+    if by_class:
+        best = max(by_class, key=lambda each: each["largest"] / each["lists"])
+        first, every = best["rows"][0], [row for each in by_class for row in each["rows"]]
+        values = {**best, "rows": [first, *(row for row in every if row != first)], "count": len(every)}
         yield finding("hubs", "warning", modality, kind="class", **values)
 
 
 def _distinct(context: Context, modality: str) -> tuple[np.ndarray, np.ndarray]:
     """The sampled rows of the usual space without copies, and their numbers."""
     sample = context.sample(modality)
-    own = (context.first_equal(modality)[sample] == sample) & context.own(modality)
-    return sample[own], chosen(context.unit(modality), own)
+    mask = (context.first_equal(modality)[sample] == sample) & own(context, modality)
+    return sample[mask], chosen(context.unit(modality), mask)
 
 
-def _values(numbers: np.ndarray, counts: np.ndarray, hub: np.ndarray, null: np.ndarray, **values) -> dict:
+def _frequent(
+    numbers: np.ndarray, lists: np.ndarray, null: np.ndarray, limit: float, told: np.ndarray | tuple = (), *, k: int
+) -> dict[str, Any] | None:
+    """Describe the rows in more than this share of the lists, (q, k) positions or −1; None where there are none."""
+    counts = np.bincount(lists[lists >= 0], minlength=len(numbers))
+    hub = np.flatnonzero(counts > limit * len(lists))
+    hub = hub[~np.isin(numbers[hub], told)]
+    if not len(hub):
+        return None
     hub = hub[np.argsort(-counts[hub], kind="stable")]
     deviation = counts - counts.mean()
     return {
@@ -138,24 +121,30 @@ def _values(numbers: np.ndarray, counts: np.ndarray, hub: np.ndarray, null: np.n
         "null_error": float(np.std(null, ddof=1) / np.sqrt(len(null))),
         "skewness": float((deviation**3).mean() / (deviation**2).mean() ** 1.5),
         "rows": numbers[hub].tolist(),
-        **values,
+        "k": k,
+        "lists": len(lists),
+        "reached": int(np.isin(lists, hub).any(1).sum()),
     }
 
 
-def _null(context: Context, gaussian: Gaussian, n: int, lists: int, k: int) -> np.ndarray:
+def _nearest_of(asked: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return nearest(torch.from_numpy(asked), NEIGHBORS, y=StreamedRows.of(rows))[1].numpy()
+
+
+def _null(context: Context, rows: Gaussian, n: int, lists: int, k: int) -> np.ndarray:
     """In which share of the lists the most frequent one of n Gaussian rows is, in each draw."""
     generator = torch.Generator().manual_seed(context.seed)
-    lists = min(lists, max(LEAST, NULL_WORK // n))
-    found = (nearest_others(gaussian.draw(n, generator), np.arange(min(n, lists)), k)[1] for _ in range(DRAWS))
-    return np.array([np.bincount(indices.ravel()).max() / len(indices) for indices in found])
+    lists = min(n, lists, max(LEAST, NULL_WORK // n))
+    found = (nearest_others(rows.draw(n, generator), np.arange(lists), k)[1] for _ in range(DRAWS))
+    return np.array([np.bincount(indices.ravel()).max() / lists for indices in found])
 
 
-def _null_across(context: Context, of: Gaussian, queries: Gaussian, n: int, lists: int) -> list[np.ndarray]:
-    """The same for first places and top tens among n Gaussian rows, of independent queries."""
+def _null_across(context: Context, rows: Gaussian, asked: Gaussian, n: int, lists: int) -> np.ndarray:
+    """The same for first places and top tens among n Gaussian rows, of independent queries, (2, draws)."""
     generator = torch.Generator().manual_seed(context.seed)
     lists, shares = min(lists, max(LEAST, NULL_WORK // n)), []
     for _ in range(DRAWS):
-        rows, asked = of.draw(n, generator), queries.draw(lists, generator)
-        indices = nearest(torch.from_numpy(asked), NEIGHBORS, y=StreamedRows.of(rows))[1].numpy()
+        drawn = rows.draw(n, generator)
+        indices = _nearest_of(asked.draw(lists, generator), drawn)
         shares.append([np.bincount(indices[:, :k].ravel()).max() / lists for k in (1, NEIGHBORS)])
-    return list(np.transpose(shares))
+    return np.transpose(shares)

@@ -1,72 +1,374 @@
-"""Pairs that do not belong together: of modalities that nothing relates, a fixed number of rows off, or shuffled."""
+"""Whether pairs belong together: their ranks among all rows, rows that are shifted, and the share of random pairs.
 
-from scipy.special import bdtrc
+The percentile of a pair is the share of other rows that are at least as near, by the cosine of centered unit rows, in
+each direction. Pairs of a trained model have percentiles near 0; those of random pairs are uniform, whatever the model.
+"""
 
-from clip_geometry.search.checks import Findings, add_check, finding
-from clip_geometry.search.checks.context import Context
-from clip_geometry.search.checks.matching import Matching, random_share
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import bdtrc, ndtri
+
+from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.search.checks import ROWS, Context, Findings, add_check, chosen, finding, once
+from clip_geometry.search.checks.modalities import foreign_numbers, gaussian, own_rows, shared_space
+
+LEAST = 20  # fewer pairs prove nothing
+QUERIES = 2000
+CANDIDATES = 5000
+AT_CHANCE = 0.25  # percentile beyond which a pair is looked for elsewhere
+CHANCE = 4.0  # standard deviations among random pairings: p = 0.00003
+SURE = 6.0  # standard deviations beyond the largest of n normal values
+DRIFT = 0.5
+DECAY = 0.448  # θ > 0 with E[exp(θ (log p − log q − DRIFT))] = exp(−DRIFT θ)/(1 − θ²) = 1 for uniform p and q
+P_VALUE = 1e-4
+SEGMENTS = 8  # at most
+MARGIN = 1.0  # of a row that is out of place, log p − log q is 3 to 6
+TAILS = (0.5, 0.6, 0.7, 0.8, 0.9)
+FLAT = 1.64  # standard deviations: a flat tail is rejected with p = 0.05
+LIKELIHOOD = 20.0  # log ratio by which random pairs have to explain the ranks better than a weak model
 CLEAN = 0.001  # share of clean pairs whose partner ranks in the farther half: 0 of 500 COCO pairs, 0 of 4,096 scenes
-P_VALUE = 1e-3  # of so many pairs in the farther half, were all pairs clean
+CLEAN_P_VALUE = 1e-3  # of the pairs in the farther half, were all pairs clean
 MANY = 0.2  # of the pairs: not what a data set has by its nature
 FEW = 0.05  # of the pairs: below, a few hard items of a weak model look the same
 
 
 @add_check
 def unrelated_spaces(context: Context) -> Findings:
-    for one, other, matching in context.matchings("unrelated_spaces"):
-        if _unrelated(context, one, other, matching):
-            overlapping = context.shared_space(one, other)
-            n = len(matching.queries)
-            values = {"count": min(int((matching.corrected > 0.5).sum()), n), "n": n, "z": matching.z}
+    for one, other, found in _matchings(context, "unrelated_spaces"):
+        if _unrelated(context, one, other, found):
+            overlapping, n = shared_space(context, one, other), len(found.queries)
+            values = {"count": min(int((found.corrected > 0.5).sum()), n), "n": n, "z": found.z}
             values |= {"overlap": overlapping.value, "overlap_z": overlapping.z}
-            partners = context.partners(one, other)._asdict()
-            yield finding("unrelated_spaces", "warning", one, other, **values, partners=partners)
-
-
-def _unrelated(context: Context, one: str, other: str, matching: Matching) -> bool:
-    """Whether the pairs match at chance, and no rows match in another order."""
-    return matching.at_chance and not context.partners(one, other).exist
+            values["partners"] = partners(context, one, other)
+            yield finding("unrelated_spaces", "warning", one, other, **values)
 
 
 @add_check
 def shifted_pairs(context: Context) -> Findings:
-    for one, other, found in context.matchings("shifted_pairs"):
-        pairs = context.pairs(one, other)
-        if found.segments and pairs is not None:
-            names, segments = (one, other), []
-            for each in found.segments:
-                rows, partners = pairs[each.side], pairs[1 - each.side]
-                moved = each.shift if each.side == 0 else -each.shift
-                ends = [int(partners[(k + moved) % found.n]) for k in (each.first, each.last)]
-                segment = {"modality": names[each.side], "first": int(rows[each.first]), "last": int(rows[each.last])}
-                segment |= {"partner": names[1 - each.side], "partners": ends}
-                segments.append(segment | {"shift": each.shift, "count": each.better, "z": each.z})
+    for one, other, found in _matchings(context, "shifted_pairs"):
+        names, pairs, segments = (one, other), context.pairs(one, other) or (), []
+        for shift, side, first, last, better, z in found.segments:
+            rows, others = pairs[side], pairs[1 - side]
+            ends = [int(others[(k + (-shift if side else shift)) % found.n]) for k in (first, last)]
+            segment = {"modality": names[side], "first": int(rows[first]), "last": int(rows[last])}
+            segment |= {"partner": names[1 - side], "partners": ends}
+            segments.append(segment | {"shift": shift, "count": better, "z": z})
+        if segments:
             whole = segments[0]["first"] == 0 and segments[0]["last"] == len(context.sets[segments[0]["modality"]]) - 1
             largest = max(segments, key=lambda each: each["count"])
             values = {name: largest[name] for name in ("shift", "first", "last")}
             values |= {"count": sum(each["count"] for each in segments), "n": len(found.queries), "pairs": found.n}
-            yield finding(
-                "shifted_pairs", "error", one, other, **values, segments=segments, whole=whole, z_given=found.z
-            )
+            values |= {"segments": segments, "whole": whole, "z_given": found.z}
+            yield finding("shifted_pairs", "error", one, other, **values)
 
 
 @add_check
 def shuffled_pairs(context: Context) -> Findings:
-    for one, other, found in context.matchings("shuffled_pairs"):
-        if _unrelated(context, one, other, found):
-            continue
-        n = len(found.queries)
-        far = int((found.corrected > 0.5).sum() / 2)
+    for one, other, found in _matchings(context, "shuffled_pairs"):
+        n, far = len(found.queries), int((found.corrected > 0.5).sum() / 2)
         p_value = float(bdtrc(far - 1, n, CLEAN)) if far else 1.0
-        if p_value >= P_VALUE:
+        if p_value >= CLEAN_P_VALUE or _unrelated(context, one, other, found):
             continue
         tail = random_share(found.corrected, 1 / found.candidates)
-        random = found.at_chance
-        named = random or (tail.separate and tail.share + 2 * tail.error > FEW)
+        random, most = found.at_chance, tail.share + 2 * tail.error
+        named = random or (tail.gain > LIKELIHOOD and most > FEW)
         severity = "note" if not named else "error" if tail.share > MANY else "warning"
-        values = {"share": tail.share, "error": tail.error, "most": min(1.0, tail.share + 2 * tail.error)}
-        values |= {"named": named, "start": tail.start, "gain": tail.gain, "far": far, "n": n, "pairs": found.n}
+        values = {"share": tail.share, "error": tail.error, "most": min(1.0, most), "named": named}
+        values |= {"start": tail.start, "gain": tail.gain, "far": far, "n": n, "pairs": found.n}
         values |= {"p_value": max(p_value, 1e-300), "z": found.z, "random": random, "shifted": bool(found.segments)}
-        partners = context.partners(one, other)._asdict() if random else None
-        yield finding("shuffled_pairs", severity, one, other, **values, partners=partners)
+        values["partners"] = partners(context, one, other) if random else None
+        yield finding("shuffled_pairs", severity, one, other, **values)
+
+
+class Segment(NamedTuple):
+    """Rows `first` to `last` of one modality, 0 for the first and 1 for the second, that are out of place.
+
+    Row i of the first modality belongs with row i + shift of the second, cyclically. better: queries among these rows
+    that match better there than as given. z: Σ⟨a, b⟩ of the pairs at chance after the shift, in standard deviations.
+    """
+
+    shift: int
+    side: int
+    first: int
+    last: int
+    better: int
+    z: float
+
+
+class Matching(NamedTuple):
+    """queries: (q,) positions among the n pairs whose percentiles are known. percentiles: (q, 2), with the pairs as
+    given. z: Σ⟨a, b⟩ of the pairs in standard deviations among all ways to pair the rows. segments: rows that are
+    shifted. corrected: percentiles after the shifts are undone. candidates: rows that a percentile counts among.
+    """
+
+    n: int
+    queries: np.ndarray
+    percentiles: np.ndarray
+    z: float
+    segments: tuple[Segment, ...]
+    corrected: np.ndarray
+    candidates: int
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether all pairs together match no better than random ones."""
+        return self.z < CHANCE and not self.segments
+
+
+@once
+def matching(context: Context, one: str, other: str) -> Matching | None:
+    """How well the pairs of two modalities match, without rows of another space; None for too few pairs."""
+    both = [each[:ROWS] for each in context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2]
+    usable = distinct = np.ones(len(both[0]), dtype=bool)
+    for modality, rows in zip((one, other), both, strict=True):
+        usable = usable & context.valid(modality)[rows] & ~np.isin(rows, foreign_numbers(context, modality))
+        distinct = distinct & (context.first_equal(modality)[rows] == rows)
+    unit = [context.unit_rows(modality, rows) for modality, rows in zip((one, other), both, strict=True)]
+    return match(unit[0], unit[1], usable, distinct, context.seed)
+
+
+def _matchings(context: Context, check: str) -> Iterator[tuple[str, str, Matching]]:
+    """Yield the couples with their matching, and note for a check those that have too few pairs."""
+    if not context.couples:
+        context.skip(check, "no rows of two modalities pair")
+    for one, other in context.couples:
+        if (found := matching(context, one, other)) is None:
+            context.skip(check, f"fewer than {LEAST} distinct pairs", one, other)
+        else:
+            yield one, other, found
+
+
+def _unrelated(context: Context, one: str, other: str, found: Matching) -> bool:
+    """Whether the pairs match at chance, and rows have no partners in the other modality in another order either.
+
+    The nearest rows of trained models have 2.8 to 5.7 deviations, of untrained and weak ones (recall below 2%) at most
+    0.3.
+    """
+    if not found.at_chance:
+        return False
+    near = partners(context, one, other)
+    return near["cosine"] <= near["noise"] + near["deviation"]
+
+
+@once
+def partners(context: Context, one: str, other: str) -> dict[str, float]:
+    """How near the nearest rows of the other modality are, whatever the order of the rows.
+
+    Returns:
+        cosine: of n sampled rows with their nearest row of the other modality, both centered, on average. noise,
+        deviation: mean and standard deviation for independent Gaussian rows with the same means and covariances.
+    """
+    rows = [own_rows(context, modality) for modality in (one, other)]
+    queries = context.queries(len(rows[0]), len(rows[1]))
+    near = _nearest_cosines(rows[0], rows[1], queries)
+    generator = torch.Generator().manual_seed(context.seed)
+    drawn = [gaussian(context, name).draw(len(x), generator) for name, x in zip((one, other), rows, strict=True)]
+    noise = _nearest_cosines(drawn[0], drawn[1], queries)
+    found = {"cosine": near.mean(), "noise": noise.mean(), "deviation": noise.std()}
+    return {name: float(value) for name, value in found.items()} | {"n": len(queries)}
+
+
+def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Cosines of some rows of a with their nearest row of b, both centered."""
+    means = [torch.from_numpy(x.mean(0)) for x in (a, b)]
+
+    def unit(rows: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        rows = rows - mean
+        return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+
+    y = StreamedRows.of(b).map(lambda block, _: unit(block, means[1]), b.shape[1], dtype=torch.float32)
+    return 1 - nearest(unit(torch.from_numpy(a[queries]), means[0]), 1, y=y)[0][:, 0].numpy() ** 2 / 2
+
+
+class _CenteredPairs:
+    """Aligned unit rows, which are centered in their place. Rows that are not usable become zero: they keep their
+    places and match nothing."""
+
+    def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, among: np.ndarray):
+        for x in (a, b):
+            x -= chosen(x, usable).mean(0)
+            x[~usable] = 0
+        self.a, self.b = a, b
+        self.usable, self.among, self.n = usable, among, len(a)
+        gram = (self.a.T @ self.a).astype(np.float64) * (self.b.T @ self.b)
+        self.deviation = math.sqrt(max(gram.sum(), 0.0)) / self.n  # of one product of random rows
+
+    def percentiles(self, rows: np.ndarray, partners: np.ndarray) -> np.ndarray:
+        own = np.einsum("nd,nd->n", self.a[rows], self.b[partners])[:, None]
+        found = np.empty((len(rows), 2))
+        for k, (left, right, excluded) in enumerate(
+            ((self.a[rows], self.b, partners), (self.b[partners], self.a, rows))
+        ):
+            ahead = (left @ right[self.among].T >= own) & (self.among[None] != excluded[:, None])
+            found[:, k] = ahead.sum(1) / max(1, len(self.among) - 1)
+        return found
+
+
+def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray, seed: int) -> Matching | None:
+    """The percentiles of pairs of aligned unit rows, and their shifts. None for fewer than LEAST distinct pairs.
+
+    a, b: in float32; they are changed.
+    Copies of earlier rows are neither queries nor counted: a batch that was written twice looks like a shift.
+    """
+    generator = np.random.default_rng(seed)
+    numbers = np.flatnonzero(usable & distinct)
+    if len(numbers) < LEAST:
+        return None
+    queries, among = (
+        np.sort(generator.choice(numbers, min(len(numbers), most), replace=False)) for most in (QUERIES, CANDIDATES)
+    )
+    pairs = _CenteredPairs(a, b, usable, among)
+    given = pairs.percentiles(queries, queries)
+    corrected, segments = given, []
+    while len(segments) < SEGMENTS and (found := _segment(pairs, queries, corrected)) is not None:
+        segment, corrected = found
+        segments.append(segment)
+    z = np.einsum("nd,nd->", pairs.a, pairs.b, dtype=np.float64) / (pairs.deviation * math.sqrt(len(a)) or 1.0)
+    return Matching(len(a), queries, given, float(z), tuple(segments), corrected, len(among))
+
+
+def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
+    """The rows that match best after one shift, and the percentiles with them put right; None where nothing is shifted.
+
+    Each row has the score log p − log q − DRIFT, with p its percentile as given and q that after the shift; the segment
+    is the run of rows with the largest sum. For random pairs, p and q are uniform and independent, and the largest sum
+    exceeds s with probability below n exp(−DECAY s) (Karlin and Altschul 1990); the shift is one of n.
+    """
+    given = percentiles.mean(1)
+    astray = given > AT_CHANCE
+    if astray.sum() < LEAST // 4 or not pairs.deviation:
+        return None
+    n, least = pairs.n, 1 / len(pairs.among)
+    shift, z = _shift(pairs, queries[astray])
+    if not shift:
+        return None
+
+    def after(rows: np.ndarray, side: int) -> np.ndarray:
+        return pairs.percentiles(*((rows, (rows + shift) % n) if side == 0 else ((rows - shift) % n, rows)))
+
+    def run(rows: np.ndarray, side: int) -> tuple[int, int, float]:
+        place = np.searchsorted(queries, rows).clip(max=len(queries) - 1)
+        before, unknown = given[place], queries[place] != rows
+        before[unknown] = pairs.percentiles(rows[unknown], rows[unknown]).mean(1)
+        return _largest_run(np.log(before + least) - np.log(after(rows, side).mean(1) + least) - DRIFT)
+
+    side, total = 1, run(queries, 1)[2]
+    if (other := run(queries, 0)[2]) > total + MARGIN:  # the shifted modality has one row more that is out of place
+        side, total = 0, other
+    if total < (2 * math.log(n) - math.log(P_VALUE)) / DECAY:
+        return None
+    ends = [queries[k] for k in run(queries, side)[:2]]
+    # every row near both ends, copies and rows that were not sampled among them
+    gap = 1 + int(np.diff(queries).max())
+    near = [row for end in ends for row in range(max(0, end - gap), min(n, end + gap + 1)) if pairs.usable[row]]
+    rows = np.union1d(queries, near)
+    first, last = (int(rows[k]) for k in run(rows, side)[:2])
+    inside = (queries >= first) & (queries <= last)
+    put_right = percentiles.copy()
+    put_right[inside] = after(queries[inside], side)
+    better = int((put_right.mean(1) < given)[inside].sum())
+    return Segment(shift, side, first, last, better, z), put_right
+
+
+def _largest_run(values: np.ndarray) -> tuple[int, int, float]:
+    """First and last index of the run with the largest sum, and the sum."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    gains = sums[1:] - np.minimum.accumulate(sums)[:-1]
+    last = int(gains.argmax())
+    return int(sums[: last + 1].argmin()), last, float(gains[last])
+
+
+def _shift(pairs: _CenteredPairs, rows: np.ndarray) -> tuple[int, float]:
+    """The shift at which these rows of a match b best, and its score, by one cross-correlation; 0 for none.
+
+    Of n random sums the largest is near √(2 ln n) standard deviations.
+    """
+    a, b, n = pairs.a, pairs.b, pairs.n
+    size: Any = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
+    spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
+    chosen = np.zeros(n, dtype=bool)
+    chosen[rows] = True
+    for column in range(a.shape[1]):
+        left: Any = rfft(np.where(chosen, a[:, column], 0).astype(np.float64), size)
+        spectrum += np.conj(left) * rfft(b[:, column].astype(np.float64), size)
+    sums: Any = irfft(spectrum, size)
+    cyclic = sums[:n].copy()
+    cyclic[1:] += sums[size - n + 1 :]
+    cyclic[0] = -np.inf
+    best = int(cyclic.argmax())
+    z = float(cyclic[best] / (pairs.deviation * math.sqrt(len(rows))))
+    shift = best if best <= n // 2 else best - n
+    return (shift, z) if z > math.sqrt(2 * math.log(n)) + SURE else (0, z)
+
+
+class RandomShare(NamedTuple):
+    """start: percentile from which on the tail is flat. beyond: queries beyond it, on average of both directions.
+
+    share: of random pairs, beyond/(1 − start)/n; at most this, since pairs that belong together can rank as low. error:
+    its standard error. gain: log likelihood of the percentiles with random pairs, less that of a weak model without;
+    above LIKELIHOOD, the random pairs are apart from the others, rather than the tail of a weak model.
+    """
+
+    start: float
+    beyond: float
+    share: float
+    error: float
+    gain: float
+
+
+def random_share(percentiles: np.ndarray, least: float) -> RandomShare:
+    """Estimate the share of random pairs.
+
+    Percentiles of random pairs are uniform, whatever the model, so that their density in the flat tail of all is their
+    share (Storey's π₀). A tail that falls is that of a weak model. A short tail is flat by chance; random pairs have to
+    explain all percentiles better: a weak model's are normal on the probit scale, with a mean below 0 and a deviation
+    of at most 1 (scores with Gaussian noise); random pairs add a standard normal part.
+
+    Args:
+        percentiles: (q, 2), in both directions.
+        least: The smallest step of a percentile.
+    """
+    values = percentiles.ravel()
+    n = len(percentiles)
+    # both directions of a pair are nearly equal: n pairs, not 2 n values
+    start = next((start for start in TAILS if _fall(values, start) < FLAT), TAILS[-1])
+    beyond = float((values > start).sum() / 2)
+    share = min(1.0, beyond / (1 - start) / n)
+    error = math.sqrt(max(beyond, 1.0) * (1 - beyond / n)) / (1 - start) / n
+    scores = ndtri(np.clip(values + least / 2, least / 2, 1 - least / 2))
+    gain = (_log_likelihood(scores, mixed=True) - _log_likelihood(scores, mixed=False)) / 2
+    return RandomShare(start, beyond, share, error, gain)
+
+
+def _fall(values: np.ndarray, start: float) -> float:
+    """By how many standard deviations the values beyond `start` lie below the middle of the tail, on average."""
+    tail = values[values > start]
+    return (0.5 - (tail.mean() - start) / (1 - start)) * math.sqrt(12 * len(tail) / 2) if len(tail) else 0.0
+
+
+def _log_likelihood(scores: np.ndarray, mixed: bool) -> float:
+    """The largest log likelihood of a normal part with mean at most 0 and deviation at most 1, by the EM algorithm;
+    mixed: beside a standard normal one."""
+    share = 0.5 if mixed else 0.0
+    own = scores <= np.median(scores) if mixed else np.ones(len(scores), bool)
+    mean, deviation = min(scores[own].mean(), 0.0), min(max(scores[own].std(), 0.1), 1.0)
+    flat = np.exp(-(scores**2) / 2)
+    total = -np.inf
+    for _ in range(200):
+        matched = np.exp(-(((scores - mean) / deviation) ** 2) / 2) / deviation
+        density = share * flat + (1 - share) * matched
+        before, total = total, float(np.log(np.maximum(density, 1e-300)).sum())
+        if total - before < 1e-4 * len(scores) ** 0.5:
+            break
+        weights = (1 - share) * matched / np.maximum(density, 1e-300)
+        share = 1 - weights.mean() if mixed else 0.0
+        mean = min(float(np.average(scores, weights=weights)), 0.0)
+        deviation = float(np.sqrt(np.average((scores - mean) ** 2, weights=weights)))
+        deviation = min(max(deviation, 0.1), 1.0)
+    return total

@@ -9,8 +9,9 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
-from clip_geometry.search.checks.context import explaining, first_equal, unexplained_copies
-from clip_geometry.search.checks.matching import match
+from clip_geometry.search.checks import first_equal
+from clip_geometry.search.checks.copies import explaining, unexplained_copies
+from clip_geometry.search.checks.pairs import match
 
 RUNS, RUN = 8, 500  # pairs in a row, of more of them than these are
 ROWS, LEAST = 2000, 20  # that are looked at to tell a transposed set
@@ -117,10 +118,3 @@ def _unit(vectors: Any, rows: np.ndarray) -> np.ndarray:
     x = np.asarray(vectors[rows], dtype=np.float64)
     with np.errstate(all="ignore"):  # zero rows and NaN, which match nothing
         return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-
-
-def copies(embeddings: Embeddings, modality: str) -> Iterator[str]:
-    """Say how many rows are copies that nothing explains."""
-    if count := len(unexplained_copies(embeddings, first_equal(embeddings.vectors))):
-        others = " with other ids" * bool(explaining(embeddings))
-        yield f"{count} of {len(embeddings)} {modality} rows are exact copies of rows{others}"

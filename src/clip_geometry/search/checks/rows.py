@@ -1,9 +1,11 @@
-"""Rows by themselves: without a direction, not of length 1, constant coordinates, too few of them."""
+"""Rows of one set: without a direction, not of length 1, with constant coordinates, rounded, too few."""
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
-from clip_geometry.search.checks import Findings, add_check, finding
-from clip_geometry.search.checks.context import Context
+from clip_geometry.search.checks import Context, Findings, add_check, finding
 
 
 @add_check
@@ -35,10 +37,12 @@ def not_unit(context: Context) -> Findings:
         severity = "error" if partly else "note" if raw or same else "warning"
         values = {"count": int(off.sum()), "n": len(lengths), "partly": partly, "same": same, "raw": raw}
         quantiles = [float(few), float(median), float(many)]
-        yield finding("not_unit", severity, modality, **values, quantiles=quantiles, **_changed(context, modality))
+        yield finding(
+            "not_unit", severity, modality, **values, quantiles=quantiles, **_first_by_product(context, modality)
+        )
 
 
-def _changed(context: Context, modality: str) -> dict[str, int]:
+def _first_by_product(context: Context, modality: str) -> dict[str, int]:
     """Of some queries, how many have another nearest row by inner product than by cosine."""
     generator = np.random.default_rng(context.seed)
     unit, sample = context.unit(modality), context.sample(modality)
@@ -62,20 +66,18 @@ ONE_DIRECTION = 0.99  # average cosine; untrained models have 0.65 to 0.75, CLIP
 @add_check
 def dead_dimensions(context: Context) -> Findings:
     constant = {modality: _constant(context, modality) for modality in context.sets}
-    for modality in context.sets:
-        sample, unit = context.sample(modality)[:ROWS], context.unit(modality)[:ROWS]
-        n, d = unit.shape
-        distinct = len(np.unique(context.first_equal(modality)[sample]))
+    for modality, (dead, zero, rows) in constant.items():
+        n, d = rows.shape
         if n < LEAST:
             context.skip("dead_dimensions", f"fewer than {LEAST} rows", modality)
             continue
-        dead, zero, rows = constant[modality]
-        mean = rows.mean(0)
-        others = [each for name, (each, _, _) in constant.items() if name != modality and len(each) == d]
+        others = [each for name, (each, *_) in constant.items() if name != modality and len(each) == d]
         shared = bool(others) and not any((dead & ~each).any() for each in others)
         by_design = shared or dead.mean() < BY_DESIGN
+        mean = rows.mean(0)
         centered = rows[:, ~dead] - mean[~dead]
         variances = np.linalg.eigvalsh(centered.T @ centered / n) if centered.size else np.zeros(0)
+        distinct = len(np.unique(context.first_equal(modality)[context.sample(modality)[:n]]))
         rank, possible = int((variances > ROUNDING).sum()), min(distinct - 1, d - int(dead.sum()))
         average = float(mean @ mean)
         low_rank, collapsed = rank < RANK * possible, average > ONE_DIRECTION
@@ -83,8 +85,7 @@ def dead_dimensions(context: Context) -> Findings:
             severity = "error" if collapsed else "warning" if dead.any() and not by_design else "note"
             values = {"dead": int(dead.sum()), "zero": zero, "by_design": by_design, "shared": shared, "d": d, "n": n}
             values |= {"rank": rank, "possible": possible, "low_rank": low_rank, "collapsed": collapsed}
-            coordinates = np.flatnonzero(dead).tolist()
-            values |= {"average_cosine": average, "coordinates": coordinates}
+            values |= {"average_cosine": average, "coordinates": np.flatnonzero(dead).tolist()}
             yield finding("dead_dimensions", severity, modality, **values)
 
 
@@ -110,3 +111,172 @@ def too_few_rows(context: Context) -> Findings:
             severity = "warning" if n < FEW else "note"
             values = {"n": n, "d": d, "error": 50 / max(1, n) ** 0.5, "few": n < FEW}
             yield finding("too_few_rows", severity, modality, **values)
+
+
+FEW_ROWS = 1000
+BITS = {"bfloat16": 8, "float16": 11}  # of the mantissa, the leading one included
+OFF_GRID = 0.01  # of a step: what scaling to unit length in float32 leaves of whole numbers up to 127 is 1e-5
+LEVELS = {"int4": 8, "int8": 128}
+STEPS = {"int8": 255, "int6": 63, "int4": 15}  # of a column, as FAISS's scalar quantizers SQ8, SQ6 and SQ4 have
+RATIO_ROWS = 500
+SAME = 3e-7  # relative difference of two ratios of float32 values that is rounding
+
+
+class RoundingGrid(NamedTuple):
+    """format: the numbers' format, or "steps of 0.0001". exact: whether the values themselves lie on it, rather than
+    multiples of them. step: (rows, d), distance from each value to the next."""
+
+    format: str
+    exact: bool
+    step: np.ndarray
+
+
+@add_check
+def low_precision(context: Context) -> Findings:
+    for modality, each in context.sets.items():
+        numbers = context.sample(modality)[:FEW_ROWS]
+        if len(numbers) < 2:
+            context.skip("low_precision", "fewer than 2 rows", modality)
+            continue
+        stored = str(getattr(each.vectors, "dtype", "")).removeprefix("torch.")
+        rows = np.asarray(each.vectors[numbers], dtype=np.float32)
+        grid = grid_of(rows, context.seed)
+        if grid is not None:
+            changed, places, error = _by_rounding(rows, grid, context.seed)
+            severity = "note" if grid.format == "float16" else "warning"
+            values = {"format": grid.format, "exact": grid.exact, "stored": stored, "n": len(rows)}
+            values |= {"changed": changed, "places": places, "cosine_error": error}
+            yield finding("low_precision", severity, modality, **values)
+
+
+def grid_of(rows: np.ndarray, seed: int) -> RoundingGrid | None:
+    """The coarse grid on which the values of float32 rows lie; None for float32 itself."""
+    if not (rows.view(np.uint32) & 0xFFFF).any():
+        return RoundingGrid("bfloat16", True, _spacing(rows, 8))
+    if np.abs(rows).max() < 65504 and np.array_equal(rows.astype(np.float16).astype(np.float32), rows):
+        return RoundingGrid("float16", True, _spacing(rows, 11))
+    return _uniform(rows) or _scaled(rows, seed) or _by_dimension(rows, seed)
+
+
+def _spacing(rows: np.ndarray, bits: int) -> np.ndarray:
+    return np.ldexp(np.float32(1), np.frexp(rows)[1] - bits)
+
+
+def _uniform(rows: np.ndarray) -> RoundingGrid | None:
+    """Whole multiples of a step: one for each row, or one for all."""
+    steps = np.array([_least_gap(row) for row in rows])[:, None]
+    counts = rows / steps
+    most = np.abs(counts).max()
+    if most < LEVELS["int8"] and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+        name = next(name for name, levels in LEVELS.items() if most < levels)
+        return RoundingGrid(name, bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
+    step = _least_gap(rows)
+    counts = rows / step
+    if np.abs(counts).max() < 2**15 and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+        return RoundingGrid(f"steps of {step:.3g}", True, np.full_like(rows, step))
+    return None
+
+
+def _least_gap(values: np.ndarray) -> float:
+    """The smallest difference of two values that are not the same up to float32 rounding; 1 for a single value."""
+    distinct = np.unique(np.append(np.abs(values).ravel(), 0).astype(np.float64))
+    gaps = np.diff(distinct)
+    gaps = gaps[gaps > 1e-6 * distinct[-1]]
+    return float(gaps.min()) if len(gaps) else 1.0
+
+
+def _scaled(rows: np.ndarray, seed: int) -> RoundingGrid | None:
+    """A float format whose rows were scaled afterwards: equal values stay equal, and there are too many of them."""
+    repeats = _repeats(rows)
+    if repeats < len(rows) / 2:
+        return None
+    generator = np.random.default_rng(seed)
+    for name, bits in BITS.items():
+        # values between those of the grid, as they were before, rounded again
+        smooth = rows.astype(np.float64) * 2 ** generator.uniform(0, 1, (len(rows), 1))
+        smooth *= 1 + generator.uniform(-1, 1, rows.shape) * 2.0**-bits
+        spacing = _spacing(smooth.astype(np.float32), bits)
+        expected = _repeats((np.round(smooth / spacing) * spacing).astype(np.float32))
+        if expected / 2 <= repeats <= 2 * expected:
+            return RoundingGrid(name, False, _spacing(rows, bits))
+    return None
+
+
+def _repeats(rows: np.ndarray) -> int:
+    """How many values of a row, zeros apart, equal another one of it up to their sign, all rows together.
+
+    Up to two units of float32: that is what scaling makes of equal values of different rows, never of one row, where
+    they stay equal.
+    """
+    values = np.sort(np.abs(rows), axis=1)
+    return int(((np.diff(values, axis=1) == 0) & (values[:, 1:] > 0)).sum())
+
+
+def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
+    """Columns that were rounded to steps of their own, whether or not the rows were scaled afterwards.
+
+    Two rows have the same code in some columns, and there the same ratio: that of their scales.
+    """
+    few, generator = rows[:RATIO_ROWS], np.random.default_rng(seed)
+    low, span = few.min(0), np.ptp(few, axis=0)
+    varying = span > 0
+    if varying.sum() < 2:
+        return None
+
+    def smooth(steps: int) -> np.ndarray:
+        return few + generator.uniform(-0.5, 0.5, few.shape) * span / steps
+
+    def ratios(values: np.ndarray) -> int:
+        return _equal_ratios(values[:, varying].astype(np.float32))
+
+    found = ratios(few)
+    if found < max(20 * ratios(smooth(min(STEPS.values()))), len(few) / 50, 5):
+        return None
+    gaps = np.diff(np.sort(few[:, varying], axis=0), axis=0)
+    gaps[gaps <= 1e-6 * span[varying]] = np.inf
+    # values of a column repeat, and are whole steps apart, unless the rows were scaled afterwards
+    counts = np.median(span[varying] / gaps.min(0))
+    exact = bool(counts < max(STEPS.values()) + 1)
+    if exact:
+        name = min((each for each in STEPS if STEPS[each] > counts - 1), key=lambda each: STEPS[each])
+    else:
+        factors = {}
+        for name, steps in STEPS.items():
+            step = np.where(varying, span / steps, 1)
+            rounded = low + np.round((smooth(steps) - low) / step) * step
+            factors[name] = abs(math.log(max(ratios(rounded), 1) / found))
+        name = min(factors, key=lambda each: factors[each])
+        if factors[name] > math.log(3):
+            return None
+    step = np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape)
+    return RoundingGrid(f"{name} by dimension", exact, step)
+
+
+def _equal_ratios(rows: np.ndarray) -> int:
+    """In how many columns, all rows together, the ratio of a row to the next equals that in another column.
+
+    Copies and near copies, which have a ratio near 1 everywhere, are left out.
+    """
+    distances = np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    apart = distances > 0.2 * np.median(distances)
+    with np.errstate(all="ignore"):
+        ratios = np.sort(rows[1:][apart].astype(np.float64) / rows[:-1][apart], axis=1)
+        near = np.diff(ratios, axis=1) < SAME * np.abs(ratios[:, 1:])
+    return int((near & (ratios[:, 1:] > 0)).sum())
+
+
+def _by_rounding(rows: np.ndarray, grid: RoundingGrid, seed: int) -> tuple[int, int, float]:
+    """Places of the top ten that rounding of this size changes, of how many, and the error of a cosine."""
+    noise = np.random.default_rng(seed).uniform(-0.5, 0.5, rows.shape) * grid.step
+    both = []
+    for x in (rows, rows + noise):
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        np.fill_diagonal(cosines, -2)
+        both.append(cosines)
+    k = min(10, len(rows) - 1)
+    tops = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in both]
+    kept = sum(len(np.intersect1d(one, other)) for one, other in zip(*tops, strict=True))
+    off = ~np.eye(len(rows), dtype=bool)
+    # both the rows as they are and the noise carry one rounding each
+    return k * len(rows) - kept, k * len(rows), float(np.std((both[1] - both[0])[off]))

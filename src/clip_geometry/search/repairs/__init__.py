@@ -1,21 +1,363 @@
-"""Repairs of a mixed index: maps of the rows, calibrated scores, neighborhoods, and fusion of separate indices."""
+"""Repairs of a mixed index: maps of rows, calibrated scores, neighborhoods, fusions; here, their interface."""
 
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
 
 from clip_geometry import catalog
-from clip_geometry.search.repairs.base import (
-    InnerProduct,
-    Known,
-    Repair,
-    RepairEntry,
-    RepairView,
-    Term,
-    make_repair,
-    repairs,
-)
+from clip_geometry.registry import InputError, Registry, listed, shown
+from clip_geometry.search.relevance import Relevance
+from clip_geometry.transforms import Affine, Pipeline
 
-__all__ = ["InnerProduct", "Known", "Repair", "RepairEntry", "RepairView", "Term", "make_repair", "repairs"]
+if TYPE_CHECKING:
+    from clip_geometry.search.repairs.neighborhoods import BankStatistic
+
+Kind: TypeAlias = tuple[str, str]  # (modality of the query, modality of the item)
+Sets: TypeAlias = Mapping[str, np.ndarray]
+T = TypeVar("T")
+
+ITEMS_AT_ONCE = 8192
+SHARED = ("", "center[each]")  # pipelines of several repairs
+LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a repair learns from: rows of an index, queries, and which items are relevant to which.
+
+    Args:
+        rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows make them.
+        relevance: Of these rows, or None where nothing is known.
+        complete: Whether items of one modality that `relevance` does not name are irrelevant: labels are complete,
+            while pairs do not say which images resemble each other.
+        queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
+            themselves.
+        logit_scale: Of the model; posteriors without pairs need it.
+        kept: Where several repairs learn from these rows and score the same ones: what they have in common, once.
+
+    Raises:
+        InputError: Rows are no matrices of one dimension, `relevance` is of other rows, or the scale is not positive.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rows = {"image": np.eye(3), "text": np.eye(3)}
+        >>> known = cg.Known(rows, cg.Relevance.of_pairs([range(3), range(3)], image=3, text=3))
+        >>> known.grades(("image", "text")).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        >>> known.grades(("image", "image")) is None  # pairs do not say which images resemble each other
+        True
+    """
+
+    rows: Sets
+    relevance: Relevance | None = None
+    complete: bool = False
+    queries: Sets = field(default_factory=dict)
+    logit_scale: float = LOGIT_SCALE
+    kept: dict[Any, Any] | None = None
+
+    def __post_init__(self):
+        shapes = {name: np.shape(x) for sets in (self.rows, self.queries) for name, x in sets.items()}
+        if {len(shape) for shape in shapes.values()} != {2} or len({shape[1] for shape in shapes.values()}) > 1:
+            given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise InputError(f"known rows have the shapes {given or 'none'}; expected (n, d) with one d for all")
+        if not 0 < self.logit_scale < np.inf:
+            raise InputError(f"logit_scale is {shown(self.logit_scale)}; expected a positive number, such as 100")
+        sizes = {name: len(x) for name, x in self.rows.items()}
+        if self.relevance is not None and (known := getattr(self.relevance, "sizes", {})) != sizes:
+            of, given = (listed(f"{n} {name}" for name, n in each.items()) for each in (known, sizes))
+            raise InputError(f"relevance is of {of} rows, but {given} rows were given; they belong to the same rows")
+
+    @property
+    def modalities(self) -> list[str]:
+        return sorted(self.rows)
+
+    @property
+    def kinds(self) -> Iterable[Kind]:
+        """All couples of a query's and an item's modality."""
+        return product(self.modalities, self.modalities)
+
+    def asked(self, modality: str) -> np.ndarray:
+        """The queries of a modality: those given, or its rows."""
+        return self.queries.get(modality, self.rows[modality])
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` returns, computed once if several repairs learn from these rows."""
+        return make() if self.kept is None else kept_in(self.kept, key, make)
+
+    def view(self, pipeline: str) -> "RepairView":
+        """Return the map of rows `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
+
+        def fitted() -> RepairView:
+            steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
+            affine = Pipeline(steps).fit(self.rows, self.pairs).affine
+            maps = {name: affine(name) for name in self.rows}
+            return RepairView(maps, maps, {} if self.kept is not None and pipeline in SHARED else None)
+
+        return self.once(("view", pipeline), fitted)
+
+    def grades(self, kind: Kind) -> np.ndarray | None:
+        """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
+        query, item = kind
+        if self.relevance is None or (query == item and not self.complete):
+            return None
+        return self.relevance.dense(query, item).numpy()
+
+    def pairs(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the rows of two modalities that are relevant to each other."""
+        if (grades := self.grades((first, second))) is None:
+            raise InputError("no pairs or labels of both modalities were given")
+        return np.nonzero(grades)  # pyright: ignore[reportReturnType] # of a matrix, so two
+
+
+class Repair:
+    """Base of the repairs: `fit` learns from known rows, `scores` rates items of every modality on one scale.
+
+    A subclass implements `_learn`, unless it learns nothing, and `scores`. Parameters are attributes of the same name,
+    and what is learned are declared attributes that end in _, which is how `save` finds them.
+
+    Attributes:
+        name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
+        memorizes: Whether scores of the rows that it was fitted on are not like those of others, as rows of a bank are.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> repair = cg.make_repair("center").fit(cg.Known({"image": image, "text": text}))
+        >>> isinstance(repair, cg.Repair), repair.scores("image", image[:2], "text", text).shape
+        (True, (2, 50))
+    """
+
+    name: str = ""
+    memorizes: bool = False
+
+    def fit(self, known: Known) -> Self:
+        """Learn from known rows."""
+        self._learn(known)
+        return self
+
+    def _learn(self, known: Known) -> None: ...
+
+    @abstractmethod
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the score of each item for each query, (n, m), higher first, comparable over modalities of items.
+
+        Args:
+            query: Modality of the queries.
+            q: (n, d) queries.
+            item: Modality of the items.
+            x: (m, d) items.
+        """
+
+    def require(self, known: Iterable[str], *given: str) -> None:
+        """Raise InputError for a modality that the repair was not fitted for."""
+        known = sorted(known)
+        for modality in given:
+            if modality not in known:
+                raise InputError(
+                    f"{self.name} was fitted for {' and '.join(known)} rows, but {modality} rows were given"
+                )
+
+    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Return the scores of all items of an index by modality.
+
+        Args:
+            query: Modality of the queries.
+            q: (n, d) queries.
+            items: Modality → (m, d) items.
+            itself: (n,) number of each query among the items of its modality, whose score becomes −∞; None if the
+                queries are no items.
+        """
+        found = {item: self.scores(query, q, item, x) for item, x in items.items()}
+        if itself is not None:
+            found[query][np.arange(len(q)), itself] = -np.inf
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted repair as .safetensors (see `repair_file`), whole or not at all."""
+        from clip_geometry.search.repairs.repair_file import write_repair
+
+        write_repair(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> "Repair":
+        """Read what `save` wrote; raise InputError for damaged and for foreign files."""
+        from clip_geometry.search.repairs.repair_file import read_repair
+
+        return read_repair(Path(path))
+
+
+class Listwise(Repair):
+    """Base of the repairs whose score of an item depends on the other items of the index; a subclass has `mixed`."""
+
+    @abstractmethod
+    def mixed(
+        self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]: ...
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
+        return self.mixed(query, q, {item: x})[item]
+
+
+def kept_in(kept: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
+    """Return kept[key], which `make` returns where it is not there yet."""
+    if key not in kept:
+        kept[key] = make()
+    return kept[key]
+
+
+@dataclass(frozen=True, eq=False)
+class RepairView:
+    """Maps of the rows before an inner product.
+
+    Args:
+        queries, items: Modality → the map of its queries and of its items.
+        kept: Where several repairs score the same rows: these rows after the maps, and their products.
+    """
+
+    queries: Mapping[str, Affine]
+    items: Mapping[str, Affine]
+    kept: dict[Any, Any] | None = None
+
+    def rows(self, affine: Affine, x: np.ndarray) -> np.ndarray:
+        """Return rows after one of the maps."""
+        if self.kept is None:
+            return affine(x)
+        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # x is kept so that its id is its own
+
+    def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the inner products of queries and items after the maps, (n, m), which are not to be changed."""
+        q, x = self.rows(self.queries[query], q), self.rows(self.items[item], x)
+        return q @ x.T if self.kept is None else kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
+
+
+class Term(NamedTuple):
+    """The score of one kind before its biases: slope · ⟨query, item⟩ + offset, of rows after a view."""
+
+    view: int
+    slope: float = 1.0
+    offset: float = 0.0
+
+
+class InnerProduct(Repair):
+    """A repair whose score is one inner product of longer rows, so that any vector index can serve it.
+
+    For a query of modality a and an item of modality m,
+
+        score = slope[a, m] ⟨q', x'⟩ + offset[a, m] + b[a, m](x') + c[a, m](q'),
+
+    where ' is the view of the kind (a, m), and b and c are statistics of a bank of rows, or 0. `item_map` and
+    `query_map` of `shipping` write it as one inner product: for each view as many copies of the row as the slopes have
+    rank, one dimension for each modality of queries (offset and b) and, if there is a c, one for each of items.
+
+    Attributes:
+        views_: The maps before the products.
+        terms_: Kind → its `Term`.
+    """
+
+    views_: Sequence[RepairView]
+    terms_: Mapping[Kind, Term]
+
+    def item_statistic(self, query: str, item: str) -> "BankStatistic | None":
+        """Return b, of items after the view."""
+
+    def query_statistic(self, query: str, item: str) -> "BankStatistic | None":
+        """Return c, of queries after the view."""
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        term = self.term(query, item)
+        view = self.views_[term.view]
+        b, c = self.item_statistic(query, item), self.query_statistic(query, item)
+        at_once = ITEMS_AT_ONCE if view.kept is None else max(1, len(x))  # items after the view are float64
+        scores = np.empty((len(q), len(x)))
+        for start in range(0, len(x), at_once):
+            items = x[start : start + at_once] if at_once < len(x) else x
+            block = scores[:, start : start + at_once]
+            np.multiply(view.products(query, q, item, items), term.slope, out=block)
+            block += term.offset
+            if b is not None:
+                block += b(view.rows(view.items[item], items))
+        if c is not None:
+            scores += c(view.rows(view.queries[query], q))[:, None]
+        return scores
+
+    @property
+    def modalities(self) -> list[str]:
+        return sorted({query for query, _ in self.terms_})
+
+    def term(self, query: str, item: str) -> Term:
+        """Return the term of a kind; raise InputError before `fit` and for other modalities."""
+        if not hasattr(self, "terms_"):
+            raise InputError(f"{self.name} is not fitted yet; call fit first")
+        self.require({name for name, _ in self.terms_}, query, item)
+        return self.terms_[query, item]
+
+    def copies(self) -> list[tuple[int, dict[str, float], dict[str, float]]]:
+        """Return the copies of rows: their view, and the weight of each modality's queries and items."""
+        names, found = self.modalities, []
+        for v in range(len(self.views_)):
+            terms = [[self.terms_[query, item] for item in names] for query in names]
+            slopes = np.array([[term.slope if term.view == v else 0.0 for term in row] for row in terms])
+            left, sizes, right = np.linalg.svd(slopes)
+            for k in np.flatnonzero(sizes > 1e-12 * max(sizes[0], 1e-300)):
+                largest = right[k][np.abs(right[k]).argmax()]  # where all slopes are equal, items keep their length
+                weights = largest * sizes[k] * left[:, k], right[k] / largest
+                found.append((v, *(dict(zip(names, each, strict=True)) for each in weights)))
+        return found
+
+
+@dataclass(frozen=True)
+class RepairEntry:
+    """A registered repair: its name, its class, and what catalog.yaml explains."""
+
+    name: str
+    kind: type[Repair]
+    summary: str
+    formula: str
+    reference: str = ""
+    reranker: bool = False
+    baseline: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Repair:
+        """Return the repair, not yet fitted."""
+        repair = self.kind(**self.parameters)
+        repair.name = self.name
+        return repair
+
+
+repairs: Registry[RepairEntry] = Registry("repair", "clip-geometry list repairs")
+
+
+def make_repair(name: str) -> Repair:
+    """Return a repair by its name, not yet fitted.
+
+    Args:
+        name: As `clip-geometry list repairs` names it, such as "posterior".
+
+    Returns:
+        The repair.
+
+    Raises:
+        InputError: The name is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> relevance = cg.Relevance.of_pairs([range(50), range(50)], image=50, text=50)
+        >>> repair = cg.make_repair("zscore").fit(cg.Known({"image": image, "text": text}, relevance))
+        >>> scores = repair.scores("image", image, "text", text)
+        >>> bool(abs(scores.mean()) < 1e-9), bool(abs(scores.std() - 1) < 1e-9)
+        (True, True)
+    """
+    return repairs[name].make()
+
 
 for _name, _entry in catalog.read(Path(__file__).parent).items():
     _module, _, _class = _entry["kind"].partition(".")

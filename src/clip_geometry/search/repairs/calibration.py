@@ -1,15 +1,16 @@
 """Repairs of scores: each kind of score, image-image to text-text, on a scale of its own that the others can share."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from clip_geometry.registry import InputError
-from clip_geometry.search.repairs.base import InnerProduct, Kind, Known, Term
+from clip_geometry.search.repairs import InnerProduct, Kind, Known, Term
 from clip_geometry.search.repairs.maps import TwoViews
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
@@ -33,8 +34,17 @@ class Calibrated(TwoViews):
 
     relevance: ClassVar[bool] = False
 
-    def _cosines(self, known: Known) -> tuple[Known, Tables, Mapping[Kind, float]]:
-        """Fit the views; return what is used of `known`, and the cosines and spreads that `targets` takes."""
+    @abstractmethod
+    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[Any, Any]:
+        """Fit the curve of one kind: slope and offset of a line, or the cosines and values of its knots.
+
+        Args:
+            cosines: (s,) of a query and an item that it is not.
+            wanted: (s,) how relevant the items are, in [0, 1]; empty where relevance does not matter.
+        """
+
+    def curves(self, known: Known) -> dict[Kind, tuple[Any, Any]]:
+        """Fit the views and the curve of each kind."""
         known = replace(known, queries={}) if self.relevance else known
         for modality, rows in known.rows.items():
             if len(rows) < 2:
@@ -46,17 +56,25 @@ class Calibrated(TwoViews):
             products = [view.products(query, q, item, x) for view in self.views_]
             cosines[query, item] = products[self.number_of(query, item)]
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
-        return known, cosines, spreads
+        if not self.relevance:
+            empty = np.empty(0)
+            return {kind: self.curve(table[others(kind, known, table)], empty) for kind, table in cosines.items()}
+        wanted, found = known.once(("targets", self.centered), lambda: targets(known, cosines, spreads)), {}
+        for kind, target in wanted.items():
+            chosen = others(kind, known, target, QUERIES)
+            found[kind] = self.curve(cosines[kind][chosen], target[chosen])
+        return found
 
-    def _targets(self, known: Known) -> tuple[Known, Tables, Tables]:
-        """Fit the views; return what is used of `known`, the cosines, and how relevant each item is to each query."""
-        known, cosines, spreads = self._cosines(known)
-        wanted = known.once(("targets", self.centered), lambda: targets(known, cosines, spreads))
-        return known, cosines, wanted
+
+class Line(Calibrated, InnerProduct):
+    """Base of the calibrations by a line: slope · cosine + offset."""
+
+    def _learn(self, known: Known) -> None:
+        self.terms_ = {kind: Term(self.number_of(*kind), *line) for kind, line in self.curves(known).items()}
 
 
 class Curved(Calibrated):
-    """A calibration by piecewise linear curves: a reranker, since no inner product bends.
+    """Base of the calibrations by a piecewise linear curve: rerankers, since no inner product bends.
 
     Attributes:
         knots_: Kind → (cosines, values) of the curve.
@@ -64,24 +82,22 @@ class Curved(Calibrated):
 
     knots_: dict[Kind, tuple[np.ndarray, np.ndarray]]
 
+    def _learn(self, known: Known) -> None:
+        self.knots_ = self.curves(known)
+
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         cosines = self.view(query, item).products(query, q, item, x)
         return np.interp(cosines, *self.knots_[query, item]) + ORDER * cosines
 
 
-class ZScore(Calibrated, InnerProduct):
+class ZScore(Line):
     """(cosine − mean) / standard deviation, both of all scores of the kind."""
 
     name = "zscore"
 
-    def _learn(self, known: Known) -> None:
-        known, cosines, _ = self._cosines(known)
-        self.terms_ = {}
-        for kind, table in cosines.items():
-            some = table[others(kind, known, table)]
-            if some.std() < EQUAL:
-                raise InputError(f"all {' '.join(kind)} cosines are equal; {self.name} needs rows that differ")
-            self.terms_[kind] = Term(self.number_of(*kind), 1 / some.std(), -some.mean() / some.std())
+    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+        require_spread(cosines)
+        return 1 / cosines.std(), -cosines.mean() / cosines.std()
 
 
 class Quantile(Curved):
@@ -89,29 +105,22 @@ class Quantile(Curved):
 
     name = "quantile"
 
-    def _learn(self, known: Known) -> None:
-        known, cosines, _ = self._cosines(known)
-        self.knots_ = {}
-        for kind, table in cosines.items():
-            some = np.sort(table[others(kind, known, table)])
-            # ever finer towards the top, which is what a search sees
-            places = np.unique((len(some) - np.geomspace(1, len(some), 2000)).round().astype(int))
-            places = places[np.diff(some[places], prepend=-2) > KNOTS]
-            self.knots_[kind] = some[places], (places + 0.5) / len(some)
+    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cosines, n = np.sort(cosines), len(cosines)
+        # ever finer towards the top, which is what a search sees
+        places = np.unique((n - np.geomspace(1, n, 2000)).round().astype(int))
+        places = places[np.diff(cosines[places], prepend=-2) > KNOTS]
+        return cosines[places], (places + 0.5) / n
 
 
-class Posterior(Calibrated, InnerProduct):
+class Posterior(Line):
     """The log odds that an item is relevant, by a logistic regression on the cosine of each kind; see `targets`."""
 
     name = "posterior"
     relevance = True
 
-    def _learn(self, known: Known) -> None:
-        known, cosines, wanted = self._targets(known)
-        self.terms_ = {}
-        for kind, target in wanted.items():
-            chosen = others(kind, known, target, QUERIES)
-            self.terms_[kind] = Term(self.number_of(*kind), *logistic(cosines[kind][chosen], target[chosen]))
+    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+        return logistic(cosines, wanted)
 
 
 class IsotonicPosterior(Curved):
@@ -120,15 +129,11 @@ class IsotonicPosterior(Curved):
     name = "posterior[isotonic]"
     relevance = True
 
-    def _learn(self, known: Known) -> None:
+    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         from sklearn.isotonic import IsotonicRegression
 
-        known, cosines, wanted = self._targets(known)
-        self.knots_ = {}
-        for kind, target in wanted.items():
-            chosen = others(kind, known, target, QUERIES)
-            curve = IsotonicRegression(out_of_bounds="clip").fit(cosines[kind][chosen], target[chosen])
-            self.knots_[kind] = curve.X_thresholds_, curve.y_thresholds_
+        curve = IsotonicRegression(out_of_bounds="clip").fit(cosines, wanted)
+        return curve.X_thresholds_, curve.y_thresholds_
 
 
 def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dict[Kind, np.ndarray]:
@@ -193,9 +198,8 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     Raises:
         InputError: All cosines are equal.
     """
+    require_spread(cosines)
     mean, deviation, n = cosines.mean(), cosines.std(), targets.size
-    if deviation < EQUAL:
-        raise InputError("all cosines of a kind are equal; a posterior needs rows that differ")
     relevant, share = np.clip(targets.sum(), 0.5, n - 0.5), targets.mean()
     rate, ridge = float(np.log(relevant / (n - relevant))), RIDGE * share * (1 - share)
     weak = (float(WEAK / deviation), float(rate - WEAK * mean / deviation))
@@ -218,15 +222,21 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     return float(slope / deviation), float(offset - slope * mean / deviation)
 
 
+def require_spread(cosines: np.ndarray) -> None:
+    """Raise InputError for equal cosines."""
+    if cosines.std() < EQUAL:
+        raise InputError("all cosines of a kind are equal; a calibration needs rows that differ")
+
+
 def others(kind: Kind, known: Known, table: np.ndarray, most: int | None = None) -> np.ndarray:
-    """Return the mask of scores that are no row's with itself, of all queries or of at most so many."""
+    """Return the mask of the off-diagonal scores, for all queries or at most `most`."""
     mask = np.zeros(table.shape, dtype=bool)
-    mask[:: _every(table, most)] = True
+    mask[:: _every(table, most or len(table))] = True
     if kind[0] == kind[1] and kind[0] not in known.queries:
         np.fill_diagonal(mask, False)
     return mask
 
 
-def _every(table: np.ndarray, most: int | None) -> int:
-    """The stride by which at most so many rows are taken."""
-    return 1 if most is None else -(-len(table) // most)
+def _every(table: np.ndarray, most: int) -> int:
+    """Return the stride that takes at most `most` rows."""
+    return -(-len(table) // most)

@@ -1,12 +1,15 @@
-"""Repairs that change the rows: none, pipelines fitted per modality or on pairs, and separate means of queries."""
+"""Repairs that rank by the cosine: of raw rows, of mapped rows, or fused from a list for each modality."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from clip_geometry.search.repairs.base import InnerProduct, Known, Repair, RepairView, Term
+from clip_geometry.rows.arguments import positive_number
+from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Repair, RepairView, Sets, Term
 from clip_geometry.transforms import Affine, Normalize
 
+BEHIND = -4.0  # added to a cosine: below all others
+TIE = 1e-6  # of a rank: keeps equal ranks apart, and less than the next rank
 DETERMINED = ("whiten", "procrustes", "least_squares")  # by as many rows as dimensions, which they fit exactly
 
 
@@ -35,8 +38,12 @@ class SeparateMeans(InnerProduct):
     name = "gr_clip"
 
     def _learn(self, known: Known) -> None:
-        asked = {name: known.asked(name) for name in known.modalities}
-        self.views_ = [RepairView(*({name: _centered(x) for name, x in side.items()} for side in (asked, known.rows)))]
+        def centered(x: np.ndarray) -> Affine:
+            mean = Normalize().apply(x).mean(0)
+            return Affine(np.eye(len(mean)), -mean, renormalise=True, unit_rows_in=True)
+
+        queries = {name: centered(known.asked(name)) for name in known.modalities}
+        self.views_ = [RepairView(queries, {name: centered(x) for name, x in known.rows.items()})]
         self.terms_ = dict.fromkeys(known.kinds, Term(0))
 
 
@@ -74,6 +81,53 @@ class TwoViews(Repair):
         return sorted(self.views_[0].items)
 
 
-def _centered(x: np.ndarray) -> Affine:
-    mean = Normalize().apply(x).mean(0)
-    return Affine(np.eye(len(mean)), -mean, renormalise=True, unit_rows_in=True)
+class OtherOnly(TwoViews, InnerProduct):
+    """A search of the other modalities only, as with a filter: the query's own modality comes after all others."""
+
+    name = "other"
+
+    def _learn(self, known: Known) -> None:
+        self.learn_views(known)
+        self.terms_ = {
+            kind: Term(self.number_of(*kind), offset=BEHIND if kind[0] == kind[1] else 0.0) for kind in known.kinds
+        }
+
+
+class ReciprocalRank(TwoViews, Listwise):
+    """Reciprocal-rank fusion of one index for each modality: 1/(constant + rank), ranks by cosine from 1 on.
+
+    Each item is in one index only, so the fused list takes one item of each modality in turn. Equal ranks of several
+    modalities are ordered by modality: the query's own last, the others by name, so that an item of another modality
+    that is first in its index is first of all. With `own_first` the query's own is first. This order is written into
+    the scores, by 10⁻⁶ of a rank. Equal cosines within a modality are ranked by the number of the item. The query
+    itself takes no rank.
+
+    Args:
+        constant: Added to the rank; 60 in the paper. With an item in one index only, it changes no order.
+        own_first: Whether items of the query's own modality come first among equal ranks.
+        centered: Across modalities, rank by the cosine without the mean of each modality.
+    """
+
+    name = "rrf"
+
+    def __init__(self, constant: float = 60.0, *, own_first: bool = False, centered: bool = False):
+        super().__init__(centered=centered)
+        self.constant, self.own_first = positive_number(constant, "constant"), own_first
+
+    def _learn(self, known: Known) -> None:
+        self.learn_views(known)
+
+    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        found = {}
+        order = sorted(items, key=lambda item: ((item == query) != self.own_first, item))
+        for item, x in items.items():
+            cosines = self.view(query, item).products(query, q, item, x)
+            if item == query and itself is not None:
+                cosines = cosines.copy()
+                cosines[np.arange(len(q)), itself] = -np.inf
+            ranks = np.empty(cosines.shape)
+            best = np.argsort(-cosines, axis=1, kind="stable")
+            np.put_along_axis(ranks, best, np.arange(1.0, len(x) + 1)[None], axis=1)
+            found[item] = 1 / (self.constant + ranks + TIE * order.index(item))
+            found[item][np.isneginf(cosines)] = -np.inf
+        return found

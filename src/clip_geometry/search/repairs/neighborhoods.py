@@ -1,6 +1,5 @@
 """Repairs by neighborhoods: an item that is near to many queries of a bank, a hub, counts less."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from scipy.special import logsumexp
 
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import positive_number, whole_number
-from clip_geometry.search.repairs.base import InnerProduct, Known, Listwise, Sets, Term
+from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Sets, Term
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
@@ -22,9 +21,9 @@ class BankStatistic:
 
     Args:
         bank: (m, d) unit rows.
-        own: Whether a bank row that is the row itself is left out.
+        own: Whether x and the bank are of one modality, so that a bank row can be the row itself and does not count.
         factor: Of the statistic.
-        k: Number of neighbors; None for the log sum.
+        k: Number of neighbors, of a smaller bank all rows; None for the log sum.
         beta: β of the log sum.
     """
 
@@ -36,9 +35,8 @@ class BankStatistic:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the statistic of unit rows, (n,)."""
-        if self.k is not None:
-            return self.factor * nearest_mean(x, self.bank, self.k, own=self.own)
-        return self.factor * over_bank(x, self.bank, lambda cosines: _log_sum(self.beta, cosines), own=self.own)
+        reduce = _log_sum(self.beta) if self.k is None else _highest_mean(self.neighbors)
+        return self.factor * np.concatenate([reduce(cosines) for _, cosines in _blocks(x, self.bank, own=self.own)])
 
     @property
     def neighbors(self) -> int:
@@ -68,13 +66,6 @@ class Neighborhood(InnerProduct):
 
     def _slope(self, known: Known) -> float:
         return 1.0
-
-    @abstractmethod
-    def item_statistic(self, query: str, item: str) -> BankStatistic:
-        """Return the bias of items."""
-
-    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
-        return self.item_statistic(query, item)(x)
 
 
 class CSLS(Neighborhood):
@@ -108,11 +99,7 @@ class CSLS(Neighborhood):
         return BankStatistic(self.queries_[query], query == item, k=self.k)
 
     def query_statistic(self, query: str, item: str) -> BankStatistic:
-        """Return the bias of queries."""
         return BankStatistic(self.items_[item], query == item, k=self.k)
-
-    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray:
-        return self.query_statistic(query, item)(q)
 
 
 class NNN(Neighborhood):
@@ -184,12 +171,12 @@ class QBNorm(Listwise):
         self.require(self.queries_, query)
         bank, q = self.queries_[query], Normalize().apply(q)
         best, first = np.full(len(bank), -np.inf), np.zeros(len(bank), dtype=int)  # of each bank query
-        cosines, log_sums, start = {}, {}, 0
+        cosines, log_sums, log_sum, start = {}, {}, _log_sum(self.beta), 0
         for item, x in items.items():
             x = Normalize().apply(x)
             cosines[item], log_sums[item] = q @ x.T, np.empty(len(x))
             for rows, block in _blocks(x, bank, own=query == item):
-                log_sums[item][rows] = _log_sum(self.beta, block)
+                log_sums[item][rows] = log_sum(block)
                 first = np.where(block.max(0) > best, start + rows.start + block.argmax(0), first)
                 best = np.maximum(best, block.max(0))
             start += len(x)
@@ -208,25 +195,8 @@ def bank_of(sets: Sets, name: str) -> dict[str, np.ndarray]:
     return {modality: Normalize().apply(rows) for modality, rows in sets.items()}
 
 
-def nearest_mean(x: np.ndarray, bank: np.ndarray, k: int, *, own: bool) -> np.ndarray:
-    """Return the mean cosine of each row of x to its k nearest of the bank, (n,)."""
-    k = min(k, len(bank) - own)
-    return over_bank(x, bank, lambda cosines: np.partition(cosines, -k, axis=1)[:, -k:].mean(1), own=own)
-
-
-def over_bank(x: np.ndarray, bank: np.ndarray, reduce: Callable[[np.ndarray], np.ndarray], *, own: bool) -> np.ndarray:
-    """Return a statistic of the cosines of each row of x to the bank, (n,).
-
-    Args:
-        x: (n, d) unit rows.
-        bank: (m, d) unit rows.
-        reduce: Of (r, m) cosines, returns (r,).
-        own: Whether x and the bank are of one modality, so that a bank row can be the row itself; its cosine is −∞.
-    """
-    return np.concatenate([reduce(cosines) for _, cosines in _blocks(x, bank, own=own)])
-
-
 def _blocks(x: np.ndarray, bank: np.ndarray, *, own: bool) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield the cosines of some rows of x to the bank, −∞ for a bank row that is the row itself."""
     step = max(1, ENTRIES // len(bank))
     for start in range(0, len(x), step):
         rows = slice(start, min(start + step, len(x)))
@@ -238,5 +208,9 @@ def _blocks(x: np.ndarray, bank: np.ndarray, *, own: bool) -> Iterator[tuple[sli
         yield rows, cosines
 
 
-def _log_sum(beta: float, cosines: np.ndarray) -> np.ndarray:
-    return np.asarray(logsumexp(beta * cosines, axis=1))
+def _highest_mean(k: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda cosines: np.partition(cosines, -k, axis=1)[:, -k:].mean(1)
+
+
+def _log_sum(beta: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda cosines: np.asarray(logsumexp(beta * cosines, axis=1))

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from clip_geometry.io.reading import require_memory
 from clip_geometry.registry import InputError, shown
-from clip_geometry.search.repairs.base import Repair, RepairView, Term, repairs
+from clip_geometry.search.repairs import Repair, RepairView, Term, repairs
 from clip_geometry.transforms import Affine
 from clip_geometry.transforms.map_file import attributes_of, read_facts, write_facts
 

@@ -1,6 +1,6 @@
 """Maps of raw rows to rows of a repaired index, in operations that every other program has."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import InnerProduct, RepairView, Term
-from clip_geometry.search.repairs.neighborhoods import CSLS, BankStatistic, Neighborhood
+from clip_geometry.search.repairs.neighborhoods import BankStatistic
 from clip_geometry.transforms import Affine, Pipeline
 
 
@@ -142,49 +142,47 @@ class SavedPipeline(InnerProduct):
 
 def query_map(repair: InnerProduct, modality: str) -> RowMap:
     """Return what makes rows to ask an index with of raw queries."""
-    repair._term(modality, modality)  # raises InputError for another modality
-    copies = [Copy(v, weights[modality]) for v, weights, _ in repair._blocks()]
-    constants = [float(modality == each) for each in repair.modalities] if repair._has_biases() else []
-    constants += [0.0] * len(repair.modalities) if repair._has_query_biases() else []
-    views, statistics = [view.queries[modality] for view in repair.views_], []
-    if repair._has_query_biases():
-        if not isinstance(repair, CSLS):
-            raise InputError(f"the query bias of {repair.name} has no form that can be shipped")
-        first = len(repair.modalities)  # after the columns of item biases
-        for k, item in enumerate(repair.modalities, first):
-            term = repair.terms_[modality, item]
-            statistics.append(Biased(k, term.view, repair.query_statistic(modality, item)))
-    return RowMap(views, copies, np.array(constants), statistics)
+    return _row_map(repair, modality, is_query=True)
 
 
 def item_map(repair: InnerProduct, modality: str) -> RowMap:
     """Return what makes rows of an index of raw items."""
-    repair._term(modality, modality)
-    copies = [Copy(v, weights[modality]) for v, _, weights in repair._blocks()]
+    return _row_map(repair, modality, is_query=False)
+
+
+def _row_map(repair: InnerProduct, modality: str, *, is_query: bool) -> RowMap:
+    repair.term(modality, modality)  # raises InputError for another modality
+    copies = [Copy(v, (left if is_query else right)[modality]) for v, left, right in repair.copies()]
+    views = [(view.queries if is_query else view.items)[modality] for view in repair.views_]
+    columns: list[tuple[float, int, BankStatistic | None]] = []  # constant, and a statistic of the row after a view
     names = repair.modalities
-    constants = [repair.terms_[query, modality].offset for query in names] if repair._has_biases() else []
-    constants += [float(modality == each) for each in names] if repair._has_query_biases() else []
-    views, statistics = [view.items[modality] for view in repair.views_], []
-    if type(repair).item_bias is not InnerProduct.item_bias:
-        if not isinstance(repair, Neighborhood):
-            raise InputError(f"the item bias of {repair.name} has no form that can be shipped")
-        for k, query in enumerate(names):
-            term = repair.terms_[query, modality]
-            statistics.append(Biased(k, term.view, repair.item_statistic(query, modality)))
-    return RowMap(views, copies, np.array(constants), statistics)
+    own = [(float(modality == each), 0, None) for each in names]
+    if any(term.offset or repair.item_statistic(*kind) for kind, term in repair.terms_.items()):
+        terms = [(repair.terms_[query, modality], repair.item_statistic(query, modality)) for query in names]
+        columns += own if is_query else [(term.offset, term.view, statistic) for term, statistic in terms]
+    if any(repair.query_statistic(*kind) for kind in repair.terms_):
+        terms = [(repair.terms_[modality, item], repair.query_statistic(modality, item)) for item in names]
+        columns += [(0.0, term.view, statistic) for term, statistic in terms] if is_query else own
+    statistics = [Biased(k, view, each) for k, (_, view, each) in enumerate(columns) if each is not None]
+    return RowMap(views, copies, np.array([constant for constant, *_ in columns]), statistics)
 
 
-def groups_of(repair: InnerProduct, names: list[str]) -> list[list[str]]:
-    """Return the modalities of items by the views that queries of each modality see them through."""
-    found: dict[tuple[int, ...], list[str]] = {}
+class IndexRows(NamedTuple):
+    """Modality → the map of its items in one index, and the numbers of the copies of a row that it keeps."""
+
+    items: Mapping[str, RowMap]
+    kept: Sequence[int]
+
+
+def indexes_of(repair: InnerProduct, names: Iterable[str]) -> list[IndexRows]:
+    """Return an index for each group of modalities that queries see through the same views, without empty columns."""
+    groups: dict[tuple[int, ...], dict[str, RowMap]] = {}
     for item in names:
-        repair._term(item, item)  # raises InputError for another modality
-        views = tuple(repair.terms_[query, item].view for query in repair.modalities)
-        found.setdefault(views, []).append(item)
-    return list(found.values())
-
-
-def used_copies(repair: InnerProduct, group: Sequence[str]) -> list[int]:
-    """Return the numbers of the copies of a row that are not zero for all modalities of an index."""
-    maps = [item_map(repair, name) for name in group]
-    return [k for k in range(len(maps[0].copies)) if any(abs(each.copies[k].weight) > EMPTY for each in maps)]
+        mapped = item_map(repair, item)
+        groups.setdefault(tuple(repair.terms_[query, item].view for query in repair.modalities), {})[item] = mapped
+    found = []
+    for maps in groups.values():
+        weights = np.abs([[weight for _, weight in each.copies] for each in maps.values()])
+        kept = np.flatnonzero((weights > EMPTY).any(0)).tolist()
+        found.append(IndexRows({name: each.keep(kept) for name, each in maps.items()}, kept))
+    return found

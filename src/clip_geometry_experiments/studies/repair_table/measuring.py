@@ -15,8 +15,7 @@ from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.search.held_out import HeldOutSearch
 from clip_geometry.search.mixed_index import MixedIndex, Split
-from clip_geometry.search.repairs import Known, Repair, repairs
-from clip_geometry.search.repairs.base import Sets
+from clip_geometry.search.repairs import Known, Repair, Sets, repairs
 from clip_geometry.search.repairs.maps import Mapped
 from clip_geometry.transforms import Affine, Normalize, Pipeline, parse_pipeline
 

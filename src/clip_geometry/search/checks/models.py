@@ -1,0 +1,137 @@
+"""The model behind the rows: one or two of them, built and given its texts as in training or not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clip_geometry import catalog
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.search.checks import Context, Findings, add_check, finding
+from clip_geometry.search.checks.modalities import LEAST_OF_GROUP, foreign, foreign_numbers
+from clip_geometry.search.checks.pairs import matching
+
+CLIP_CONTEXT = 77  # tokens of a text, start and end included, where no manifest says otherwise
+SOME = 0.01  # of the texts
+OPENAI: dict[str, str] = catalog.read_yaml(Path(__file__).with_name("openai.yaml"))  # SHA-256 → model
+
+
+@add_check
+def mixed_models(context: Context) -> Findings:
+    for modality in context.sets:
+        found, sample = foreign(context, modality), context.sample(modality)
+        if found is None:
+            if len(sample) < 4 * LEAST_OF_GROUP:
+                context.skip("mixed_models", f"fewer than {4 * LEAST_OF_GROUP} rows", modality)
+            continue
+        rows = foreign_numbers(context, modality)
+        first, last = int(rows[0]), int(rows[-1])
+        block = len(sample[(sample >= first) & (sample <= last)]) < 1.1 * len(rows)
+        values = {"count": len(rows), "n": len(sample), "sampled": len(sample) < context.valid(modality).sum()}
+        values |= {"block": block, "first": first, "last": last, "span": last - first + 1}
+        values |= {"overlap": found.overlap.value, "mean_cosine": found.mean_cosine, "rows": rows.tolist()}
+        yield finding("mixed_models", "error", modality, kind="geometry", **values)
+    for one, other in context.couples:
+        differing = _differing(context.sets[one], context.sets[other])
+        found = matching(context, one, other)
+        if differing and found is not None:
+            share = float((found.corrected > 0.5).mean() * 2)
+            severity = "error" if share > 0.5 else "note"
+            yield finding("mixed_models", severity, one, other, kind="manifest", differing=differing, at_chance=share)
+
+
+def _differing(one: Embeddings, other: Embeddings) -> dict[str, list[str]]:
+    """What two manifests say otherwise of their models: field → both values."""
+    facts = [{**each.provenance, "weights": _facts(each).get("weights")} for each in (one, other)]
+    fields: dict[str, list[str]] = {}
+    for name in ("model", "features", "precision", "seed", "weights"):
+        both = [each.get(name) for each in facts]
+        if None not in both and both[0] != both[1]:
+            fields[name] = [str(each.get("sha256", each) if isinstance(each, dict) else each) for each in both]
+    if any(_facts(each).get("image_model") for each in (one, other)):
+        # a text tower that was trained to meet another model's images
+        fields = {name: both for name, both in fields.items() if name not in ("model", "weights")}
+    return fields
+
+
+def _facts(each: Embeddings) -> dict[str, Any]:
+    """What the manifest says of the encoder."""
+    facts = each.provenance.get("encoder")
+    return facts if isinstance(facts, dict) else {}
+
+
+@add_check
+def wrong_activation(context: Context) -> Findings:
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for modality, each in context.sets.items():
+        activation = str(_facts(each).get("activation") or "")
+        if not activation:
+            context.skip("wrong_activation", "no manifest that names an activation", modality)
+            continue
+        quick, reason = _trained_with(each)
+        if reason and _is_quick(activation) != quick:
+            found.setdefault((str(each.provenance.get("model")), activation, reason), []).append(modality)
+    for (model, activation, reason), modalities in found.items():
+        values = {"model": model, "activation": activation, "reason": reason, "quick": not _is_quick(activation)}
+        yield finding("wrong_activation", "error", *modalities, **values)
+
+
+@add_check
+def wrong_context(context: Context) -> Findings:
+    for modality, each in context.sets.items():
+        facts, model = _facts(each), str(each.provenance.get("model") or "")
+        if modality == "image" and len(context.sets) > 1:
+            continue
+        if not facts:
+            context.skip("wrong_context", "no manifest of the encoder", modality)
+            continue
+        length, padding = facts.get("context_length"), str(facts.get("padding") or "")
+        if "siglip" in model.casefold() and padding in ("longest", "True", "do_not_pad"):
+            yield finding("wrong_context", "error", modality, model=model, padding=padding, length=length)
+        elif "OpenAI" in _trained_with(each)[1] and isinstance(length, int) and length != CLIP_CONTEXT:
+            yield finding("wrong_context", "error", modality, model=model, padding="", length=length)
+
+
+def _is_quick(activation: str) -> bool:
+    return "quickgelu" in activation.casefold().replace("_", "")
+
+
+def _trained_with(each: Embeddings) -> tuple[bool, str]:
+    """Whether the weights were trained with QuickGELU, and how one knows; "" where nothing tells."""
+    model, weights = str(each.provenance.get("model") or ""), _facts(each).get("weights")
+    checksum = str(weights.get("sha256")) if isinstance(weights, dict) else ""
+    family, _, rest = model.partition(":")
+    name, _, tag = rest.rpartition("/")
+    if "/fresh" in model:
+        return False, ""
+    if checksum in OPENAI:
+        return True, f"their checksum is that of OpenAI's {OPENAI[checksum]}"
+    if family == "hf-clip" and rest.startswith("openai/clip-vit"):
+        return True, "OpenAI's repositories have it"
+    if family == "open_clip" and "-quickgelu@" in rest:
+        return True, "the architecture's name says so"
+    if family != "open_clip" or "@" in rest:
+        return False, ""
+    if tag == "openai":
+        return True, "OpenAI's weights have it"
+    from open_clip import get_pretrained_cfg
+
+    settings = get_pretrained_cfg(name, tag)
+    return bool((settings or {}).get("quick_gelu")), "open_clip's table says so" if settings else ""
+
+
+@add_check
+def truncated_captions(context: Context) -> Findings:
+    for modality, each in context.sets.items():
+        length, counted = _facts(each).get("context_length"), each.provenance.get("truncated")
+        texts = each.metadata.get("text")
+        if counted is None and texts is None and modality != "image":
+            context.skip("truncated_captions", "neither texts nor a manifest that counts tokens", modality)
+        most = (length if isinstance(length, int) else CLIP_CONTEXT) - 2  # without start and end
+        too_long = [] if texts is None else [k for k, text in enumerate(texts) if len(str(text).split()) > most]
+        count = max(counted if isinstance(counted, int) else 0, len(too_long))
+        if count:
+            n = int(np.clip(each.provenance.get("n") or len(each), count, None))
+            values = {"count": count, "n": n, "counted": bool(counted), "known": isinstance(length, int)}
+            severity = "warning" if count > SOME * n else "note"
+            yield finding("truncated_captions", severity, modality, **values, length=most + 2, rows=too_long)
