@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
-from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.io.export import export
 from clip_geometry.io.sources import read_any
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2
 
-from clip_geometry.embedding.images import Batch, ImageReader
-from clip_geometry.encoders.pixels import halves
+from clip_geometry.embedding.supply import Batch, ImageReader
+from clip_geometry.encoders.base import halves
 
 HALVES = halves(image_transform_v2(PreprocessCfg(size=2), is_train=False))
 

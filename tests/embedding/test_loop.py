@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import support.embed_fakes as fakes
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, fake_dataset, run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import support.embed_fakes as fakes
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, fake_dataset, run

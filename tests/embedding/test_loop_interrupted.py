@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from support import embed_fakes
 from support.forks import Server
 

@@ -16,11 +16,9 @@ from PIL import Image
 
 import support.embed_fakes as fakes
 from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.embedding.images import ImageReader
 from clip_geometry.embedding.loop import embed
-from clip_geometry.embedding.reading import read_store
-from clip_geometry.embedding.store import Store
-from clip_geometry.embedding.supply import PARTS, Throughput, supply, throughput_line
+from clip_geometry.embedding.store import Store, read_store
+from clip_geometry.embedding.supply import PARTS, ImageReader, Throughput, supply, throughput_line
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.progress import Settings, quiet
 from clip_geometry.registry import InputError

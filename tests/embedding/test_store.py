@@ -9,9 +9,8 @@ import pytest
 from clip_geometry import files
 from clip_geometry.config import Config
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.embedding import reading as store_reading
-from clip_geometry.embedding.reading import read_store
-from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
+from clip_geometry.embedding import store as store_reading
+from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import write_json
 from clip_geometry.io.export import export

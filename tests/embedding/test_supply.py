@@ -21,19 +21,19 @@ from PIL import Image
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Side
 from clip_geometry.data.images import rgb
-from clip_geometry.embedding import images
-from clip_geometry.embedding.images import ImageReader
+from clip_geometry.embedding import supply as images
 from clip_geometry.embedding.rows import ShardRows, embed_shard
 from clip_geometry.embedding.store import Shard
 from clip_geometry.embedding.supply import (
     PARTS,
+    ImageReader,
     Supply,
     Throughput,
     default_workers,
     reading_ahead,
     supply,
 )
-from clip_geometry.encoders.pixels import halves
+from clip_geometry.encoders.base import halves
 from clip_geometry.registry import InputError
 
 pytestmark = pytest.mark.timeout(60)

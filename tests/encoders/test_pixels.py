@@ -7,7 +7,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
 from clip_geometry.data.images import rgb
-from clip_geometry.encoders.pixels import halves
+from clip_geometry.encoders.base import halves
 
 FORMS = [
     {"size": 32},

@@ -9,7 +9,7 @@ import torch
 
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.embedding.loop import embed
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.sentence import WHEELS, full_name

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from clip_geometry.encoders import encoder_revision, resolve_encoder
-from clip_geometry.encoders.checkpoint import read_state_dict
+from clip_geometry.encoders.hub import read_state_dict
 from clip_geometry.registry import InputError
 from support.encoding import embed, load
 

@@ -20,9 +20,8 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.data.given import given_dataset
 from clip_geometry.embedding.engines import Engine, open_engine
-from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.rows import ShardMaker
-from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
+from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
 from clip_geometry.embedding.supply import Throughput
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import Encoder, EncoderConfig

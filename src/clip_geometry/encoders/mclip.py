@@ -18,7 +18,7 @@ from torch import nn
 
 from clip_geometry.catalog import read_yaml
 from clip_geometry.config import digest
-from clip_geometry.encoders import checkpoint, hub
+from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf import (
     WEIGHTS,
@@ -195,11 +195,11 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
         transformer = from_settings(AutoModel, read_settings(files.base, str(files.base)), str(files.base))
         with seeded():
             linear = nn.Linear(settings.transformerDimensions, settings.numDims)
-        state = checkpoint.read_state_dict(files.weights)
+        state = hub.read_state_dict(files.weights)
         if drop_pooler(transformer):
             state = {name: value for name, value in state.items() if not name.startswith("transformer.pooler.")}
         tower = nn.ModuleDict({"transformer": transformer, "LinearTransformation": linear})  # names in the file
-        checkpoint.load_state_dict(tower, state, str(files.weights))
+        hub.load_state_dict(tower, state, str(files.weights))
     image_model = None
     with suppress(InputError):
         image_model = paired_image_model(config.model)
@@ -223,7 +223,7 @@ def _read_linear(path: Path, width: int) -> nn.Linear:
         tensors = [torch.tensor(each) for each in arrays if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
         state = {"weight": tensors[0].t(), "bias": tensors[1]} if len(tensors) == 2 else {}
     else:
-        state = {name.rpartition(".")[2]: value for name, value in checkpoint.read_state_dict(path).items()}
+        state = {name.rpartition(".")[2]: value for name, value in hub.read_state_dict(path).items()}
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     columns = shapes.get("bias", ())
     if len(columns) != 1 or shapes != {"weight": (*columns, width), "bias": columns}:

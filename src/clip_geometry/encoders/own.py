@@ -256,7 +256,7 @@ class OwnEncoder(Encoder):
         """Number of texts that did not fit; 0 for the models that do not say."""
         tokenizer: Any = self._tokenizer
         if type(tokenizer).__module__.startswith("open_clip."):
-            from clip_geometry.encoders.open_clip.encoder import count_truncated
+            from clip_geometry.encoders.open_clip import count_truncated
 
             return count_truncated(tokenizer, texts, inputs, tokenizer.context_length)
         model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model

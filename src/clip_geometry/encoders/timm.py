@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from clip_geometry.config import digest
-from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import BatchNormOption, Encoder, EncoderEntry, NamedWeights, encoders
+from clip_geometry.encoders import hub
+from clip_geometry.encoders.base import BatchNormOption, Encoder, EncoderEntry, NamedWeights, encoders, halves
 from clip_geometry.encoders.hf import one_sentence
-from clip_geometry.encoders.pixels import halves
 from clip_geometry.encoders.runtime import DTYPES, inference, model_facts, seeded, use_batch_statistics
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import existing_file
@@ -89,9 +88,9 @@ def load(config: TimmConfig, device: torch.device) -> "TimmEncoder":
     elif path is not None:
         classifier = model.pretrained_cfg.get("classifier") or ()
         names = [classifier] if isinstance(classifier, str) else classifier
-        state = checkpoint.read_state_dict(path)
+        state = hub.read_state_dict(path)
         state = {key: value for key, value in state.items() if key.rpartition(".")[0] not in names}
-        checkpoint.load_state_dict(model, state, str(path))
+        hub.load_state_dict(model, state, str(path))
     weights = {"name": path.name, "sha256": sha256_of(path)} if path else config.initialized(model)
     transform = create_transform(**resolve_model_data_config(model), is_training=False)
     model = model.eval().to(device, DTYPES[config.precision])

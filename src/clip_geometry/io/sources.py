@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from clip_geometry.embedding.reading import is_store, read_store
+from clip_geometry.embedding.store import is_store, read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io import reading
 from clip_geometry.io.format import Sides, by_suffix, formats

@@ -58,7 +58,7 @@ def embed(
     from clip_geometry import data, encoders
     from clip_geometry.config import parse_overrides, validate
     from clip_geometry.embedding.loop import embed as embed_data
-    from clip_geometry.embedding.reading import read_store
+    from clip_geometry.embedding.store import read_store
     from clip_geometry.embedding.supply import Throughput
     from clip_geometry.modalities import modality_name
 

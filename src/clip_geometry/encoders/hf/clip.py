@@ -25,7 +25,7 @@ from clip_geometry.encoders.hf import (
     tokenize,
     weights_of,
 )
-from clip_geometry.encoders.open_clip.source import Mean, Sides, StandardDeviation
+from clip_geometry.encoders.open_clip import Mean, Sides, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
 from clip_geometry.io.reading import read_json
 from clip_geometry.registry import InputError, shown
