@@ -106,7 +106,7 @@ def parts(models, given):
         peak = rate(encoder.device, DTYPES[given.precision], given.matmul)
         for compiled in (False, True):
             if compiled:
-                encoder.compile()
+                encoder.model.visual.compile()
             for batch in (given.batch_size, 4 * given.batch_size):
                 pixels = torch.zeros(batch, 3, *encoder.pixels.size, device=encoder.device)
                 warm = _timed(encoder.device, lambda: encoder.image_features(pixels))  # noqa: B023
@@ -129,11 +129,11 @@ def hand_over(count, kind):
     from PIL import Image
 
     from clip_geometry.embedding.supply import ImageReader, reading_ahead
-    from clip_geometry.encoders.base import halves
+    from clip_geometry.encoders.base import Pixels
 
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8))
     ready = torch.randn(3, 224, 224)
-    pixels = halves(image_transform_v2(PreprocessCfg(size=224), is_train=False))
+    pixels = Pixels.of(image_transform_v2(PreprocessCfg(size=224), is_train=False))
     reader = ImageReader(lambda k: image, *((None, pixels) if kind == "bytes" else (lambda image: ready, None)))
     batches = [range(start, min(start + 64, count)) for start in range(0, count, 64)]
     seconds = []

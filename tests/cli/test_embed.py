@@ -178,7 +178,7 @@ def test_how_to_be_fast_is_asked_for_beside_the_rest(cli, refused):
     command = ("embed", "scenes-clip/fresh", "scenes", "size=4", "-o")
     assert cli(*command, "plain").status == 0
     assert "items in" not in cli(*command, "unasked").err
-    outcome = cli(*command, "out", "workers=1", "throughput.compile=false", "-v")
+    outcome = cli(*command, "out", "workers=1", "throughput.sort_texts=false", "-v")
     assert outcome.status == 0
     for modality in ("image", "text"):
         assert f"{modality}: 4 items in" in outcome.err

@@ -1,4 +1,4 @@
-"""The writing side of a store: one data set embedded by one encoder, in one folder, as raw float32 rows.
+"""A store: one data set embedded by one encoder, in one folder, as raw float32 rows.
 
     recipe.json         what is embedded, and its hash, the key; written first
     image/, text/       vectors-00000.npy, metadata-00000.parquet, record-00000.json, … (the record last)
@@ -190,7 +190,10 @@ class Store:
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._require_own()
+                others = {path.name for path in self.folder.iterdir() if not files.is_temporary(path)} - {files.LOCK}
+                if others and RECIPE not in others:  # nothing is locked, removed or written there
+                    held = listed(sorted(others), 3)
+                    raise InputError(f"{shown(self.folder)} holds other files ({held}): choose a new or empty folder")
                 stack.enter_context(lock)
             except OSError as error:
                 raise InputError(f"cannot write to {shown(self.folder)}: {error.strerror}") from None
@@ -200,20 +203,10 @@ class Store:
     def recipe(self) -> dict[str, Any] | None:
         """recipe.json, which has "shard_size" besides the recipe; None for a new or empty folder."""
         path = self.folder / RECIPE
-        if path.exists():
-            recipe = files.read_json(path, Recipe)
-            if recipe is None:
-                raise InputError(f"{shown(path)} is damaged: delete the folder and embed again")
-            return recipe
-        self._require_own()
-        return None
-
-    def _require_own(self) -> None:
-        """Raises InputError for a folder that holds other files; nothing is locked, removed or written there."""
-        there = [path for path in self.folder.iterdir() if path.name != files.LOCK and not files.is_temporary(path)]
-        if there and not (self.folder / RECIPE).exists():
-            others = listed(sorted(path.name for path in there), 3)
-            raise InputError(f"{shown(self.folder)} holds other files ({others}): choose a new or empty folder")
+        recipe = files.read_json(path, Recipe)
+        if recipe is None and path.exists():
+            raise InputError(f"{shown(path)} is damaged: delete the folder and embed again")
+        return recipe
 
     def begin(self, recipe: Mapping[str, Any], shard_size: int) -> None:
         files.write_json(self.folder / RECIPE, {**recipe, "shard_size": shard_size})

@@ -1,6 +1,6 @@
 """Batches for the embed loop: read when they are asked for, or ahead by worker processes (torch's DataLoader).
 
-Also the options that make this fast, and where the time went.
+Forked workers write pixels where their parent reads them; a pipe would copy each batch four times.
 """
 
 import math
@@ -30,6 +30,31 @@ from clip_geometry.data.base import NOT_THERE, Side
 from clip_geometry.embedding.store import Shard
 from clip_geometry.encoders.base import Encoder, Pixels
 from clip_geometry.registry import InputError
+
+# A forked worker needs nothing pickled, and a script no `if __name__ == "__main__"`; elsewhere forking is unsafe.
+FORKS = sys.platform == "linux"
+MAX_WORKERS = 16
+FEW = 512  # images that are read sooner than processes start
+PARTS = ("decode", "transfer", "compute", "write")
+AHEAD = 2  # batches that each worker has begun or finished; torch's default
+
+
+class Throughput(Config):
+    """Options that make embedding fast. None changes what a row means. On a CPU, the defaults give the plain loop's
+    bits, except for sort_texts: the last bits of a row depend on the padding of its batch.
+
+    Attributes:
+        workers: Processes that decode images. Default: 0 for few images, else the number of cores less one, at most 16.
+            0 on systems other than Linux.
+        sort_texts: Batch texts of similar length where the tower pads a batch to its longest text. Texts are sorted
+            within a shard, and rows are stored in the order of the data set.
+    """
+
+    workers: int | None = Field(default=None, ge=0)
+    sort_texts: bool = True
+
+
+# --- images
 
 
 @dataclass(frozen=True)
@@ -107,10 +132,136 @@ class ImageReader:
         # rows for the encoder enter the products as they are, whose order of summation depends on their alignment
         return pixels.clone() if self.pixels is None else pixels
 
+    def layout(self, batch: range) -> tuple[tuple[int, ...], Any] | None:
+        """Shape and dtype of the pixels of an image; None where they have no known size.
 
-# -- pixels in memory that workers share
+        Without `pixels`, those of the first image of the batch that can be read.
+        """
+        if self.pixels is not None:
+            return (3, *self.pixels.size), np.uint8
+        for k in batch if self.preprocess is not None else ():
+            read = self.read_or_none([k])
+            if read is None:  # the error is raised where the batch is asked for
+                return None
+            if isinstance(read.values, np.ndarray) and read.values.size:
+                return read.values.shape[1:], read.values.dtype
+        return None
 
-_memories: dict[int, np.ndarray] = {}
+
+# --- the batches of one side of a data set
+
+
+class Supply:
+    """The batches of one side of a data set, as the encoder takes them, and the time that its rows take.
+
+    Batches in `planned` come from worker processes, in that order. Any other batch, such as a smaller one after memory
+    ran out, is read here when it is asked for.
+
+    The main process does one thing at a time, so that the seconds of the parts (decode and tokenize, transfer, compute,
+    write) add up to the whole. What worker processes, the thread that writes and a GPU do meanwhile counts where it is
+    waited for.
+    """
+
+    def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
+        self.encoder, self.side, self.sort = encoder, side, sort
+        ready = encoder.pixels or encoder.takes_images
+        self.reader = ImageReader(side.load, None if ready else encoder.preprocess, encoder.pixels)
+        self.workers = 0
+        self.planned: deque[range] = deque()
+        self.coming: Iterator[Batch | None] = iter(())
+        self.begin = time.perf_counter()
+        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self.items = 0  # embedded
+
+    @contextmanager
+    def doing(self, part: str) -> Iterator[None]:
+        """Time a part of the work."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] += time.perf_counter() - start
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest: how batches are read, the number of items, seconds of the side and of each part."""
+        how = {"sorted": self.sort} if self.side.modality == "text" else {"workers": self.workers}
+        parts = {part: round(seconds, 4) for part, seconds in self.seconds.items()}
+        return {**how, "items": self.items, "seconds": round(time.perf_counter() - self.begin, 4), **parts}
+
+    def order(self, shard: Shard) -> Sequence[int]:
+        """The items of a shard in the order in which they are embedded: if sorted, the longest texts first, so that
+        memory runs out in the first batch or not at all."""
+        items = range(shard.start, shard.stop)
+        if not self.sort:
+            return items
+        with self.doing("decode"):
+            lengths = self.encoder.text_lengths([str(self.side.load(k)) for k in items])
+        return sorted(items, key=lambda k: -lengths[k - shard.start])
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        with self.doing("decode"):
+            batch = self._read(indices)
+        if batch.values is None or isinstance(batch.values, list):
+            return batch
+        with self.doing("transfer"):
+            pixels = self.reader.on(self.encoder.device, batch.values)
+        if self.reader.pixels is not None:
+            with self.doing("decode"):
+                pixels = self.reader.pixels.normalize(pixels)
+        return replace(batch, values=pixels)
+
+    def _read(self, indices: Sequence[int]) -> Batch:
+        if self.side.modality == "text":
+            return Batch(list(indices), [self.side.load(k) for k in indices])
+        batch = None
+        while self.planned and self.planned[0].start <= indices[0]:
+            planned, coming = self.planned.popleft(), next(self.coming)
+            batch = coming if planned == indices else None
+        return batch or self.reader(indices)
+
+
+def throughput_line(modality: str, facts: dict[str, Any]) -> str:
+    """`image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time`."""
+    seconds = max(facts["seconds"], 1e-9)
+    shares = ", ".join(f"{part} {facts[part] / seconds:.0%}" for part in PARTS)
+    rate = f"{facts['items']} items in {facts['seconds']:.1f} s ({facts['items'] / seconds:.0f}/s)"
+    return f"{modality}: {rate}: {shares} of the time"
+
+
+@contextmanager
+def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput) -> Iterator[Supply]:
+    """Opens the supply of the shards' batches. Texts are not sorted where rows depend on their batch, which sorting
+    changes."""
+    if side.modality == "text":
+        sort = how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
+        yield Supply(encoder, side, sort=sort)
+        return
+    given, images = Supply(encoder, side), sum(shard.stop - shard.start for shard in shards)
+    given.workers = default_workers(images) if how.workers is None else how.workers
+    if not (FORKS and given.workers):
+        given.workers = 0
+        yield given
+        return
+    given.planned.extend(
+        range(start, min(start + batch_size, shard.stop))
+        for shard in shards
+        for start in range(shard.start, shard.stop, batch_size)
+    )
+    pin_memory = encoder.device.type == "cuda"
+    with reading_ahead(given.reader, list(given.planned), given.workers, pin_memory=pin_memory) as given.coming:
+        yield given
+
+
+def default_workers(images: int) -> int:
+    """0 for few images and in a process that may have no children; else the number of cores less one, at most 16."""
+    if not FORKS or images < FEW or multiprocessing.current_process().daemon:
+        return 0
+    return min(len(os.sched_getaffinity(0)) - 1, MAX_WORKERS)
+
+
+# --- worker processes
+
+_memories: dict[int, np.ndarray] = {}  # pixels in memory that workers share
 
 
 class _SharedRows(NamedTuple):
@@ -129,7 +280,7 @@ def _view(memory: int, slot: int, length: int) -> np.ndarray:
 
 
 @contextmanager
-def shared_batches(
+def _shared_batches(
     reader: ImageReader, batches: Sequence[range], ahead: int
 ) -> Iterator[Callable[[Sequence[int]], Batch | None]]:
     """Makes slots of memory before the workers begin, and forgets them.
@@ -137,21 +288,19 @@ def shared_batches(
     The memory is anonymous: it is not taken from /dev/shm, of which a container may have only 64 MB. A slot is written
     again `ahead` + 1 batches later, which no worker begins before the parent asks for the batch after this one.
 
-    Args:
-        reader: Reads a batch.
-        batches: All that are read.
-        ahead: Number of batches begun before the first of them is asked for.
-
     Yields:
         A function for the workers that reads a batch into its slot, or as `reader.read_or_none` where it does not fit,
         its pixels have no known size (images, or none that can be read), or there is no memory to share.
     """
+    layout = reader.layout(batches[0])
+    if layout is None:
+        yield reader.read_or_none
+        return
     count = min(len(batches), ahead + 1)
+    shape, dtype = (count, max(map(len, batches)), *layout[0]), np.dtype(layout[1])
     try:
-        image, dtype = _layout(reader, batches)
-        shape = (count, max(map(len, batches)), *image)
-        memory = np.frombuffer(mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize), dtype).reshape(shape)
-    except (OSError, LookupError):
+        memory = np.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    except OSError:
         yield reader.read_or_none
         return
     key, slots = id(memory), {batch.start: k % count for k, batch in enumerate(batches)}
@@ -172,170 +321,6 @@ def shared_batches(
         del _memories[key]
 
 
-def _layout(reader: ImageReader, batches: Sequence[range]) -> tuple[tuple[int, ...], Any]:
-    """Shape and dtype of the pixels of an image: those of the first that can be read, where the reader does not say.
-
-    Raises LookupError if they have no known size.
-    """
-    if reader.pixels is not None and batches:
-        return (3, *reader.pixels.size), np.uint8
-    for k in batches[0] if batches and reader.preprocess is not None else ():
-        read = reader.read_or_none([k])
-        if read is None:  # the error is raised where the batch is asked for
-            break
-        if isinstance(read.values, np.ndarray) and read.values.size:
-            return read.values.shape[1:], read.values.dtype
-    raise LookupError("pixels of no known size")
-
-
-# A forked worker needs nothing pickled, and a script no `if __name__ == "__main__"`; elsewhere forking is unsafe.
-FORKS = sys.platform == "linux"
-MAX_WORKERS = 16
-FEW = 512  # images that are read sooner than processes start
-PARTS = ("decode", "transfer", "compute", "write")
-AHEAD = 2  # batches that each worker has begun or finished; torch's default
-
-
-class Throughput(Config):
-    """Options that make embedding fast. None changes what a row means. On a CPU, the defaults give the plain loop's
-    bits, except for sort_texts: the last bits of a row depend on the padding of its batch.
-
-    Attributes:
-        workers: Processes that decode images. Default: 0 for few images, else the number of cores less one, at most 16.
-            0 on systems other than Linux.
-        compile: Run the towers through torch.compile, which takes about a minute before it saves time.
-        sort_texts: Batch texts of similar length where the tower pads a batch to its longest text. Texts are sorted
-            within a shard, and rows are stored in the order of the data set.
-    """
-
-    workers: int | None = Field(default=None, ge=0)
-    compile: bool = False
-    sort_texts: bool = True
-
-
-class Spent:
-    """Seconds that the main process spent on one side of a data set, by part: decode (and tokenize), transfer, compute,
-    write.
-
-    It does one thing at a time, so that the parts add up to the whole. What worker processes, the thread that writes
-    and a GPU do beside it counts where it is waited for.
-
-    Attributes:
-        seconds: Part → seconds.
-        items: Number of items embedded.
-    """
-
-    def __init__(self) -> None:
-        self.begin = time.perf_counter()
-        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.items = 0
-
-    @contextmanager
-    def doing(self, part: str) -> Iterator[None]:
-        """Time a part of the work."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[part] += time.perf_counter() - start
-
-    def facts(self) -> dict[str, Any]:
-        """Items, seconds of the side, and seconds of each part."""
-        parts = {part: round(seconds, 4) for part, seconds in self.seconds.items()}
-        return {"items": self.items, "seconds": round(time.perf_counter() - self.begin, 4), **parts}
-
-
-def throughput_line(modality: str, facts: dict[str, Any]) -> str:
-    """`image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time`."""
-    seconds = max(facts["seconds"], 1e-9)
-    shares = ", ".join(f"{part} {facts[part] / seconds:.0%}" for part in PARTS)
-    rate = f"{facts['items']} items in {facts['seconds']:.1f} s ({facts['items'] / seconds:.0f}/s)"
-    return f"{modality}: {rate}: {shares} of the time"
-
-
-class Supply:
-    """The batches of one side of a data set, as the encoder takes them.
-
-    Batches in `planned` come from worker processes, in that order. Any other batch, such as a smaller one after memory
-    ran out, is read here when it is asked for.
-
-    Attributes:
-        facts: How batches are read, for the manifest.
-    """
-
-    def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
-        self.encoder, self.side, self.sort = encoder, side, sort
-        self.facts: dict[str, Any] = {"sorted": sort} if side.modality == "text" else {"workers": 0}
-        self.spent = Spent()
-        ready = encoder.pixels or encoder.takes_images
-        self.reader = ImageReader(side.load, None if ready else encoder.preprocess, encoder.pixels)
-        self.planned: deque[range] = deque()
-        self.coming: Iterator[Batch | None] = iter(())
-
-    def order(self, shard: Shard) -> Sequence[int]:
-        """The items of a shard in the order in which they are embedded: if sorted, the longest texts first, so that
-        memory runs out in the first batch or not at all."""
-        items = range(shard.start, shard.stop)
-        if not self.sort:
-            return items
-        with self.spent.doing("decode"):
-            lengths = self.encoder.text_lengths([str(self.side.load(k)) for k in items])
-        return sorted(items, key=lambda k: -lengths[k - shard.start])
-
-    def batch(self, indices: Sequence[int]) -> Batch:
-        with self.spent.doing("decode"):
-            batch = self._read(indices)
-        if batch.values is None or isinstance(batch.values, list):
-            return batch
-        with self.spent.doing("transfer"):
-            pixels = self.reader.on(self.encoder.device, batch.values)
-        if self.reader.pixels is not None:
-            with self.spent.doing("decode"):
-                pixels = self.reader.pixels.normalize(pixels)
-        return replace(batch, values=pixels)
-
-    def _read(self, indices: Sequence[int]) -> Batch:
-        if self.side.modality == "text":
-            return Batch(list(indices), [self.side.load(k) for k in indices])
-        batch = None
-        while self.planned and self.planned[0].start <= indices[0]:
-            planned, coming = self.planned.popleft(), next(self.coming)
-            batch = coming if planned == indices else None
-        return batch or self.reader(indices)
-
-
-@contextmanager
-def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput) -> Iterator[Supply]:
-    """Opens the supply of the shards' batches. Texts are not sorted where rows depend on their batch, which sorting
-    changes."""
-    if side.modality == "text":
-        sort = how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
-        yield Supply(encoder, side, sort=sort)
-        return
-    given, workers = Supply(encoder, side), 0
-    if FORKS:
-        images = sum(shard.stop - shard.start for shard in shards)
-        workers = default_workers(images) if how.workers is None else how.workers
-    if not workers:
-        yield given
-        return
-    planned = [
-        range(start, min(start + batch_size, shard.stop))
-        for shard in shards
-        for start in range(shard.start, shard.stop, batch_size)
-    ]
-    with reading_ahead(given.reader, planned, workers, pin_memory=encoder.device.type == "cuda") as coming:
-        given.facts, given.planned, given.coming = {"workers": workers}, deque(planned), coming
-        yield given
-
-
-def default_workers(images: int) -> int:
-    """0 for few images and in a process that may have no children; else the number of cores less one, at most 16."""
-    if images < FEW or multiprocessing.current_process().daemon:
-        return 0
-    return min(len(os.sched_getaffinity(0)) - 1, MAX_WORKERS)
-
-
 @contextmanager
 def reading_ahead(
     reader: ImageReader, batches: Sequence[range], workers: int, *, pin_memory: bool = False
@@ -348,10 +333,10 @@ def reading_ahead(
     Raises:
         InputError: A worker was killed.
     """
-    items: Any = range(max((batch.stop for batch in batches), default=0))
+    items: Any = range(max(batch.stop for batch in batches))
     sampler: Any = batches
     coming: Any = None
-    with shared_batches(reader, batches, AHEAD * workers) as read:
+    with _shared_batches(reader, batches, AHEAD * workers) as read:
         try:
             with _delayed_interrupt(), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # above cores, as asked

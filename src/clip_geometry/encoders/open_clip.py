@@ -1,4 +1,10 @@
-"""Names and options of open_clip's models, and where their architecture, weights and tokenizer come from."""
+"""open_clip's models: by name and tag, fresh, from a checkpoint, from the hub, from a folder.
+
+Features "pooled" are the input of a tower's last projection. VisionTransformer and the text transformers: the pooled
+token after the last LayerNorm. ModifiedResNet: the attention-pooled vector before c_proj. timm towers: the pooled trunk
+before the head's linear layer or MLP, or before the trunk's own classifier where that is the projection. Hugging Face
+text towers: the pooler's result. Towers without a projection (SigLIP's images) have no pooled features.
+"""
 
 import importlib
 import importlib.util
@@ -20,29 +26,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from clip_geometry.config import digest
-from clip_geometry.encoders import hub
-from clip_geometry.encoders.base import (
-    BatchNormOption,
-    Encoder,
-    EncoderConfig,
-    EncoderEntry,
-    FreshOption,
-    NamedWeights,
-    SeededConfig,
-    Tokens,
-    encoders,
-    halves,
-)
+from clip_geometry.encoders import base, hub, runtime
+from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Pixels, Tokens, encoders
 from clip_geometry.encoders.hf import check_ids, one_sentence, read_settings
-from clip_geometry.encoders.runtime import (
-    DTYPES,
-    bounded,
-    inference,
-    model_facts,
-    quiet_logging,
-    seeded,
-    use_batch_statistics,
-)
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import checked, read_json
 from clip_geometry.paths import existing_file
@@ -129,7 +115,7 @@ class OpenClipFile(BaseModel):
     preprocess_cfg: PreprocessingFields | None = None
 
 
-# --- sources
+# --- sources: names and options, and where architecture, weights and tokenizer come from
 
 
 @dataclass(frozen=True)
@@ -152,16 +138,14 @@ def list_names() -> dict[str, tuple[str, ...]]:
     folder = Path(spec.submodule_search_locations[0])
     # a package of another name over the same folder: its pretrained.py runs, its __init__ does not
     alias = "_clip_geometry_open_clip"
-    if alias not in sys.modules:
-        package = types.ModuleType(alias)
-        package.__path__ = [str(folder)]
-        sys.modules[alias] = package
+    package = sys.modules.setdefault(alias, types.ModuleType(alias))
+    package.__path__ = [str(folder)]
     pairs = importlib.import_module(f"{alias}.pretrained").list_pretrained()
     names = sorted(path.stem for path in (folder / "model_configs").glob("*.json"))
     return {name: tuple(tag for owner, tag in pairs if owner == name) for name in names}
 
 
-class OpenClipConfig(BatchNormOption):
+class OpenClipConfig(base.BatchNormOption):
     """Options of every model of open_clip."""
 
     def source(self) -> Source:
@@ -172,7 +156,7 @@ class OpenClipConfig(BatchNormOption):
         raise NotImplementedError
 
 
-class FreshConfig(SeededConfig, OpenClipConfig):
+class FreshConfig(base.SeededConfig, OpenClipConfig):
     """A model that can be initialized."""
 
     @property
@@ -180,7 +164,7 @@ class FreshConfig(SeededConfig, OpenClipConfig):
         return True
 
 
-class NamedConfig(NamedWeights, FreshConfig):
+class NamedConfig(base.NamedWeights, FreshConfig):
     """open_clip:NAME/TAG | NAME/fresh | NAME@PATH: published weights; random initialisation; a checkpoint.
 
     quick_gelu: the activation a checkpoint was trained with.
@@ -207,19 +191,33 @@ class NamedConfig(NamedWeights, FreshConfig):
             return Source(name, architecture, weights=None)
         if kind == "path":
             path = existing_file(rest, "a checkpoint file")
-            forced = _activation(self.model, name, architecture, self.quick_gelu)
+            forced = self._activation(name, architecture)
             return Source(name, architecture, weights=lambda: path, quick_gelu=forced)
         return _published(name, rest, architecture)
+
+    def _activation(self, name: str, architecture: Mapping[str, Any]) -> bool:
+        """Whether to build with QuickGELU: a state dict does not say, so the name or the option must."""
+        by_name = architecture.get("quick_gelu", False)
+        is_timm, is_hf = "timm_model_name" in architecture["vision_cfg"], "hf_model_name" in architecture["text_cfg"]
+        has_choice = not (is_timm and is_hf)
+        if self.quick_gelu is None and has_choice and not by_name:
+            raise InputError(
+                f"{self.model}: a checkpoint does not tell its activation; add quick_gelu=true (OpenAI's weights, "
+                f"anything trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
+            )
+        if by_name and self.quick_gelu is False:
+            plain = name.removesuffix(QUICKGELU)
+            raise InputError(f"{self.model}: {name} is built with QuickGELU; for quick_gelu=false name {plain}")
+        return bool(self.quick_gelu) or by_name
 
 
 def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> Source:
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
-    tags = open_clip.list_pretrained_tags_by_model(name)
+    tags = [*open_clip.list_pretrained_tags_by_model(name), "fresh"]
     if tag not in tags:
-        known = [*tags, "fresh"]
-        hint = did_you_mean(tag, known) or f"; it has {', '.join(known)}"
+        hint = did_you_mean(tag, tags) or f"; it has {', '.join(tags)}"
         raise InputError(f"open_clip's {name} has no weights {tag!r}{hint}")
     settings = get_pretrained_cfg(name, tag)
     built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
@@ -241,25 +239,7 @@ def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> Source:
     return Source(name, architecture, weights, published=True, preprocessing=preprocessing)
 
 
-def _activation(model: str, name: str, architecture: Mapping[str, Any], quick_gelu: bool | None) -> bool:
-    """Whether to build with QuickGELU: a state dict does not say, so the name or the option must."""
-    by_name = architecture.get("quick_gelu", False)
-    has_choice = "timm_model_name" not in architecture["vision_cfg"] or "hf_model_name" not in architecture["text_cfg"]
-    if quick_gelu is None and has_choice and not by_name:
-        raise InputError(
-            f"{model}: a checkpoint does not tell its activation; add quick_gelu=true (OpenAI's weights, anything "
-            f"trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
-        )
-    if by_name and quick_gelu is False:
-        plain = name.removesuffix(QUICKGELU)
-        raise InputError(f"{model}: {name} is built with QuickGELU; for quick_gelu=false name {plain}")
-    return bool(quick_gelu) or by_name
-
-
-# --- folders in open_clip's layout: open_clip_config.json, tokenizer files where it needs them, weights unless fresh
-
-
-class LocalConfig(FreshOption, FreshConfig):
+class LocalConfig(base.FreshOption, FreshConfig):
     """local-dir:PATH: a folder in open_clip's layout; fresh=true: initialised."""
 
     def source(self) -> Source:
@@ -268,16 +248,15 @@ class LocalConfig(FreshOption, FreshConfig):
         if self.fresh:
             return source
         named = [folder / each for each in FOLDER_WEIGHTS if (folder / each).is_file()]  # in open_clip's order
-        found = named[:1] or sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
-        if not found:
-            raise InputError(f"{shown(folder)} has no weights; add fresh=true for a freshly initialised model")
-        if len(found) > 1:
+        others = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
+        if not named and len(others) != 1:
+            held = f"several checkpoints ({', '.join(path.name for path in others[:3])})" if others else "no weights"
             raise InputError(
-                f"{shown(folder)} has several checkpoints ({', '.join(path.name for path in found[:3])}) and none of "
-                f"open_clip's names; rename the one to be used to {HUB_WEIGHTS[0]} (or {HUB_WEIGHTS[1]} if it is "
-                "pickled)"
+                f"{shown(folder)} has {held}; name one file {HUB_WEIGHTS[0]} ({HUB_WEIGHTS[1]} if it is pickled), or "
+                "add fresh=true for a freshly initialised model"
             )
-        return replace(source, weights=lambda: found[0])
+        path = (named or others)[0]
+        return replace(source, weights=lambda: path)
 
 
 class HubConfig(OpenClipConfig):
@@ -308,7 +287,7 @@ def scenes_folder() -> Path:
 
 
 def in_folder(folder: Path) -> Source:
-    """The fresh model of a folder."""
+    """The fresh model of a folder in open_clip's layout: its config, and tokenizer files where it needs them."""
     if not folder.is_dir():
         raise InputError(f"model folder {shown(folder)} does not exist")
     path = hub.plain(folder) / CONFIG_FILE
@@ -318,6 +297,121 @@ def in_folder(folder: Path) -> Source:
     checked(values, shown(path), OpenClipFile)
     return Source(f"local-dir:{folder}", values["model_cfg"], weights=None, folder=folder)
 
+
+# --- loading
+
+
+def revision(config: OpenClipConfig) -> str:
+    """Identifies architecture, weights and tokenizer by checksums of the files; for fresh models also by the versions
+    of torch and open_clip, which the initialization depends on."""
+    source = config.source()
+    facts: dict[str, Any] = {"architecture": source.architecture, "preprocessing": source.preprocessing}
+    if source.folder is not None:
+        facts["folder"] = hub.folder_digest(source.folder)
+    if source.weights is None:
+        facts["versions"] = {name: version(name) for name in ("torch", "open_clip_torch")}
+    else:
+        facts["weights"] = sha256_of(source.weights())
+    return digest(facts)
+
+
+def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
+    import open_clip
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    source = config.source()
+    path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialization
+    with runtime.quiet_logging():
+        model = _build(source, config)
+        tokenizer = _tokenizer(source)
+        if path is None:
+            assert isinstance(config, FreshConfig)
+            weights = config.initialized(model)
+        else:
+            weights = {"name": path.name, "sha256": sha256_of(path)}
+            if source.published:
+                with one_sentence(f"the weights {shown(path)} of {config.model} cannot be loaded"):
+                    open_clip.load_checkpoint(model, str(path), weights_only=True)  # knows the layouts of all its tags
+            else:
+                hub.load_state_dict(model, hub.read_state_dict(path), str(path))
+    transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+    model.eval()
+    if config.batch_norm == "batch":
+        runtime.use_batch_statistics(model, config.model)
+    return OpenClipEncoder(config, model.to(device), transform, tokenizer, source.architecture, weights)
+
+
+def _build(source: Source, config: OpenClipConfig) -> Any:
+    """The initialized model, on the CPU, so that a seed gives the same weights whatever the device."""
+    import open_clip
+
+    options: dict[str, Any] = {
+        "load_weights": False,
+        "pretrained_text": False,
+        "precision": config.precision,
+        "force_quick_gelu": source.quick_gelu,
+        "force_preprocess_cfg": dict(source.preprocessing),
+    }
+    text = source.architecture["text_cfg"]
+    with one_sentence(f"open_clip cannot build the 'model_cfg' of {config.model}"):
+        if name := text.get("hf_model_name"):
+            from transformers import AutoModel
+
+            folder = hub.folder(name, ["config.json"])
+            # open_clip builds it without refusing the model's own code, and transformers would ask on the terminal
+            with torch.device("meta"), runtime.bounded(name):
+                AutoModel.from_config(read_settings(folder, name), trust_remote_code=False)
+            options["text_cfg"] = {**text, "hf_model_name": str(folder), "hf_model_pretrained": False}
+        if source.folder is not None:  # sizes from a file: on the meta device they take nothing
+            with torch.device("meta"), runtime.bounded(config.model):
+                open_clip.create_model(source.name, device="meta", **options)
+        with runtime.seeded(config.seed if isinstance(config, FreshConfig) else 0):
+            return open_clip.create_model(source.name, **options)
+
+
+def _tokenizer(source: Source) -> Any:
+    """open_clip's own, or one of transformers: the folder's, or that of the name in the config."""
+    import open_clip
+
+    text = source.architecture["text_cfg"]
+    if not (name := text.get("hf_tokenizer_name")):
+        with one_sentence(f"open_clip has no tokenizer for {source.name}"):
+            return open_clip.get_tokenizer(source.name)
+    in_folder = source.folder is not None and (source.folder / "tokenizer_config.json").is_file()
+    folder = source.folder if in_folder else hub.folder(name, hub.TOKENIZER_FILES)
+    with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
+        tokenizer = open_clip.tokenizer.HFTokenizer(
+            str(folder),
+            context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
+            tokenizer_mode=text.get("tokenizer_mode"),
+            trust_remote_code=False,
+            **(text.get("tokenizer_kwargs") or {}),
+        )
+        tokenizer(["a text"])  # it pads, so it must have a padding token
+    return tokenizer
+
+
+def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_length: int) -> int:
+    """Number of texts with more than `context_length` tokens, start and end included; `ids`: the tokenizer's output.
+
+    Only rows filled to the end (a real token in one of the last two places) can have been truncated: those alone are
+    tokenized again, in full. Two places, since T5 pads with its end token.
+    """
+    inner = getattr(tokenizer, "tokenizer", None)
+    padding = 0 if inner is None else inner.pad_token_id
+    filled = (ids[:, -2:] != padding).any(dim=1)
+
+    def tokens(text: str) -> int:
+        if inner is None:  # SimpleTokenizer
+            return len(tokenizer.encode(text)) + 2
+        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # it adds start, end and class token itself
+        uncut = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not clips)
+        return len(uncut.input_ids) + (3 if clips else 0)
+
+    return sum(tokens(text) > context_length for text, full in zip(texts, filled.tolist(), strict=True) if full)
+
+
+# --- towers
 
 # either a module, whose input is the pooled features, or parameters that make the projection the identity
 Projection = nn.Module | Mapping[str, Tensor]
@@ -387,26 +481,6 @@ def linear_head(tower: Any, place: Projection | None, what: str) -> Float[Tensor
     return tower.get_parameter(next(iter(linear)))
 
 
-def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_length: int) -> int:
-    """Number of texts with more than `context_length` tokens, start and end included; `ids`: the tokenizer's output.
-
-    Only rows filled to the end (a real token in one of the last two places) can have been truncated: those alone are
-    tokenized again, in full. Two places, since T5 pads with its end token.
-    """
-    inner = getattr(tokenizer, "tokenizer", None)
-    padding = 0 if inner is None else inner.pad_token_id
-    filled = (ids[:, -2:] != padding).any(dim=1)
-
-    def tokens(text: str) -> int:
-        if inner is None:  # SimpleTokenizer
-            return len(tokenizer.encode(text)) + 2
-        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # it adds start, end and class token itself
-        uncut = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not clips)
-        return len(uncut.input_ids) + (3 if clips else 0)
-
-    return sum(tokens(text) > context_length for text, full in zip(texts, filled.tolist(), strict=True) if full)
-
-
 class OpenClipEncoder(Encoder):
     """A model of open_clip in eval mode with its own evaluation transform and tokenizer."""
 
@@ -418,16 +492,16 @@ class OpenClipEncoder(Encoder):
         model: Any,
         transform: Any,
         tokenizer: Any,
-        source: Source,
+        architecture: Mapping[str, Any],
         weights: Mapping[str, Any],
     ):
         self.config = config
         self.model = model
         self.device = model.logit_scale.device
         self.transform = transform
-        self.pixels = halves(transform)
+        self.pixels = Pixels.of(transform)
         self.tokenizer = tokenizer
-        self.architecture = source.architecture
+        self.architecture = architecture
         self._weights = weights
         self._towers = {"image": model.visual, "text": model.text if hasattr(model, "text") else TextTower(model)}
         self._projections = {modality: projection(tower) for modality, tower in self._towers.items()}
@@ -437,13 +511,8 @@ class OpenClipEncoder(Encoder):
             ids = self.tokenizer(list(texts))
         return Tokens(ids, count_truncated(self.tokenizer, texts, ids, self.tokenizer.context_length))
 
-    def compile(self) -> None:
-        self.model.visual.compile()
-        text = self.model.text if hasattr(self.model, "text") else self.model.transformer
-        text.compile()
-
     def image_features(self, pixels: Tensor) -> Tensor:
-        pixels = pixels.to(self.device, DTYPES[self.config.precision])
+        pixels = pixels.to(self.device, runtime.DTYPES[self.config.precision])
         return self._features("image", self.model.encode_image, pixels)
 
     def text_features(self, tokens: Tokens) -> Tensor:
@@ -455,7 +524,7 @@ class OpenClipEncoder(Encoder):
 
     def _features(self, modality: str, encode: Any, inputs: Tensor) -> Tensor:
         place = self._projections[modality]
-        with inference():
+        with runtime.inference():
             if self.config.features == "projected":
                 rows = encode(inputs, normalize=False)  # CoCa normalizes by default
             elif place is None:
@@ -489,7 +558,7 @@ class OpenClipEncoder(Encoder):
         if inner is not None:
             tokenizer += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
         bias = self.model.logit_bias
-        return model_facts(
+        return runtime.model_facts(
             self.model,
             self._weights,
             dim,
@@ -499,96 +568,6 @@ class OpenClipEncoder(Encoder):
             logit_scale=self.model.logit_scale.exp().item(),
             logit_bias=None if bias is None else bias.item(),
         )
-
-
-def revision(config: OpenClipConfig) -> str:
-    """Identifies architecture, weights and tokenizer by checksums of the files; for fresh models also by the versions
-    of torch and open_clip, which the initialization depends on."""
-    source = config.source()
-    facts: dict[str, Any] = {"architecture": source.architecture, "preprocessing": source.preprocessing}
-    if source.folder is not None:
-        facts["folder"] = hub.folder_digest(source.folder)
-    if source.weights is None:
-        facts["versions"] = {name: version(name) for name in ("torch", "open_clip_torch")}
-    else:
-        facts["weights"] = sha256_of(source.weights())
-    return digest(facts)
-
-
-def load(config: OpenClipConfig, device: torch.device) -> OpenClipEncoder:
-    import open_clip
-    from open_clip.transform import PreprocessCfg, image_transform_v2
-
-    source = config.source()
-    path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialization
-    with quiet_logging():
-        model = _build(source, config)
-        tokenizer = _tokenizer(source)
-        if path is None:
-            assert isinstance(config, FreshConfig)
-            weights = config.initialized(model)
-        else:
-            weights = {"name": path.name, "sha256": sha256_of(path)}
-            if source.published:
-                with one_sentence(f"the weights {shown(path)} of {config.model} cannot be loaded"):
-                    open_clip.load_checkpoint(model, str(path), weights_only=True)  # knows the layouts of all its tags
-            else:
-                hub.load_state_dict(model, hub.read_state_dict(path), str(path))
-    transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
-    model.eval()
-    if config.batch_norm == "batch":
-        use_batch_statistics(model, config.model)
-    return OpenClipEncoder(config, model.to(device), transform, tokenizer, source, weights)
-
-
-def _build(source: Source, config: OpenClipConfig) -> Any:
-    """The initialized model, on the CPU, so that a seed gives the same weights whatever the device."""
-    import open_clip
-
-    options: dict[str, Any] = {
-        "load_weights": False,
-        "pretrained_text": False,
-        "precision": config.precision,
-        "force_quick_gelu": source.quick_gelu,
-        "force_preprocess_cfg": dict(source.preprocessing),
-    }
-    text = source.architecture["text_cfg"]
-    with one_sentence(f"open_clip cannot build the 'model_cfg' of {config.model}"):
-        if name := text.get("hf_model_name"):
-            from transformers import AutoModel
-
-            folder = hub.folder(name, ["config.json"])
-            # open_clip builds it without refusing the model's own code, and transformers would ask on the terminal
-            with torch.device("meta"), bounded(name):
-                AutoModel.from_config(read_settings(folder, name), trust_remote_code=False)
-            options["text_cfg"] = {**text, "hf_model_name": str(folder), "hf_model_pretrained": False}
-        if source.folder is not None:  # sizes from a file: on the meta device they take nothing
-            with torch.device("meta"), bounded(config.model):
-                open_clip.create_model(source.name, device="meta", **options)
-        with seeded(config.seed if isinstance(config, FreshConfig) else 0):
-            return open_clip.create_model(source.name, **options)
-
-
-def _tokenizer(source: Source) -> Any:
-    """open_clip's own, or one of transformers: the folder's, or that of the name in the config."""
-    import open_clip
-
-    text = source.architecture["text_cfg"]
-    if not (name := text.get("hf_tokenizer_name")):
-        with one_sentence(f"open_clip has no tokenizer for {source.name}"):
-            return open_clip.get_tokenizer(source.name)
-    in_folder = source.folder is not None and (source.folder / "tokenizer_config.json").is_file()
-    folder = source.folder if in_folder else hub.folder(name, hub.TOKENIZER_FILES)
-    with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
-        tokenizer = open_clip.tokenizer.HFTokenizer(
-            str(folder),
-            context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
-            tokenizer_mode=text.get("tokenizer_mode"),
-            trust_remote_code=False,
-            **(text.get("tokenizer_kwargs") or {}),
-        )
-        tokenizer(["a text"])  # it pads, so it must have a padding token
-    return tokenizer
 
 
 encoders.add("open_clip", EncoderEntry(NamedConfig, load, revision, NamedConfig.source))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clip_geometry.config import digest
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.base import BatchNormOption, Encoder, EncoderEntry, NamedWeights, encoders, halves
+from clip_geometry.encoders.base import BatchNormOption, Encoder, EncoderEntry, NamedWeights, Pixels, encoders
 from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.encoders.runtime import DTYPES, inference, model_facts, seeded, use_batch_statistics
 from clip_geometry.files import sha256_of
@@ -109,11 +109,8 @@ class TimmEncoder(Encoder):
         self.model = model
         self.device = next(model.parameters()).device
         self.transform = transform
-        self.pixels = halves(transform)
+        self.pixels = Pixels.of(transform)
         self._weights = weights
-
-    def compile(self) -> None:
-        self.model.compile()
 
     def image_features(self, pixels: Tensor) -> Tensor:
         with inference():

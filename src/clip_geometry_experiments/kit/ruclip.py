@@ -14,7 +14,7 @@ from torch import Tensor
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf import WEIGHTS, one_sentence, revision_of
-from clip_geometry.encoders.open_clip import Layers, Mean, OpenClipEncoder, Size, Source, StandardDeviation
+from clip_geometry.encoders.open_clip import Layers, Mean, OpenClipEncoder, Size, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, bounded, quiet_logging, seeded
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import Schema, damaged, read_json, read_text
@@ -192,7 +192,7 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
         model.eval().to(device),
         transform,
         RuClipTokenizer(read_bpe(folder / "bpe.model"), settings.context_length),
-        Source(config.model, architecture, weights=lambda: path),
+        architecture,
         {"name": path.name, "sha256": sha256_of(path)},
     )
 

@@ -19,7 +19,6 @@ from clip_geometry.encoders.hf import (
     check_ids,
     load_tokenizer,
     one_sentence,
-    quiet,
     read_config,
     revision_of,
     tokenize,
@@ -84,7 +83,7 @@ def image_processor(folder: Path, model: Any) -> Any:
 
     for name in [name for name in SETTINGS if (folder / name).exists()] or SETTINGS:
         read_json(folder / name, "the config of an image processor", SETTINGS[name])
-    with quiet(), one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
+    with one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
         processor = AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
         given = tuple(processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"].shape[1:])
     side = model.config.vision_config.image_size
