@@ -138,18 +138,6 @@ def test_spans_give_what_one_pass_gives():
     assert there.engine is engine and doubled.engine is engine and x.engine is None
 
 
-def test_rows_are_pickled_without_what_is_known_of_them():
-    x = StreamedRows(Reads(), (3, 2), torch.float64).aggregated_by(lambda *job: None)
-    x.known["mean"] = torch.zeros(2)
-    again = pickle.loads(pickle.dumps(x))
-    assert again.known == {} and again.engine is None and torch.equal(again[:], torch.ones(3, 2))
-
-
-class Reads:
-    def __call__(self, rows):
-        return torch.ones(3, 2)[rows]
-
-
 def test_actors_are_as_many_as_there_are_gpus_or_processors():
     large, small, none = {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 100.0}
     assert engines.capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})

@@ -1,6 +1,3 @@
-import shutil
-import time
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,7 +5,6 @@ import pytest
 
 from clip_geometry import files
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.embedding import store as store_reading
 from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import write_json
@@ -254,34 +250,13 @@ def test_metadata_that_is_not_that_of_the_shard_is_refused(tmp_path, columns, me
 # a store that is written meanwhile
 
 
-def test_a_reader_tries_again_while_the_store_is_extended(tmp_path, monkeypatch):
-    write_store(tmp_path / "small", items=6)
-    write_store(tmp_path / "large", items=12)
-    expected = read_store(tmp_path / "large")["image"].vectors
-    waits, real = [], store_reading.read_npy
-
-    def replaced_under_the_reader(path):
-        """The manifest was read before the writer replaced it and the shard."""
-        monkeypatch.setattr(store_reading, "read_npy", real)
-        shutil.copytree(tmp_path / "large", tmp_path / "small", dirs_exist_ok=True)
-        return real(path)
-
-    monkeypatch.setattr(store_reading, "read_npy", replaced_under_the_reader)
-    monkeypatch.setattr(time, "sleep", waits.append)
-    assert np.array_equal(read_store(tmp_path / "small")["image"].vectors, expected)
-    assert waits == [0.1]
-
-
-def test_a_store_that_stays_in_writing_is_said_to_be(tmp_path, monkeypatch):
+def test_a_store_that_is_written_meanwhile_is_said_to_be(tmp_path):
     store = write_store(tmp_path)
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
     with store.locked():
         assert len(read_store(tmp_path)["image"]) == 10  # until it changes
         store.unfinish()
         with pytest.raises(InputError, match="is being written by another process: read it again when that has"):
             read_store(tmp_path)
-    assert waits == list(store_reading.WAITS)
     with pytest.raises(InputError, match="the embedding was not finished"):
         read_store(tmp_path)
 

@@ -95,15 +95,6 @@ def test_texts_are_batched_by_their_number_of_tokens(minilm, tmp_path, monkeypat
     assert (torch.from_numpy(stored.vectors.copy()) - oracle(minilm, texts)).abs().max() < 1e-6
 
 
-def test_minilms_max_seq_length_is_respected_and_cut_texts_counted(minilm):
-    encoder = load(minilm)
-    texts = ["bus " * words for words in (1, 253, 254, 255, 300)]  # [CLS] and [SEP] are two more
-    tokens = encoder.tokenize(texts)
-    assert tokens.truncated == 2 and tokens.inputs["input_ids"].shape == (5, 256)
-    rows = encoder.text_features(tokens)
-    assert torch.equal(rows[3], rows[2]) and not torch.equal(rows[2], rows[1])
-
-
 @pytest.mark.parametrize(
     "pooling",
     [

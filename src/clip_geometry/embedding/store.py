@@ -7,9 +7,8 @@
 A shard is a range of the data set's indices. The key does not contain a limit: a limit is a view.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
@@ -178,9 +177,6 @@ class Store:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
-    def __repr__(self) -> str:
-        return f"Store({str(self.folder)!r})"
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the folder; a second process notes that it waits. Removes what killed processes left behind."""
@@ -309,9 +305,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-WAITS = (0.1, 0.2, 0.4, 0.8)  # seconds before a store that is being written is read again
-
-
 def is_store(folder: Path) -> bool:
     return (folder / RECIPE).is_file() or (folder / MANIFEST).is_file()
 
@@ -320,8 +313,6 @@ def read_store(
     folder: str | Path, *, modality: str | None = None, limit: int | None = None, verify: bool = True
 ) -> dict[str, Embeddings]:
     """Reads a finished store, the folder that `embed` writes.
-
-    A store that another process extends meanwhile is read again a few times.
 
     Args:
         folder: The store.
@@ -347,38 +338,27 @@ def read_store(
         (4, 512)
     """
     folder = existing_folder(folder, "a store")
-    for wait in WAITS:
-        before = _stamp(folder)
-        try:
-            if not is_store(folder):
-                raise InputError(
-                    f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give the folder of an embed"
-                )
-            if not (folder / MANIFEST).is_file():
-                raise InputError(f"{shown(folder)}: the embedding was not finished: run the same embed command again")
-            manifest = files.read_json(folder / MANIFEST, Manifest)
-            if manifest is None:
-                raise InputError(f"{shown(folder / MANIFEST)} is damaged: run the same embed command again")
-            sides = manifest["sides"]
-            if modality is not None and modality not in sides:
-                raise InputError(
-                    f"{shown(folder)} holds {' and '.join(sides)} embeddings, none of modality {shown(modality)}"
-                )
-            wanted = sides if modality is None else [modality]
-            return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
-        except InputError:
-            if before == _stamp(folder) and not files.is_locked(folder):
-                raise
-        time.sleep(wait)
+    if not is_store(folder):
+        raise InputError(
+            f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give the folder of an embed"
+        )
+    try:
+        manifest = files.read_json(folder / MANIFEST, Manifest)
+        if manifest is None and not (folder / MANIFEST).is_file():
+            raise InputError(f"{shown(folder)}: the embedding was not finished: run the same embed command again")
+        if manifest is None:
+            raise InputError(f"{shown(folder / MANIFEST)} is damaged: run the same embed command again")
+        sides = manifest["sides"]
+        if modality is not None and modality not in sides:
+            raise InputError(
+                f"{shown(folder)} holds {' and '.join(sides)} embeddings, none of modality {shown(modality)}"
+            )
+        wanted = sides if modality is None else [modality]
+        return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
+    except InputError:
+        if not files.is_locked(folder):
+            raise
     raise InputError(f"{shown(folder)} is being written by another process: read it again when that has finished")
-
-
-def _stamp(folder: Path) -> tuple[int, int] | None:
-    """Differs once the manifest was replaced."""
-    with suppress(OSError):
-        status = (folder / MANIFEST).stat()
-        return status.st_ino, status.st_mtime_ns
-    return None
 
 
 def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None, verify: bool) -> Embeddings:
