@@ -65,8 +65,7 @@ INSTANTS = (1, *range(2, 5), *range(8, 11), *range(11, 14), *range(17, 20), RENA
 
 
 @pytest.mark.parametrize(
-    ("number", "when"),
-    [(number, "before") for number in INSTANTS] + [(number, "after") for number in (1, 4, 20)],
+    ("number", "when"), [(number, "before") for number in INSTANTS] + [(number, "after") for number in (1, 4, 20)]
 )
 def test_killed_at_any_rename(server, whole, tmp_path, number, when):
     folder = tmp_path / "store"
@@ -133,8 +132,7 @@ def test_the_lock_of_a_killed_process_is_free(server, whole, tmp_path):
     folder = tmp_path / "store"
     report = tmp_path / "batches.json"
     server.start(
-        {"folder": str(folder), "delay": 0.03, "kill_at_batch": 7},
-        {"folder": str(folder), "report": str(report)},
+        {"folder": str(folder), "delay": 0.03, "kill_at_batch": 7}, {"folder": str(folder), "report": str(report)}
     )
     statuses = server.wait()
     assert sorted(statuses) in ([-signal.SIGKILL, 0], [0, 0])  # the second may have been first

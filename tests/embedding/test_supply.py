@@ -24,14 +24,7 @@ from clip_geometry.data.images import rgb
 from clip_geometry.embedding import supply as images
 from clip_geometry.embedding.rows import embed_shard
 from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import (
-    Batch,
-    ImageReader,
-    Throughput,
-    default_workers,
-    reading_ahead,
-    supply,
-)
+from clip_geometry.embedding.supply import Batch, ImageReader, Throughput, default_workers, reading_ahead, supply
 from clip_geometry.encoders.base import Pixels
 from clip_geometry.registry import InputError
 

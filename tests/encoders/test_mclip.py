@@ -75,7 +75,7 @@ def test_the_legacy_layout_gives_what_the_package_gives(legacy_mclip_folder):
 @pytest.mark.parametrize("layout", ["mclip_folder", "legacy_mclip_folder"])
 def test_pooled_rows_are_those_before_the_linear_layer(layout, request):
     folder = request.getfixturevalue(layout)
-    linear = load(folder).parts.head
+    linear = load(folder).head
     pooled = rows_of(folder, features="pooled")
     assert pooled.shape == (4, 24)
     with torch.no_grad():

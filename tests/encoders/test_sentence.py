@@ -169,12 +169,7 @@ def expect(folder, sentence):
 
 @pytest.mark.parametrize(
     "kinds",
-    [
-        ["Transformer", "Pooling", "WordWeights"],
-        ["Pooling", "Transformer"],
-        ["Transformer"],
-        ["CLIPModel", "Dense"],
-    ],
+    [["Transformer", "Pooling", "WordWeights"], ["Pooling", "Transformer"], ["Transformer"], ["CLIPModel", "Dense"]],
 )
 def test_modules_in_another_order_or_of_another_kind_are_named(folder, kinds):
     set_modules(folder, *kinds)

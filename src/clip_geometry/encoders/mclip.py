@@ -20,7 +20,7 @@ from clip_geometry.catalog import read_yaml
 from clip_geometry.config import digest
 from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf.text import TextEncoder, TextParts, mean_pooling
+from clip_geometry.encoders.hf.text import TextEncoder, mean_pooling
 from clip_geometry.encoders.runtime import seeded
 from clip_geometry.files import sha256_of
 from clip_geometry.io.pickles import read_pickle
@@ -172,7 +172,9 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     image_model = None
     with suppress(InputError):
         image_model = paired_image_model(config.model)
-    parts = TextParts(
+    return TextEncoder(
+        config,
+        device,
         transformer=transformer,
         tokenizer=hf.load_tokenizer(files.tokenizer, transformer.config),
         pool=mean_pooling,
@@ -181,7 +183,6 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
         head=nn.Sequential(linear),
         facts={"image_model": image_model},
     )
-    return TextEncoder(config, parts, device)
 
 
 def _read_linear(path: Path, width: int) -> nn.Linear:

@@ -481,29 +481,24 @@ def linear_head(tower: Any, place: Projection | None, what: str) -> Float[Tensor
     return tower.get_parameter(next(iter(linear)))
 
 
+@dataclass(eq=False)
 class OpenClipEncoder(Encoder):
     """A model of open_clip in eval mode with its own evaluation transform and tokenizer."""
 
     modalities = frozenset({"image", "text"})
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        model: Any,
-        transform: Any,
-        tokenizer: Any,
-        architecture: Mapping[str, Any],
-        weights: Mapping[str, Any],
-    ):
-        self.config = config
-        self.model = model
-        self.device = model.logit_scale.device
-        self.transform = transform
-        self.pixels = Pixels.of(transform)
-        self.tokenizer = tokenizer
-        self.architecture = architecture
-        self._weights = weights
-        self._towers = {"image": model.visual, "text": model.text if hasattr(model, "text") else TextTower(model)}
+    config: EncoderConfig
+    model: Any
+    transform: Any
+    tokenizer: Any
+    architecture: Mapping[str, Any]
+    weights: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self.device = self.model.logit_scale.device
+        self.pixels = Pixels.of(self.transform)
+        text = self.model.text if hasattr(self.model, "text") else TextTower(self.model)
+        self._towers = {"image": self.model.visual, "text": text}
         self._projections = {modality: projection(tower) for modality, tower in self._towers.items()}
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
@@ -560,7 +555,7 @@ class OpenClipEncoder(Encoder):
         bias = self.model.logit_bias
         return runtime.model_facts(
             self.model,
-            self._weights,
+            self.weights,
             dim,
             preprocessing=repr(self.transform),
             tokenizer=tokenizer,

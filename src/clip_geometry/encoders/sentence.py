@@ -18,7 +18,7 @@ from clip_geometry.config import digest
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer, one_sentence
-from clip_geometry.encoders.hf.text import TextEncoder, TextParts
+from clip_geometry.encoders.hf.text import TextEncoder
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import Schema, checked, read_json
@@ -184,7 +184,9 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     facts: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
     if weights[1:]:
         facts["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
-    parts = TextParts(
+    return TextEncoder(
+        config,
+        device,
         transformer=transformer,
         tokenizer=tokenizer,
         pool=pool,
@@ -194,7 +196,6 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
         prepare=prepare,
         facts={"modules": [entry.kind for entry in entries], "prompt": prompt},
     )
-    return TextEncoder(config, parts, device)
 
 
 def _transformer_settings(root: Path) -> TransformerSettings:
