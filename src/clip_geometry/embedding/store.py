@@ -44,7 +44,7 @@ class Skipped(Strict):
     reason: str
 
 
-class Record(Strict):
+class ShardRecord(Strict):
     """A finished shard: record-00000.json."""
 
     start: Count
@@ -57,7 +57,7 @@ class Record(Strict):
     lost: NotRequired[Count]
 
 
-class Side(Strict):
+class SideFacts(Strict):
     """A modality in the manifest."""
 
     n: Count
@@ -66,7 +66,7 @@ class Side(Strict):
     items: Count
     truncated: Count
     skipped: list[Skipped]
-    shards: list[Record]
+    shards: list[ShardRecord]
     language: str | None
     pair_on: Literal["item_id", "label"]
     lost: NotRequired[Count]
@@ -104,7 +104,7 @@ class Manifest(Strict):
 
     recipe: Recipe
     encoder: dict[str, Any]
-    sides: Annotated[dict[Annotated[str, AfterValidator(modality_name)], Side], Field(min_length=1)]
+    sides: Annotated[dict[Annotated[str, AfterValidator(modality_name)], SideFacts], Field(min_length=1)]
     class_names: list[str] | None
     model_options: dict[str, Any]
     data_options: dict[str, Any]
@@ -229,7 +229,7 @@ class Store:
     def records(self, modality: str) -> list[dict[str, Any]]:
         """The readable records of a modality, in the order of their items."""
         paths = sorted((self.folder / modality).glob("record-*.json"))
-        records = [record for path in paths if (record := files.read_json(path, Record))]
+        records = [record for path in paths if (record := files.read_json(path, ShardRecord))]
         return sorted(records, key=lambda record: record["start"])
 
     def covered(self, modality: str) -> int:

@@ -119,7 +119,7 @@ class OpenClipFile(BaseModel):
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """Where a model comes from. name: open_clip's own. weights: downloads their file; None for a fresh model."""
 
     name: str
@@ -148,7 +148,7 @@ def list_names() -> dict[str, tuple[str, ...]]:
 class OpenClipConfig(base.BatchNormOption):
     """Options of every model of open_clip."""
 
-    def source(self) -> Source:
+    def source(self) -> ModelSource:
         """Its architecture, tokenizer and weights; InputError where name, tag, activation, file or folder is wrong.
 
         Only hf-hub: downloads anything before the weights are read.
@@ -178,7 +178,7 @@ class NamedConfig(base.NamedWeights, FreshConfig):
             raise ValueError("quick_gelu is for open_clip:NAME@PATH, otherwise the architecture's name decides")
         return self
 
-    def source(self) -> Source:
+    def source(self) -> ModelSource:
         import open_clip
 
         name, kind, rest = self.parts
@@ -188,11 +188,11 @@ class NamedConfig(base.NamedWeights, FreshConfig):
             raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
         checked(architecture, f"open_clip's config of {name}", ModelFields)  # more can be registered from files
         if kind == "fresh":
-            return Source(name, architecture, weights=None)
+            return ModelSource(name, architecture, weights=None)
         if kind == "path":
             path = existing_file(rest, "a checkpoint file")
             forced = self._activation(name, architecture)
-            return Source(name, architecture, weights=lambda: path, quick_gelu=forced)
+            return ModelSource(name, architecture, weights=lambda: path, quick_gelu=forced)
         return _published(name, rest, architecture)
 
     def _activation(self, name: str, architecture: Mapping[str, Any]) -> bool:
@@ -211,7 +211,7 @@ class NamedConfig(base.NamedWeights, FreshConfig):
         return bool(self.quick_gelu) or by_name
 
 
-def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> Source:
+def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> ModelSource:
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
@@ -236,13 +236,13 @@ def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> Source:
     repository, _, filename = settings["hf_hub"].rpartition("/")
     files = (str(Path(filename).with_suffix(".safetensors")), filename) if filename else HUB_WEIGHTS
     weights = partial(hub.first_file, repository, files)
-    return Source(name, architecture, weights, published=True, preprocessing=preprocessing)
+    return ModelSource(name, architecture, weights, published=True, preprocessing=preprocessing)
 
 
 class LocalConfig(base.FreshOption, FreshConfig):
     """local-dir:PATH: a folder in open_clip's layout; fresh=true: initialised."""
 
-    def source(self) -> Source:
+    def source(self) -> ModelSource:
         folder = hub.model_path(self.name)
         source = in_folder(folder)
         if self.fresh:
@@ -266,7 +266,7 @@ class HubConfig(OpenClipConfig):
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", self.name):
             raise InputError(f"{shown(self.name)} is no name on the Hugging Face hub; expected hf-hub:ORG/NAME")
 
-    def source(self) -> Source:
+    def source(self) -> ModelSource:
         self.require_name()
         source = in_folder(hub.folder(self.name, [CONFIG_FILE, *hub.TOKENIZER_FILES]))
         return replace(source, weights=partial(hub.first_file, self.name, HUB_WEIGHTS), published=True)
@@ -277,7 +277,7 @@ class ScenesClipConfig(FreshConfig):
 
     model: Literal["scenes-clip/fresh"]  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def source(self) -> Source:
+    def source(self) -> ModelSource:
         return in_folder(scenes_folder())
 
 
@@ -286,7 +286,7 @@ def scenes_folder() -> Path:
     return hub.folder_of("scenes-clip")
 
 
-def in_folder(folder: Path) -> Source:
+def in_folder(folder: Path) -> ModelSource:
     """The fresh model of a folder in open_clip's layout: its config, and tokenizer files where it needs them."""
     if not folder.is_dir():
         raise InputError(f"model folder {shown(folder)} does not exist")
@@ -295,7 +295,7 @@ def in_folder(folder: Path) -> Source:
         raise InputError(f"{shown(folder)} has no {CONFIG_FILE}; a folder in open_clip's layout was expected")
     values = read_json(path, "a config of open_clip")
     checked(values, shown(path), OpenClipFile)
-    return Source(f"local-dir:{folder}", values["model_cfg"], weights=None, folder=folder)
+    return ModelSource(f"local-dir:{folder}", values["model_cfg"], weights=None, folder=folder)
 
 
 # --- loading
@@ -341,7 +341,7 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
     return OpenClipEncoder(config, model.to(device), transform, tokenizer, source.architecture, weights)
 
 
-def _build(source: Source, config: OpenClipConfig) -> Any:
+def _build(source: ModelSource, config: OpenClipConfig) -> Any:
     """The initialized model, on the CPU, so that a seed gives the same weights whatever the device."""
     import open_clip
 
@@ -369,7 +369,7 @@ def _build(source: Source, config: OpenClipConfig) -> Any:
             return open_clip.create_model(source.name, **options)
 
 
-def _tokenizer(source: Source) -> Any:
+def _tokenizer(source: ModelSource) -> Any:
     """open_clip's own, or one of transformers: the folder's, or that of the name in the config."""
     import open_clip
 
