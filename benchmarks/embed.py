@@ -48,7 +48,7 @@ def peer(encoder, side, count, batch_size):
 def ours(encoder, dataset, count, batch_size, workers):
     """`clip-geometry embed` without building the model: seconds, rows and the time breakdown."""
     from clip_geometry.embedding.loop import embed
-    from clip_geometry.embedding.reading import read_store
+    from clip_geometry.embedding.store import read_store
     from clip_geometry.embedding.supply import Throughput
     from clip_geometry.progress import quiet
 
@@ -91,7 +91,7 @@ def parts(models, given):
     pipe and by shared memory, and the towers with pixels already on the device, as they are and compiled."""
     import torch
 
-    from clip_geometry.embedding import images
+    from clip_geometry.embedding import supply as images
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
 
@@ -106,7 +106,7 @@ def parts(models, given):
         peak = rate(encoder.device, DTYPES[given.precision], given.matmul)
         for compiled in (False, True):
             if compiled:
-                encoder.compile()
+                encoder.model.visual.compile()
             for batch in (given.batch_size, 4 * given.batch_size):
                 pixels = torch.zeros(batch, 3, *encoder.pixels.size, device=encoder.device)
                 warm = _timed(encoder.device, lambda: encoder.image_features(pixels))  # noqa: B023
@@ -128,13 +128,12 @@ def hand_over(count, kind):
     from open_clip.transform import PreprocessCfg, image_transform_v2
     from PIL import Image
 
-    from clip_geometry.embedding.images import ImageReader
-    from clip_geometry.embedding.supply import reading_ahead
-    from clip_geometry.encoders.pixels import halves
+    from clip_geometry.embedding.supply import ImageReader, reading_ahead
+    from clip_geometry.encoders.base import Pixels
 
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8))
     ready = torch.randn(3, 224, 224)
-    pixels = halves(image_transform_v2(PreprocessCfg(size=224), is_train=False))
+    pixels = Pixels.of(image_transform_v2(PreprocessCfg(size=224), is_train=False))
     reader = ImageReader(lambda k: image, *((None, pixels) if kind == "bytes" else (lambda image: ready, None)))
     batches = [range(start, min(start + 64, count)) for start in range(0, count, 64)]
     seconds = []

@@ -63,7 +63,7 @@ def setup(texts, n, batch):
 def ours(given, dataset, batch, encoder, theirs, sort=True):
     """`clip-geometry embed` without building the model."""
     from clip_geometry.embedding.loop import embed
-    from clip_geometry.embedding.reading import read_store
+    from clip_geometry.embedding.store import read_store
     from clip_geometry.embedding.supply import Throughput
     from clip_geometry.progress import quiet
 

@@ -34,7 +34,7 @@ def setup_embed(n, wide=1):
 def embedded(engine):
     def rows(config, images, n):
         from clip_geometry import embed
-        from clip_geometry.embedding.reading import read_store
+        from clip_geometry.embedding.store import read_store
         from clip_geometry.progress import quiet
 
         if engine == "ray":

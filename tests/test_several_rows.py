@@ -10,7 +10,7 @@ import torch
 import clip_geometry.encoders
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Dataset, Sentence, Side, words_of
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import LazyRows, chosen_rows
 from clip_geometry.encoders.base import EncodedRows
 from clip_geometry.registry import InputError

@@ -25,7 +25,7 @@ TOPICS = {
     "Transforms": ("transforms",),
     "Embed, read and export": (
         *("data", "encoders"),
-        *("embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
+        *("embedding.loop", "embedding.engines", "embedding.store", "embeddings"),
         *("io.sources", "io.export"),
     ),
     "Losses": ("training.losses",),

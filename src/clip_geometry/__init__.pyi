@@ -12,7 +12,7 @@ from clip_geometry.search.mixed_index import MixedIndex as MixedIndex
 from clip_geometry.search.held_out import search_index as search_index
 from clip_geometry.embedding.engines import open_engine as open_engine
 from clip_geometry.embedding.loop import embed as embed
-from clip_geometry.embedding.reading import read_store as read_store
+from clip_geometry.embedding.store import read_store as read_store
 from clip_geometry.embeddings import Embeddings as Embeddings
 from clip_geometry.embeddings import pair as pair
 from clip_geometry.encoders import load_encoder as load_encoder

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
-from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.io.sources import read_any
 
 TINY = {
@@ -141,7 +141,7 @@ def test_how_to_be_fast_is_asked_for_beside_the_rest(cli):
     command = ("embed", "scenes-clip/fresh", "scenes", "size=4", "-o")
     assert cli(*command, "plain").status == 0
     assert "items in" not in cli(*command, "unasked").err
-    outcome = cli(*command, "out", "workers=1", "throughput.compile=false", "-v")
+    outcome = cli(*command, "out", "workers=1", "throughput.sort_texts=false", "-v")
     assert outcome.status == 0
     for modality in ("image", "text"):
         assert f"{modality}: 4 items in" in outcome.err

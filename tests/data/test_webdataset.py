@@ -11,7 +11,7 @@ from PIL import Image
 
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embedding.loop import embed
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError

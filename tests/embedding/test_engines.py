@@ -4,7 +4,6 @@ import operator
 import os
 import pickle
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from clip_geometry.embedding.supply import Throughput
 from clip_geometry.encoders.base import EncoderEntry, encoders
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows, aggregate_blocks
-from support.embed_fakes import FakeConfig, FakeEncoder, fake_dataset
+from support.embed_fakes import FakeConfig, FakeEncoder
 from support.engine_fakes import Loading
 
 
@@ -139,18 +138,6 @@ def test_spans_give_what_one_pass_gives():
     assert there.engine is engine and doubled.engine is engine and x.engine is None
 
 
-def test_rows_are_pickled_without_what_is_known_of_them():
-    x = StreamedRows(Reads(), (3, 2), torch.float64).aggregated_by(lambda *job: None)
-    x.known["mean"] = torch.zeros(2)
-    again = pickle.loads(pickle.dumps(x))
-    assert again.known == {} and again.engine is None and torch.equal(again[:], torch.ones(3, 2))
-
-
-class Reads:
-    def __call__(self, rows):
-        return torch.ones(3, 2)[rows]
-
-
 def test_actors_are_as_many_as_there_are_gpus_or_processors():
     large, small, none = {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 100.0}
     assert engines.capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
@@ -201,13 +188,6 @@ def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
     driver = engines.environment(FakeEncoder(FakeConfig()))
     with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
         engines.replicate(driver | {"versions": {"the version of numpy": "1.0"}})
-
-
-def test_an_actor_decodes_on_its_own_processors_only(tmp_path):
-    maker = ShardMaker(FakeConfig(), fake_dataset(), tmp_path, "cpu", 4, Throughput(compile=True), Loading(None))
-    assert engines.with_readers(maker, 7).throughput == Throughput(compile=True, workers=7)
-    asked = replace(maker, throughput=Throughput(workers=3))
-    assert engines.with_readers(asked, 0) is asked
 
 
 def test_a_folder_that_is_not_shared_is_found_out(tmp_path):

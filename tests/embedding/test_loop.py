@@ -3,11 +3,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import support.embed_fakes as fakes
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, fake_dataset, run
@@ -41,18 +40,6 @@ def test_rows_are_the_encoders_and_in_the_order_of_the_data_set(loader, tmp_path
     assert manifest["sides"]["text"]["truncated"] == sum(len(fakes.caption(k)) > 12 for k in range(80))
     assert manifest["encoder"]["logit_scale"] == 14.28
     assert json.loads((tmp_path / "manifest.json").read_text())["sides"] == manifest["sides"]
-
-
-def test_provenance_says_what_was_embedded_by_what(loader, tmp_path):
-    loader()
-    config = FakeDatasetConfig(split="train", prompt=None)
-    manifest = run(tmp_path, fake_dataset(config=config), FakeConfig(seed=3))
-    provenance = read_store(tmp_path)["text"].provenance
-    expected = {"model": "fake:linear", "seed": 3, "dataset": "fake", "split": "train", "language": "en", "n": 40}
-    assert expected.items() <= provenance.items()
-    assert provenance["key"] == manifest["recipe"]["key"]
-    assert provenance["class_names"] == ["ape", "bee", "cat"]
-    assert (provenance["model_options"], provenance["data_options"]) == ({"seed": 3}, {})
 
 
 def test_provenance_has_every_option_that_is_not_the_default(loader, tmp_path):
@@ -228,11 +215,3 @@ def test_progress_counts_what_is_there_and_what_is_done(loader, tmp_path):
 
     run(tmp_path, progress=record)
     assert seen == [[f"embedding fake ({side})", 40, 16, *[4] * 6] for side in ("image", "text")]
-
-
-def test_metadata_is_an_ordinary_parquet_table(loader, tmp_path):
-    loader()
-    run(tmp_path)
-    table = pq.read_table(tmp_path / "image" / "metadata-00001.parquet").to_pydict()
-    assert table["item_id"][:2] == ["img-16", "img-17"]
-    assert (table["index"][0], table["label"][0]) == (16, 1)

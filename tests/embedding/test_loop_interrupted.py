@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from support import embed_fakes
 from support.forks import Server
 
@@ -65,8 +65,7 @@ INSTANTS = (1, *range(2, 5), *range(8, 11), *range(11, 14), *range(17, 20), RENA
 
 
 @pytest.mark.parametrize(
-    ("number", "when"),
-    [(number, "before") for number in INSTANTS] + [(number, "after") for number in (1, 2, 4, 19, 20)],
+    ("number", "when"), [(number, "before") for number in INSTANTS] + [(number, "after") for number in (1, 4, 20)]
 )
 def test_killed_at_any_rename(server, whole, tmp_path, number, when):
     folder = tmp_path / "store"
@@ -79,7 +78,7 @@ def test_killed_at_any_rename(server, whole, tmp_path, number, when):
     assert len(batches) == 2 * (4 + 4 + 2) - sum(batches_of[name] for _, name in finished)
 
 
-@pytest.mark.parametrize("number", [1, 2, 6, 13, 20])
+@pytest.mark.parametrize("number", [1, 6, 20])
 def test_killed_in_a_batch(server, whole, tmp_path, number):
     folder = tmp_path / "store"
     assert server.run(folder=str(folder), kill_at_batch=number) == -signal.SIGKILL
@@ -87,7 +86,7 @@ def test_killed_in_a_batch(server, whole, tmp_path, number):
     assert contents(folder) == whole
 
 
-@pytest.mark.parametrize("delay", [0.01, 0.05, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("delay", [0.01, 0.1, 0.3])
 def test_killed_from_outside(server, whole, tmp_path, delay):
     folder = tmp_path / "store"
     [child] = server.start({"folder": str(folder), "delay": 0.03})
@@ -133,8 +132,7 @@ def test_the_lock_of_a_killed_process_is_free(server, whole, tmp_path):
     folder = tmp_path / "store"
     report = tmp_path / "batches.json"
     server.start(
-        {"folder": str(folder), "delay": 0.03, "kill_at_batch": 7},
-        {"folder": str(folder), "report": str(report)},
+        {"folder": str(folder), "delay": 0.03, "kill_at_batch": 7}, {"folder": str(folder), "report": str(report)}
     )
     statuses = server.wait()
     assert sorted(statuses) in ([-signal.SIGKILL, 0], [0, 0])  # the second may have been first

@@ -1,21 +1,13 @@
-import shutil
-import time
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry import files
-from clip_geometry.config import Config
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.embedding import reading as store_reading
-from clip_geometry.embedding.reading import read_store
-from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
+from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import write_json
-from clip_geometry.io.export import export
-from clip_geometry.io.sources import read_any, read_embeddings
 from clip_geometry.registry import InputError
 
 MODEL, DATA = EncoderConfig(model="m"), DatasetConfig(name="d")
@@ -76,22 +68,6 @@ def test_the_key_depends_on_everything_that_a_row_depends_on():
     assert recipe_of(EncoderConfig(model="m"), "w1", DatasetConfig(name="d"), "r1")["key"] == RECIPE["key"]
 
 
-def test_a_new_field_of_a_config_enters_the_key_by_itself():
-    class Options(Config):
-        pass
-
-    class LayerOptions(Options):
-        layer: int
-
-    class NewModel(EncoderConfig):
-        options: Options = Options()
-
-    def key(layer):
-        return recipe_of(NewModel(model="m", options=LayerOptions(layer=layer)), "w1", DATA, "r1")["key"]
-
-    assert len({RECIPE["key"], recipe_of(NewModel(model="m"), "w1", DATA, "r1")["key"], key(1), key(2)}) == 4
-
-
 # limits
 
 
@@ -143,12 +119,6 @@ def test_the_lock_clears_what_killed_writers_left(tmp_path):
         assert not any(path.exists() for path in stale)
 
 
-def test_a_killed_beginning_counts_as_an_empty_folder(tmp_path):
-    (tmp_path / ".recipe.json.12.tmp").touch()
-    (tmp_path / ".lock").touch()
-    assert Store(tmp_path).recipe() is None
-
-
 def test_a_damaged_recipe_is_reported(tmp_path):
     store = write_store(tmp_path)
     path = tmp_path / "recipe.json"
@@ -182,12 +152,6 @@ def test_one_shard_is_memory_mapped_and_several_are_joined(tmp_path):
     assert isinstance(read_store(tmp_path / "three", limit=3)["image"].vectors, np.memmap)
     assert list(three.item_id) == [f"id-{k}" for k in range(10)]
     assert set(read_store(tmp_path / "one", modality="text")) == {"text"}
-
-
-def test_a_folder_may_have_any_name(tmp_path):
-    """One that is not UTF-8, too, as Linux allows."""
-    write_store(tmp_path / "\udcff\n")
-    assert len(read_store(tmp_path / "\udcff\n")["text"]) == 10
 
 
 def test_a_view_reads_only_the_vectors_it_needs(tmp_path):
@@ -286,46 +250,15 @@ def test_metadata_that_is_not_that_of_the_shard_is_refused(tmp_path, columns, me
 # a store that is written meanwhile
 
 
-def test_a_reader_tries_again_while_the_store_is_extended(tmp_path, monkeypatch):
-    write_store(tmp_path / "small", items=6)
-    write_store(tmp_path / "large", items=12)
-    expected = read_store(tmp_path / "large")["image"].vectors
-    waits, real = [], store_reading.read_npy
-
-    def replaced_under_the_reader(path):
-        """The manifest was read before the writer replaced it and the shard."""
-        monkeypatch.setattr(store_reading, "read_npy", real)
-        shutil.copytree(tmp_path / "large", tmp_path / "small", dirs_exist_ok=True)
-        return real(path)
-
-    monkeypatch.setattr(store_reading, "read_npy", replaced_under_the_reader)
-    monkeypatch.setattr(time, "sleep", waits.append)
-    assert np.array_equal(read_store(tmp_path / "small")["image"].vectors, expected)
-    assert waits == [0.1]
-
-
-def test_a_store_that_stays_in_writing_is_said_to_be(tmp_path, monkeypatch):
+def test_a_store_that_is_written_meanwhile_is_said_to_be(tmp_path):
     store = write_store(tmp_path)
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
     with store.locked():
         assert len(read_store(tmp_path)["image"]) == 10  # until it changes
         store.unfinish()
         with pytest.raises(InputError, match="is being written by another process: read it again when that has"):
             read_store(tmp_path)
-    assert waits == list(store_reading.WAITS)
     with pytest.raises(InputError, match="the embedding was not finished"):
         read_store(tmp_path)
-
-
-def test_a_folder_of_other_things_is_left_as_it_is(tmp_path):
-    (tmp_path / "deep").mkdir()
-    mine = [tmp_path / "deep" / ".mine.tmp", tmp_path / ".other.tmp"]
-    for path in mine:
-        path.touch()
-    with pytest.raises(InputError, match="holds other files"), Store(tmp_path).locked():
-        pass
-    assert sorted(tmp_path.rglob("*")) == sorted([tmp_path / "deep", *mine])
 
 
 def test_folders_that_are_no_store(tmp_path):
@@ -336,21 +269,6 @@ def test_folders_that_are_no_store(tmp_path):
         read_store(tmp_path / "file")
     with pytest.raises(InputError, match=r"is no store of embeddings, it has no manifest\.json"):
         read_store(tmp_path)
-
-
-def test_a_store_is_read_and_exported_like_every_other_format(tmp_path):
-    write_store(tmp_path / "store")
-    sides = read_store(tmp_path / "store")
-    assert read_any(tmp_path / "store").keys() == sides.keys()
-    assert np.array_equal(read_embeddings(tmp_path / "store", modality="text").vectors, sides["text"].vectors)
-    export(tmp_path / "store", tmp_path / "parquet", to="parquet")
-    again = read_any(tmp_path / "parquet")
-    for modality, side in sides.items():
-        assert np.array_equal(again[modality].vectors, side.vectors)
-        assert list(again[modality].item_id) == list(side.item_id)
-    assert list(again["text"].metadata["text"]) == list(sides["text"].metadata["text"])
-    provenance = again["text"].provenance
-    assert (provenance["key"], provenance["model_options"]) == (RECIPE["key"], {"seed": 3})
 
 
 def changed(values, path, new):

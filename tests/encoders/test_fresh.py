@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 
 from clip_geometry.encoders import encoder_revision, resolve_encoder
-from clip_geometry.registry import InputError
 from support.encoding import embed, load, pixels_of
 
 
@@ -42,21 +41,6 @@ def test_batch_statistics_depend_on_the_batch_and_leave_the_model_alone(images):
     model.load_state_dict(before)
     with torch.no_grad():
         torch.testing.assert_close(whole, model.train().encode_image(pixels))
-
-
-def test_batch_statistics_without_batch_norm_are_refused():
-    with pytest.raises(InputError, match="has no batch norm layers; leave batch_norm at eval"):
-        load("open_clip:tiny-vit/fresh", batch_norm="batch")
-
-
-def test_coca_is_not_normalised_and_gives_rows_only(images, captions):
-    encoder = load("open_clip:tiny-coca/fresh")
-    image, text = embed(encoder, images, captions)
-    assert image.shape == (4, 24) and text.shape == (3, 24)
-    with torch.no_grad():
-        expected = encoder.model.encode_text(encoder.tokenize(captions).inputs, normalize=False)
-    assert torch.equal(text, expected)
-    assert (text.norm(dim=1) - 1).abs().min() > 0.01
 
 
 def test_the_revision_follows_the_architecture():

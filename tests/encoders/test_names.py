@@ -19,15 +19,12 @@ from clip_geometry.registry import InputError
             {},
             "'ViT-B-32' is no family and a name with a colon between; expected one of hf-text, mclip, open",
         ),
-        ("local-dir", {}, "'local-dir' is no family and a name"),
-        ("x" * 999, {}, "xxx' is no family"),
         ("é\n:" + "x" * 999, {}, "unknown encoder 'é\\n'"),
         (3, {}, "model 3 is no family"),
         ("open_clip:" + "x" * 999, {"sed": 1}, "unknown key 'sed'"),
         ("open_clip:ViT-B-32@", {}, "names no weights; expected open_clip:NAME/TAG"),
         ("open_clip:ViT-B-32", {}, "names no weights; expected open_clip:NAME/TAG"),
         ("open_clip:ViT-B-33/openai", {}, "open_clip has no model 'ViT-B-33'; did you mean 'ViT-B-32'"),
-        ("open_clip:zzz/fresh", {}, "open_clip has no model 'zzz'; see clip-geometry list models"),
         ("open_clip:ViT-B-32/laion2b-s34b-b79k", {}, "did you mean 'laion2b_s34b_b79k'"),
         ("open_clip:tiny-vit/zzz", {}, "has no weights 'zzz'; it has fresh"),
         ("open_clip:ViT-B-32/frsh", {}, "did you mean 'fresh'"),
@@ -41,9 +38,7 @@ from clip_geometry.registry import InputError
         ("hf-hub:CLIP", {}, "expected hf-hub:ORG/NAME"),
         ("hf-clip:/no/such/folder", {}, "neither an existing folder nor a name ORG/NAME"),
         ("hf-clip:", {}, "'' is neither an existing folder nor a name ORG/NAME"),  # and not the current folder
-        ("hf-text:", {}, "'' is neither an existing folder nor a name ORG/NAME"),
-        ("mclip:", {}, "'' is neither an existing folder nor a name ORG/NAME"),
-        ("sentence:", {}, "'' is neither an existing folder nor a name ORG/NAME"),
+        ("open_clip:ViT-B-32/openai", {}, "is built with GELU; use open_clip:ViT-B-32-quickgelu/openai"),
         ("hf-clip:openai/clip", {"pooling": "cls"}, "unknown key 'pooling'"),
         ("local-dir:/no/such/folder", {}, "model folder /no/such/folder does not exist"),
         ("scenes-clip/trained", {}, "scenes-clip/fresh"),
@@ -54,25 +49,6 @@ def test_wrong_names_and_options_are_one_sentence(model, options, sentence):
         resolve_encoder(model, **options)
     assert sentence in str(caught.value)
     assert str(caught.value).isprintable() and len(str(caught.value)) <= 400
-
-
-@pytest.mark.parametrize(
-    ("given", "right"),
-    [
-        ("ViT-B-32/openai", "open_clip:ViT-B-32-quickgelu/openai"),
-        ("ViT-H-14-378/dfn5b", "open_clip:ViT-H-14-378-quickgelu/dfn5b"),
-        ("RN50/yfcc15m", "open_clip:RN50-quickgelu/yfcc15m"),
-    ],
-)
-def test_a_quickgelu_mismatch_names_the_right_architecture(given, right):
-    with pytest.raises(InputError, match=f"trained with QuickGELU.* use {right}$"):
-        resolve_encoder(f"open_clip:{given}")
-    assert resolve_encoder(right).model == right
-
-
-def test_a_quickgelu_mismatch_without_a_right_architecture_says_what_is_left():
-    with pytest.raises(InputError, match="built with QuickGELU; load a downloaded file by open_clip:roberta"):
-        resolve_encoder("open_clip:roberta-ViT-B-32/laion2b_s12b_b32k")
 
 
 def test_every_tag_of_open_clip_resolves_or_is_a_mismatch():
@@ -99,17 +75,3 @@ def test_importing_and_listing_loads_neither_open_clip_nor_transformers():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_whole_config_is_the_identity_of_an_encoder():
-    config = resolve_encoder("open_clip:tiny-vit/fresh", seed=3, zero_bias=True, features="pooled")
-    assert config.model_dump() == {
-        "model": "open_clip:tiny-vit/fresh",
-        "features": "pooled",
-        "precision": "fp32",
-        "batch_norm": "eval",
-        "seed": 3,
-        "zero_bias": True,
-        "quick_gelu": None,
-    }
-    assert resolve_encoder(**config.model_dump()) == config

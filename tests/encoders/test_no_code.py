@@ -1,10 +1,8 @@
 """A model's folder never runs code: its modules would leave a canary."""
 
 import json
-import os
 import pickle
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -179,13 +177,6 @@ def test_no_module_of_a_folder_is_imported(caveat, prefix, folders, tmp_path, no
     try_to_load(f"{prefix}:{trapped(caveat, folders, tmp_path)[0]}")
 
 
-@pytest.mark.parametrize(("caveat", "prefix"), [case for case in CASES if "hidden-states" not in case[1]])
-def test_no_module_of_a_repository_is_imported(caveat, prefix, folders, tmp_path, nothing_runs, monkeypatch):
-    folder = trapped(caveat, folders, tmp_path)[0]
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, allow_patterns: str(folder))
-    try_to_load(f"{prefix.replace('local-dir', 'hf-hub')}:org/name")
-
-
 @pytest.mark.parametrize(
     ("fixture", "prefix"), [(name, each) for name, several in PREFIXES.items() for each in several]
 )
@@ -194,35 +185,3 @@ def test_no_pickle_is_run(fixture, prefix, folders, tmp_path, nothing_runs):
     with_pickles(folder, tmp_path / "canary")
     with pytest.raises(InputError, match=r"is refused|cannot be loaded|cannot be read as a checkpoint"):
         load(f"{prefix}:{folder}")
-
-
-def test_code_of_a_model_is_refused_in_one_sentence(folders, tmp_path, nothing_runs):
-    folder, _ = trapped("bert", folders, tmp_path)
-    with pytest.raises(InputError, match="it needs Python code of its own, which is never run"):
-        load(f"hf-text:{folder}")
-
-
-@pytest.mark.slow
-def test_nothing_is_asked_on_the_terminal(folders, tmp_path):
-    """All traps in one process, as the command line would meet them."""
-    models, canaries = [], []
-    for number, (caveat, prefix) in enumerate(CASES):
-        folder, canary = trapped(caveat, folders, tmp_path / str(number))
-        models.append(f"{prefix}:{folder}")
-        canaries.append(canary)
-    code = (
-        "import sys, json\nfrom clip_geometry.encoders import load_encoder, resolve_encoder\n"
-        "from clip_geometry.registry import InputError\n"
-        f"for model in json.loads({json.dumps(models)!r}):\n"
-        "    try:\n        load_encoder(resolve_encoder(model), device='cpu')\n"
-        "    except InputError:\n        pass\n"
-        "print(len(sys.stdin.read()))"
-    )
-    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], input="y\n" * 99, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == ["198"], "the terminal was asked"
-    assert not [path for path in canaries if path.exists()]
-    assert not list(tmp_path.glob("modules/**/canary.py"))

@@ -7,7 +7,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
 from clip_geometry.data.images import rgb
-from clip_geometry.encoders.pixels import halves
+from clip_geometry.encoders.base import Pixels
 
 FORMS = [
     {"size": 32},
@@ -32,7 +32,7 @@ def photograph(height, width, seed, mode="RGB"):
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA"])
 def test_cut_and_normalize_are_the_transform_bit_for_bit(form, mode):
     transform = transform_of(form)
-    pixels = halves(transform)
+    pixels = Pixels.of(transform)
     images = [photograph(h, w, seed, mode) for seed, (h, w) in enumerate([(40, 40), (9, 33), (64, 21), (32, 32)])]
     cut = torch.stack([pixels.cut(image) for image in images])
     assert cut.dtype == torch.uint8 and cut.shape[2:] == pixels.size
@@ -42,5 +42,5 @@ def test_cut_and_normalize_are_the_transform_bit_for_bit(form, mode):
 def test_another_transform_has_no_halves():
     transform = transform_of(FORMS[0])
     for steps in (transform.transforms[1:2], transform.transforms[:-1], [torch.nn.Identity(), *transform.transforms]):
-        assert halves(type(transform)(steps)) is None
-    assert halves(lambda image: image) is None
+        assert Pixels.of(type(transform)(steps)) is None
+    assert Pixels.of(lambda image: image) is None

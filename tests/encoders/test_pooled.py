@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import open_clip
 import pytest
 import torch
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.registry import InputError
+from clip_geometry.transforms import Pipeline
 from support.encoding import pixels_of
 
 
@@ -41,6 +43,11 @@ def test_projecting_the_pooled_features_gives_the_projected(
         torch.testing.assert_close(project_image(pooled.model, image), expected_image, rtol=1e-4, atol=1e-5)
         expected_text = projected.text_features(projected.tokenize(captions))
         torch.testing.assert_close(project_text(pooled.model, text), expected_text, rtol=1e-4, atol=1e-5)
+        if name != "tiny-timm-mlp":
+            for modality, rows, expected in (("image", image, expected_image), ("text", text, expected_text)):
+                head = torch.from_numpy(pooled.heads()[modality])
+                rows = torch.cat([rows.double(), torch.ones(len(rows), 1)], 1)[:, : len(head)]  # with a bias
+                torch.testing.assert_close((rows @ head).float(), expected, rtol=1e-4, atol=1e-5)
         # both can be had from one instance
         assert torch.equal(pooled.model.encode_image(pixels, normalize=False), expected_image)
     for key, value in pooled.model.state_dict().items():  # parameters that CoCa leaves uninitialized may hold NaN
@@ -55,6 +62,10 @@ def test_a_tower_without_a_projection_has_no_pooled_features(images, captions):
         encoder.image_features(pixels)
     assert encoder.text_features(encoder.tokenize(captions)).shape == (3, 32)
     assert encoder.describe()["dim"] == {"image": None, "text": 32}
+    with pytest.raises(InputError, match="the image tower of open_clip:tiny-timm-bare/fresh ends without a projection"):
+        encoder.heads()
+    with pytest.raises(InputError, match="tiny-timm-mlp/fresh ends in a Mlp, which is no linear projection"):
+        load("tiny-timm-mlp", "pooled").heads()
 
 
 def test_a_hugging_face_text_tower_is_fresh_and_has_pooled_features(
@@ -78,3 +89,30 @@ def test_a_hugging_face_text_tower_is_fresh_and_has_pooled_features(
         expected = pooled.model.text.proj(rows)
     torch.testing.assert_close(projected.text_features(projected.tokenize(captions)), expected)
     assert torch.equal(rows, load("tiny-bert", "pooled").text_features(pooled.tokenize(captions)))
+
+
+# --- heads
+
+
+def features_of(encoder, images, captions):
+    found = encoder.image_features(pixels_of(encoder, images)), encoder.text_features(encoder.tokenize(captions))
+    return dict(zip(("image", "text"), (x.double().numpy() for x in found), strict=True))
+
+
+def test_isoclip_of_stored_embeddings_is_the_authors_of_pooled_features(images, captions):
+    heads = load("tiny-vit", "projected").heads()
+    fitted = Pipeline("isoclip(3, 2)").fit(heads, origin="the heads of open_clip:tiny-vit/fresh")
+    projected, pooled = (features_of(load("tiny-vit", kind), images, captions) for kind in ("projected", "pooled"))
+    moved = fitted.transform(projected)
+    u, s, vt = np.linalg.svd(heads["image"] @ heads["text"].T, full_matrices=False)
+    for modality, directions in (("image", u), ("text", vt.T)):
+        kept = directions[:, 3 : (s > 1e-9).sum() - 2]  # the towers are wider than the embeddings
+        expected = pooled[modality] @ kept @ kept.T @ heads[modality]
+        assert np.allclose(moved[modality], expected, rtol=1e-3, atol=1e-5)  # embeddings and features are float32
+        assert not np.allclose(moved[modality], projected[modality], rtol=0.1, atol=1e-3)
+
+
+def test_other_families_do_not_hand_them_out(hf_clip_folder):
+    encoder = load_encoder(resolve_encoder(f"hf-clip:{hf_clip_folder}"), device="cpu")
+    with pytest.raises(InputError, match=r"the projection heads of hf-clip:.* are not read; those of open_clip models"):
+        encoder.heads()

@@ -14,7 +14,7 @@ from clip_geometry.data.images import rgb
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.registry import InputError
-from support.encoding import load, pixels_of
+from support.encoding import pixels_of
 
 
 def test_auto_takes_a_gpu_if_there_is_one():
@@ -54,15 +54,6 @@ def test_a_gpu_gives_what_the_cpu_gives(name, images, captions):
     for cpu, gpu in zip(*rows, strict=True):
         assert gpu.device.type == "cpu"
         assert (cpu - gpu).norm() < 1e-5 * cpu.norm()
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L", "LA", "RGBA", "P", "CMYK", "1"])
-def test_images_of_any_mode_are_converted_before_they_are_resized(mode, images):
-    encoder = load("open_clip:tiny-vit/fresh")
-    image = images[0].convert(mode)
-    pixels = encoder.preprocess(image)
-    assert pixels.shape == (3, 32, 32) and pixels.dtype == torch.float32
-    assert torch.equal(pixels, encoder.preprocess(image.convert("RGB")))
 
 
 def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path):

@@ -15,7 +15,6 @@ import clip_geometry as cg
 from clip_geometry.config import read_yaml
 from clip_geometry.encoders.hub import MODELS, NAMES, folder_of, model_path
 from clip_geometry.files import sha256_of
-from clip_geometry.io.reading import parse_yaml
 
 CONFIG = Path(__file__).parents[2] / "configs/train_multilingual.yaml"
 LARGEST = {"scenes-trained": 8e6, "scenes-multilingual": 4e6}  # bytes of weights and everything else
@@ -76,14 +75,6 @@ def unseen() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     return torch.nn.functional.normalize(rows, dim=1), labels, np.isin(labels, np.unique(seen.labels))
 
 
-def test_the_trained_model_knows_images_of_seen_classes(unseen):
-    """Asked for: 90 %. Of 320 images a model of .996 falls below .97 once in 10^7."""
-    image, labels, seen = unseen
-    right = zero_shot("local-dir:shipped/scenes-trained", "A picture of a {}.", "en", labels, image)
-    assert right[seen].mean() >= 0.97
-    assert right[~seen].mean() >= 0.9  # of .986
-
-
 @pytest.mark.parametrize("prompt", ["a photo of a {}", "a picture of a {}", "AN IMAGE OF A {}", "{}", "a toy {}."])
 def test_the_wording_of_a_prompt_does_not_matter(unseen, prompt):
     """It was trained with one wording once, and gave .61 to the first two."""
@@ -91,19 +82,6 @@ def test_the_wording_of_a_prompt_does_not_matter(unseen, prompt):
     right = zero_shot("local-dir:shipped/scenes-trained", prompt, "en", labels, image)
     assert right[seen].mean() >= 0.97
     assert right[~seen].mean() >= 0.9
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_the_table_of_prompts_is_that_of_the_training(model):
-    """In the card: all templates of the training, and others whose accuracy stands beside them."""
-    card = (model_path(model.partition(":")[2]) / "README.md").read_text(encoding="utf-8")
-    settings = parse_yaml(card.rpartition("```yaml")[2].rpartition("```")[0], "the card")
-    trained = settings["training_prompts"]
-    trained = trained if isinstance(trained, list) else [each for some in trained.values() for each in some]
-    rows = [line.strip("| ").split(" | ") for line in card.splitlines() if re.search(r"\| (yes|no) \| [01]\.", line)]
-    assert [row[1] for row in rows if row[2] == "yes"] == trained
-    assert [row[1] for row in rows if row[2] == "no"]
-    assert all(float(row[3]) > 0.97 for row in rows if row[2] == "yes")
 
 
 PROMPTS = {language: templates[0] for language, templates in read_yaml(CONFIG)["prompts"].items()}

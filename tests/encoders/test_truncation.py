@@ -2,7 +2,7 @@
 
 import open_clip
 
-from clip_geometry.encoders.open_clip.encoder import count_truncated
+from clip_geometry.encoders.open_clip import count_truncated
 
 LENGTHS = [0, 1, 12, 13, 14, 15, 16, 40]  # words; two more tokens for start and end, context length 16
 TEXTS = [" ".join(["cat"] * length) for length in LENGTHS]

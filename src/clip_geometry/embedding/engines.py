@@ -67,7 +67,7 @@ class Engine:
         writing: list[Future[Record]] = []  # of the last shard
 
         def finished() -> list[Record]:
-            with given.spent.doing("write"):
+            with given.doing("write"):
                 return [each.result() for each in writing]
 
         # worker processes are forked before the threads of the progress bar and of the writer begin
@@ -77,7 +77,7 @@ class Engine:
                 yield from finished()
                 writing = [writer.submit(write)]
             yield from finished()
-        self.spent[side.modality] = {**given.facts, "compile": maker.throughput.compile, **given.spent.facts()}
+        self.spent[side.modality] = given.facts()
         detail(throughput_line(side.modality, self.spent[side.modality]))
 
     def stream(self, rows: StreamedRows) -> StreamedRows:

@@ -15,18 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.config import Config
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.data.given import given_dataset
 from clip_geometry.embedding.engines import Engine, open_engine
-from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.rows import ShardMaker
-from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
+from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
 from clip_geometry.embedding.supply import Throughput
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import Encoder, EncoderConfig
-from clip_geometry.encoders.own import OwnConfig, OwnEncoder, own_encoder
+from clip_geometry.encoders.own import OwnConfig, OwnEncoder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.progress import Progress, note, progress
 from clip_geometry.registry import InputError, library_versions, listed, printable, shown
@@ -138,13 +136,14 @@ def embed(
         _require_none(own_data, f"the data set {dataset.config.name}")
     else:
         dataset = given_dataset(data, name=data_name or "given", identity=data_revision, limit=limit, keyed=keyed)
-    own, config, load = nullcontext(), resolve_encoder(model) if isinstance(model, str) else model, load_encoder
+    evaluating, load = nullcontext(), load_encoder
+    config = resolve_encoder(model) if isinstance(model, str) else model
     if isinstance(config, EncoderConfig):
         _require_none(own_model, config.model)
     else:
-        encoder = own_encoder(model, [side.modality for side in dataset.sides], **own_model, keyed=keyed)
-        own, config, load = encoder.evaluating(), encoder.config, partial(_as_given, encoder)
-    with own, TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        encoder = OwnEncoder(model, [side.modality for side in dataset.sides], **own_model, keyed=keyed)
+        evaluating, config, load = encoder.evaluating(), encoder.config, partial(_as_given, encoder)
+    with evaluating, TemporaryDirectory() if folder is None else nullcontext(folder) as place:
         store, workers = Store(place), open_engine(engine, address)
         maker = ShardMaker(config, dataset, store.folder.absolute(), device, batch_size, throughput, load)
         job = _Job(maker, store, limit, max_corrupt, progress)
@@ -156,7 +155,9 @@ def embed(
                 with workers as opened:
                     sides = {side.modality: job.embed_side(side, opened) for side in job.sides}
                 manifest = store.finish(job.facts(sides, opened.spent))
-        return manifest if keyed else {each: in_memory(side) for each, side in read_store(place, limit=limit).items()}
+        if keyed:
+            return manifest
+        return {modality: _in_memory(side) for modality, side in read_store(place, limit=limit).items()}
 
 
 def _require_none(options: Mapping[str, Any], what: str) -> None:
@@ -175,7 +176,7 @@ def _as_given(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encode
     return encoder
 
 
-def in_memory(side: Embeddings) -> Embeddings:
+def _in_memory(side: Embeddings) -> Embeddings:
     """A copy whose rows do not depend on the files of a store."""
     provenance = {key: value for key, value in side.provenance.items() if key not in ("source", "key", "recipe")}
     return replace(side, vectors=np.array(side.vectors), provenance=provenance)
@@ -243,8 +244,7 @@ class _Job:
     def new_shard_size(self, shard_size: int | None) -> int:
         batch_size, config = self.maker.batch_size, self.maker.config
         if shard_size is None:
-            item_bytes = self.maker.encoder.item_bytes
-            items = max(1, min(SHARD_SIZE, SHARD_BYTES // item_bytes)) if item_bytes else SHARD_SIZE
+            items = max(1, min(SHARD_SIZE, SHARD_BYTES // max(1, self.maker.encoder.item_bytes)))
             return items // batch_size * batch_size or (batch_size if items == SHARD_SIZE else items)
         if config.depends_on_batch and shard_size % batch_size:
             raise InputError(
@@ -312,13 +312,11 @@ class _Job:
         """The manifest."""
         config, dataset = self.maker.config, self.maker.dataset
 
-        def options(of: Config, name: set[str]) -> dict[str, Any]:
-            return of.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=name)
-
+        how: dict[str, Any] = {"mode": "json", "serialize_as_any": True, "exclude_defaults": True}
         return {
             "recipe": self.recipe,
-            "model_options": options(config, {"model"}),
-            "data_options": options(dataset.config, {"name", "split"}),
+            "model_options": config.model_dump(exclude={"model"}, **how),
+            "data_options": dataset.config.model_dump(exclude={"name", "split"}, **how),
             "encoder": dict(self.maker.encoder.describe()),
             "sides": sides,
             "class_names": None if dataset.class_names is None else list(dataset.class_names),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
@@ -23,152 +23,20 @@ Record = dict[str, Any]  # of a finished shard
 
 
 @dataclass
-class ShardRows:
-    """The rows of a batch or a shard, the items they belong to, and the items that were skipped."""
+class BatchRows:
+    """The rows of a batch, and the items that were skipped.
 
-    vectors: list[np.ndarray] = field(default_factory=list)
-    index: list[int] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-    further: list[Mapping[str, np.ndarray]] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
+    index: (m,) the item of each row. columns: metadata of each row, beside that of its item. size: number of items in
+    the batch. lost: number of words without a row, where words have rows; else None.
+    """
+
+    index: np.ndarray
+    vectors: np.ndarray
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    size: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     truncated: int = 0
-    lost: int = 0
-
-    def extend(self, batch: "ShardRows") -> None:
-        for each in fields(self):  # lists grow, counts add up
-            total = getattr(self, each.name)
-            total += getattr(batch, each.name)
-            setattr(self, each.name, total)
-
-    def sort(self) -> None:
-        """Sorts by item; the rows of one item keep their order."""
-        order = np.argsort(np.array(self.index, dtype=np.int64), kind="stable")
-        self.skipped.sort(key=lambda item: item["index"])
-        if not len(order):
-            return
-        self.vectors = [np.concatenate(self.vectors)[order]]
-        self.index = [self.index[k] for k in order]
-        self.text = [self.text[k] for k in order] if self.text else []
-        if self.further:
-            whole = {name: np.concatenate([each[name] for each in self.further]) for name in self.further[0]}
-            self.further = [{name: column[order] for name, column in whole.items()}]
-
-    def columns(self, side: Side) -> dict[str, Any]:
-        """The metadata of the rows."""
-        columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in self.index]}
-        columns["index"] = self.index
-        if side.labels is not None:
-            columns["label"] = np.asarray(side.labels)[self.index]
-        if not self.further:
-            return columns | ({"text": self.text} if side.modality == "text" else {})
-        columns |= {name: np.concatenate([each[name] for each in self.further]) for name in self.further[0]}
-        if side.modality == "text":
-            words, counts = columns.get("word", columns["token"]), side.word_counts
-            frequency = [counts.get(word, 0) for word in words]
-            # special tokens are no words, whatever they look like
-            columns |= {"sentence": self.index, "frequency": np.where(columns["position"] < 0, 0, frequency)}
-        return columns
-
-    def facts(self) -> dict[str, Any]:
-        """For the shard's record. batch_sizes: [size, number of consecutive batches], …; lost: words without a row,
-        where words have rows."""
-        runs = [[size, len(list(run))] for size, run in groupby(self.sizes)]
-        facts = {"batch_sizes": runs, "skipped": self.skipped, "truncated": self.truncated}
-        return facts | ({"lost": self.lost} if self.further else {})
-
-
-def embed_shard(supply: Supply, shard: Shard, batch_size: int, advance: Advance) -> ShardRows:
-    """Embeds one shard. Its bytes depend on nothing but the encoder, the data and the batch size.
-
-    Args:
-        supply: Where batches come from.
-        shard: Which items.
-        batch_size: Items per batch, halved for the rest of the shard whenever memory runs out.
-        advance: Called with the number of items of each finished batch.
-
-    Raises:
-        InputError: Memory runs out and the batch cannot be halved, or a row is NaN or infinite.
-    """
-    rows, order, position, size = ShardRows(), supply.order(shard), 0, batch_size
-    while position < len(order):
-        indices, batch = order[position : position + size], None
-        try:
-            batch = _embed_batch(supply, indices)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-        if batch is None:  # the exception is gone, and with it the batch's tensors, which its traceback held
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            size = _halved(len(indices), supply.encoder)
-            continue
-        rows.extend(batch)
-        advance(len(indices))
-        position += len(indices)
-    if supply.sort:
-        rows.sort()
-    supply.spent.items += len(order)
-    return rows
-
-
-def _halved(size: int, encoder: Encoder) -> int:
-    model = encoder.config.model
-    if encoder.config.depends_on_batch:
-        raise InputError(
-            f"memory ran out with {size} items a batch, and the rows of {model} depend on their batch: give a smaller "
-            "batch size"
-        )
-    if size == 1:
-        raise InputError(
-            f"memory ran out with a single item: {model} needs a larger device than {encoder.device}, or a lower "
-            "precision"
-        )
-    note(f"memory ran out with {size} items a batch: trying {size // 2}")
-    return size // 2
-
-
-def _embed_batch(supply: Supply, indices: Sequence[int]) -> ShardRows:
-    def skip(k: int, reason: str) -> None:
-        rows.skipped.append({"index": k, "item_id": str(side.item_id[k]), "reason": reason})
-
-    encoder, side, batch = supply.encoder, supply.side, supply.batch(indices)
-    rows, items = ShardRows(index=batch.index), batch.index
-    for k, reason in batch.failed:
-        skip(k, reason)
-    if not items:
-        return rows
-    rows.sizes.append(len(items))
-    if side.modality == "image":
-        with supply.spent.doing("compute"):
-            given = encoder.image_rows(batch.values)
-    else:
-        with supply.spent.doing("decode"):
-            tokens = encoder.tokenize(batch.values)
-        with supply.spent.doing("compute"):
-            given = encoder.text_rows(tokens)
-        rows.truncated = tokens.truncated
-    vectors = given.vectors.to(dtype=torch.float32, device="cpu").numpy()
-    if given.item is not None:  # several rows per item, or none
-        rows.index, rows.lost = [items[k] for k in given.item], given.lost
-        for k in sorted(set(items) - set(rows.index)):
-            skip(k, "it has no tokens")
-    elif vectors.shape[:-1] != (len(items),):
-        raise RuntimeError(f"{encoder.config.model} gave {vectors.shape} for {len(items)} {side.modality} items")
-    elif side.modality == "text":
-        rows.text = batch.values
-    if rows.index:
-        rows.vectors.append(vectors)
-        if given.item is not None:
-            rows.further.append(given.columns)
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        item = shown(str(side.item_id[rows.index[int(finite.argmin())]]))
-        raise InputError(
-            f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}: its weights are "
-            f"damaged, or {encoder.config.precision} is too narrow for them; nothing of this shard was written"
-        )
-    return rows
+    lost: int | None = None
 
 
 @dataclass(frozen=True)
@@ -190,10 +58,7 @@ class ShardMaker:
     @cached_property
     def encoder(self) -> Encoder:
         """Built when it is first needed; a complete store needs none."""
-        encoder = self.load(self.config, device=self.device)
-        if self.throughput.compile:
-            encoder.compile()
-        return encoder
+        return self.load(self.config, device=self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "encoder"}
@@ -204,11 +69,122 @@ class ShardMaker:
 
     def compute(self, given: Supply, shard: Shard, advance: Advance) -> Callable[[], Record]:
         """Computes the rows of a shard; returns a function that writes them and gives the record."""
-        rows = embed_shard(given, shard, self.batch_size, advance)
-        facts = {**rows.facts(), "device": str(self.encoder.device)}
-        # what made it fast, where the rows may show it
-        facts |= {"sorted": True} if given.sort else {}
-        facts |= {"compile": True} if self.throughput.compile else {}
-        vectors = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 0), np.float32)
-        store = Store(self.folder)
-        return partial(store.write_shard, given.side.modality, shard, vectors, rows.columns(given.side), facts)
+        vectors, columns, facts = embed_shard(given, shard, self.batch_size, advance)
+        facts |= {"device": str(self.encoder.device)}
+        facts |= {"sorted": True} if given.sort else {}  # where the rows may show it
+        return partial(Store(self.folder).write_shard, given.side.modality, shard, vectors, columns, facts)
+
+
+def embed_shard(
+    supply: Supply, shard: Shard, batch_size: int, advance: Advance
+) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
+    """Embeds one shard. Its bytes depend on nothing but the encoder, the data and the batch size.
+
+    Args:
+        supply: Where batches come from.
+        shard: Which items.
+        batch_size: Items per batch, halved for the rest of the shard whenever memory runs out.
+        advance: Called with the number of items of each finished batch.
+
+    Returns:
+        (rows, their metadata by column, facts for the shard's record).
+
+    Raises:
+        InputError: Memory runs out and the batch cannot be halved, or a row is NaN or infinite.
+    """
+    order, position, size = supply.order(shard), 0, batch_size
+    batches: list[BatchRows] = []
+    while position < len(order):
+        indices, rows = order[position : position + size], None
+        try:
+            rows = _embed_batch(supply, indices)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        if rows is None:  # the exception is gone, and with it the batch's tensors, which its traceback held
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            size = _halved(len(indices), supply.encoder)
+            continue
+        batches.append(rows)
+        advance(len(indices))
+        position += len(indices)
+    supply.items += len(order)
+    return _joined(batches, supply.side, sort=supply.sort)
+
+
+def _joined(
+    batches: Sequence[BatchRows], side: Side, *, sort: bool
+) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
+    """The rows of a shard in the order of the data set. sort: batches are in another order."""
+    sizes = [[size, len(list(run))] for size, run in groupby(rows.size for rows in batches if rows.size)]
+    skipped = sorted((item for rows in batches for item in rows.skipped), key=lambda item: item["index"])
+    facts = {"batch_sizes": sizes, "skipped": skipped, "truncated": sum(rows.truncated for rows in batches)}
+    filled = [rows for rows in batches if len(rows.index)]
+    if not filled:
+        empty = {"item_id": [], "index": []} | ({} if side.labels is None else {"label": side.labels[:0]})
+        return np.zeros((0, 0), np.float32), empty | ({"text": []} if side.modality == "text" else {}), facts
+    index = np.concatenate([rows.index for rows in filled])
+    order = np.argsort(index, kind="stable") if sort else slice(None)  # the rows of one item keep their order
+    index = index[order]
+    columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in index], "index": index}
+    if side.labels is not None:
+        columns["label"] = np.asarray(side.labels)[index]
+    for name in filled[0].columns:
+        columns[name] = np.concatenate([rows.columns[name] for rows in filled])[order]
+    if filled[0].lost is not None:
+        facts["lost"] = sum(rows.lost or 0 for rows in batches)
+        if side.modality == "text":
+            words, counts = columns.get("word", columns["token"]), side.word_counts
+            frequency = [counts.get(word, 0) for word in words]
+            # special tokens are no words, whatever they look like
+            columns |= {"sentence": index, "frequency": np.where(columns["position"] < 0, 0, frequency)}
+    return np.concatenate([rows.vectors for rows in filled])[order], columns, facts
+
+
+def _halved(size: int, encoder: Encoder) -> int:
+    model = encoder.config.model
+    if encoder.config.depends_on_batch:
+        raise InputError(
+            f"memory ran out with {size} items a batch, and the rows of {model} depend on their batch: give a smaller "
+            "batch size"
+        )
+    if size == 1:
+        raise InputError(
+            f"memory ran out with a single item: {model} needs a larger device than {encoder.device}, or a lower "
+            "precision"
+        )
+    note(f"memory ran out with {size} items a batch: trying {size // 2}")
+    return size // 2
+
+
+def _embed_batch(supply: Supply, indices: Sequence[int]) -> BatchRows:
+    encoder, side, batch = supply.encoder, supply.side, supply.batch(indices)
+    failed = list(batch.failed)
+    rows = BatchRows(np.array(batch.index, dtype=np.int64), np.zeros((0, 0), np.float32), size=len(batch.index))
+    if rows.size:
+        if side.modality == "image":
+            with supply.doing("compute"):
+                given = encoder.image_rows(batch.values)
+        else:
+            with supply.doing("decode"):
+                tokens = encoder.tokenize(batch.values)
+            with supply.doing("compute"):
+                given = encoder.text_rows(tokens)
+            rows.truncated = tokens.truncated
+            rows.columns = {"text": np.array(batch.values, dtype=object)}
+        rows.vectors = given.vectors.to(dtype=torch.float32, device="cpu").numpy()
+        if given.item is not None:  # several rows per item, or none
+            rows.index, rows.columns, rows.lost = rows.index[given.item], given.columns, given.lost
+            failed += [(k, "it has no tokens") for k in sorted(set(batch.index) - set(rows.index))]
+        elif rows.vectors.shape[:-1] != (rows.size,):
+            raise RuntimeError(f"{encoder.config.model} gave {rows.vectors.shape} for {rows.size} items")
+    rows.skipped = [{"index": k, "item_id": str(side.item_id[k]), "reason": reason} for k, reason in failed]
+    finite = np.isfinite(rows.vectors).all(axis=1)
+    if not finite.all():
+        item = shown(str(side.item_id[rows.index[int(finite.argmin())]]))
+        raise InputError(
+            f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}: its weights are "
+            f"damaged, or {encoder.config.precision} is too narrow for them; nothing of this shard was written"
+        )
+    return rows

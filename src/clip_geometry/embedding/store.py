@@ -1,4 +1,4 @@
-"""The writing side of a store: one data set embedded by one encoder, in one folder, as raw float32 rows.
+"""A store: one data set embedded by one encoder, in one folder, as raw float32 rows.
 
     recipe.json         what is embedded, and its hash, the key; written first
     image/, text/       vectors-00000.npy, metadata-00000.parquet, record-00000.json, … (the record last)
@@ -19,7 +19,10 @@ from typing_extensions import TypedDict  # pydantic takes the standard one from 
 
 from clip_geometry import files
 from clip_geometry.config import Config, digest
+from clip_geometry.embeddings import Embeddings, LazyRows, joined
+from clip_geometry.io.reading import read_npy, read_table
 from clip_geometry.modalities import modality_name
+from clip_geometry.paths import existing_folder
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 
@@ -41,7 +44,7 @@ class Skipped(Strict):
     reason: str
 
 
-class Record(Strict):
+class ShardRecord(Strict):
     """A finished shard: record-00000.json."""
 
     start: Count
@@ -54,7 +57,7 @@ class Record(Strict):
     lost: NotRequired[Count]
 
 
-class Side(Strict):
+class SideFacts(Strict):
     """A modality in the manifest."""
 
     n: Count
@@ -63,7 +66,7 @@ class Side(Strict):
     items: Count
     truncated: Count
     skipped: list[Skipped]
-    shards: list[Record]
+    shards: list[ShardRecord]
     language: str | None
     pair_on: Literal["item_id", "label"]
     lost: NotRequired[Count]
@@ -101,7 +104,7 @@ class Manifest(Strict):
 
     recipe: Recipe
     encoder: dict[str, Any]
-    sides: Annotated[dict[Annotated[str, AfterValidator(modality_name)], Side], Field(min_length=1)]
+    sides: Annotated[dict[Annotated[str, AfterValidator(modality_name)], SideFacts], Field(min_length=1)]
     class_names: list[str] | None
     model_options: dict[str, Any]
     data_options: dict[str, Any]
@@ -174,9 +177,6 @@ class Store:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
-    def __repr__(self) -> str:
-        return f"Store({str(self.folder)!r})"
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the folder; a second process notes that it waits. Removes what killed processes left behind."""
@@ -186,7 +186,10 @@ class Store:
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._require_own()
+                others = {path.name for path in self.folder.iterdir() if not files.is_temporary(path)} - {files.LOCK}
+                if others and RECIPE not in others:  # nothing is locked, removed or written there
+                    held = listed(sorted(others), 3)
+                    raise InputError(f"{shown(self.folder)} holds other files ({held}): choose a new or empty folder")
                 stack.enter_context(lock)
             except OSError as error:
                 raise InputError(f"cannot write to {shown(self.folder)}: {error.strerror}") from None
@@ -196,20 +199,10 @@ class Store:
     def recipe(self) -> dict[str, Any] | None:
         """recipe.json, which has "shard_size" besides the recipe; None for a new or empty folder."""
         path = self.folder / RECIPE
-        if path.exists():
-            recipe = files.read_json(path, Recipe)
-            if recipe is None:
-                raise InputError(f"{shown(path)} is damaged: delete the folder and embed again")
-            return recipe
-        self._require_own()
-        return None
-
-    def _require_own(self) -> None:
-        """Raises InputError for a folder that holds other files; nothing is locked, removed or written there."""
-        there = [path for path in self.folder.iterdir() if path.name != files.LOCK and not files.is_temporary(path)]
-        if there and not (self.folder / RECIPE).exists():
-            others = listed(sorted(path.name for path in there), 3)
-            raise InputError(f"{shown(self.folder)} holds other files ({others}): choose a new or empty folder")
+        recipe = files.read_json(path, Recipe)
+        if recipe is None and path.exists():
+            raise InputError(f"{shown(path)} is damaged: delete the folder and embed again")
+        return recipe
 
     def begin(self, recipe: Mapping[str, Any], shard_size: int) -> None:
         files.write_json(self.folder / RECIPE, {**recipe, "shard_size": shard_size})
@@ -236,7 +229,7 @@ class Store:
     def records(self, modality: str) -> list[dict[str, Any]]:
         """The readable records of a modality, in the order of their items."""
         paths = sorted((self.folder / modality).glob("record-*.json"))
-        records = [record for path in paths if (record := files.read_json(path, Record))]
+        records = [record for path in paths if (record := files.read_json(path, ShardRecord))]
         return sorted(records, key=lambda record: record["start"])
 
     def covered(self, modality: str) -> int:
@@ -310,3 +303,195 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def is_store(folder: Path) -> bool:
+    return (folder / RECIPE).is_file() or (folder / MANIFEST).is_file()
+
+
+def read_store(
+    folder: str | Path, *, modality: str | None = None, limit: int | None = None, verify: bool = True
+) -> dict[str, Embeddings]:
+    """Reads a finished store, the folder that `embed` writes.
+
+    Args:
+        folder: The store.
+        modality: "image" or "text". Default: all that the store has.
+        limit: Use only the first N items, with all their captions.
+        verify: Compare the checksums of all files first.
+
+    Returns:
+        The embeddings of each modality, memory-mapped where they are one shard or large.
+
+    Raises:
+        InputError: The store is unfinished or damaged, or lacks the modality.
+
+    Example:
+        >>> import tempfile
+        >>> import clip_geometry as cg
+        >>> from clip_geometry.progress import quiet
+        >>> model = cg.resolve_encoder("scenes-clip/fresh")
+        >>> data = cg.load_dataset(cg.resolve_dataset("scenes", size=6))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = cg.embed(model, data, folder, device="cpu", progress=quiet)
+        ...     cg.read_store(folder, modality="image", limit=4)["image"].vectors.shape
+        (4, 512)
+    """
+    folder = existing_folder(folder, "a store")
+    if not is_store(folder):
+        raise InputError(
+            f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give the folder of an embed"
+        )
+    try:
+        manifest = files.read_json(folder / MANIFEST, Manifest)
+        if manifest is None and not (folder / MANIFEST).is_file():
+            raise InputError(f"{shown(folder)}: the embedding was not finished: run the same embed command again")
+        if manifest is None:
+            raise InputError(f"{shown(folder / MANIFEST)} is damaged: run the same embed command again")
+        sides = manifest["sides"]
+        if modality is not None and modality not in sides:
+            raise InputError(
+                f"{shown(folder)} holds {' and '.join(sides)} embeddings, none of modality {shown(modality)}"
+            )
+        wanted = sides if modality is None else [modality]
+        return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
+    except InputError:
+        if not files.is_locked(folder):
+            raise
+    raise InputError(f"{shown(folder)} is being written by another process: read it again when that has finished")
+
+
+def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None, verify: bool) -> Embeddings:
+    import pyarrow as pa
+
+    side = manifest["sides"][modality]
+    _check_shards(side, folder / MANIFEST, modality)
+    shards = [shard for shard in side["shards"] if shard["rows"]]
+    tables = []
+    for shard in shards:
+        path = _sound_file(folder / modality, shard, "metadata", verify)
+        tables.append(_checked_table(path, shard, one_row_each="lost" not in side))
+        if tables[-1].schema != tables[0].schema:
+            raise _contradiction(path, "its columns are not those of the first shard")
+    table = pa.concat_tables(tables)
+    columns = {name: _values(table.column(name)) for name in table.column_names}
+    items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
+    items[columns["index"]] = columns["item_id"]
+    for skipped in side["skipped"]:
+        items[skipped["index"]] = skipped["item_id"]
+    stop = indices_within(items, limit, side["pair_on"])
+    rows = int(np.searchsorted(columns["index"], stop))
+    parts = []
+    for shard in shards:
+        if shard["start"] < stop:
+            path = _sound_file(folder / modality, shard, "vectors", verify)
+            parts.append(read_npy(path))
+            if (parts[-1].shape, parts[-1].dtype) != ((shard["rows"], shard["d"]), np.dtype(side["dtype"])):
+                raise _contradiction(path, f"it holds {parts[-1].dtype} values of shape {parts[-1].shape}")
+    several = "lost" in side  # then they may be too many for the memory
+    parts[-1] = parts[-1][: rows - sum(map(len, parts[:-1]))]
+    vectors: Any = LazyRows(parts) if several and len(parts) > 1 else joined(parts)
+    columns = {name: column[:rows] for name, column in columns.items()}
+    return Embeddings(
+        vectors=vectors,
+        modality=modality,
+        item_id=columns.pop("item_id"),
+        labels=columns.pop("label", None),
+        language=side["language"],
+        pair_on=side["pair_on"],
+        metadata=columns,
+        provenance=_provenance(folder, manifest, side, rows, stop),
+    )
+
+
+def _check_shards(side: dict[str, Any], path: Path, modality: str) -> None:
+    """The shards have to follow each other, each with the files of its number, and to add up to the side."""
+    stop = 0
+    for number, record in enumerate(side["shards"]):
+        shard = Shard(number, record["start"], record["stop"])
+        if set(record["files"]) != {shard.vectors, shard.metadata} or not stop == shard.start < shard.stop:
+            raise _contradiction(path, f"the {modality} shards do not follow each other, each once")
+        skipped = {item["index"] for item in record["skipped"]}
+        others = any(not shard.start <= index < shard.stop for index in skipped)
+        if others or shard.stop - shard.start > record["rows"] + len(skipped):
+            raise _contradiction(path, f"{modality} shard {number} lacks items or skipped others than its own")
+        stop = shard.stop
+    dimensions = {shard["d"] for shard in side["shards"] if shard["rows"]}
+    if len(dimensions) != 1 or side | summary(side["shards"]) != side:
+        raise _contradiction(path, f"the {modality} shards are not, taken together, what it says of them")
+
+
+def _checked_table(path: Path, record: Mapping[str, Any], *, one_row_each: bool) -> Any:
+    """The metadata of a shard, which has a row per vector and every item that was not skipped, in order."""
+    import pyarrow as pa
+
+    table = read_table(path)
+    kinds = {"item_id": pa.types.is_string, "index": pa.types.is_integer}
+    if not all(name in table.column_names and kinds[name](table.schema.field(name).type) for name in kinds):
+        raise _contradiction(path, "it lacks the columns item_id and index")
+    if len(table) != record["rows"] or any(table.column(name).null_count for name in kinds):
+        raise _contradiction(path, f"it has {len(table)} rows, some without an item perhaps")
+    index = table.column("index").to_numpy()
+    skipped = [item["index"] for item in record["skipped"]]
+    there = np.sort(np.concatenate((np.unique(index), np.array(skipped, dtype=np.int64))))
+    ordered = bool((np.diff(index) >= (1 if one_row_each else 0)).all())
+    if not ordered or not np.array_equal(there, np.arange(record["start"], record["stop"])):
+        raise _contradiction(path, "its items are not those of the shard, in order and each once")
+    return table
+
+
+def _contradiction(path: Path, what: str) -> InputError:
+    return InputError(
+        f"{shown(path)} contradicts the records of the store, {what}: delete it and run the same embed command again"
+    )
+
+
+def _values(column: Any) -> np.ndarray:
+    """A column as an array. Equal strings are one object, because rows of one text repeat it."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(column.type) or column.null_count:
+        return column.to_numpy()
+    encoded = column.dictionary_encode().unify_dictionaries()
+    words = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+    return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
+
+
+def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool) -> Path:
+    name, checksum = next((name, checksum) for name, checksum in shard["files"].items() if name.startswith(kind))
+    path = folder / name
+    if not path.is_file():
+        raise InputError(f"{shown(path)} is missing: run the same embed command again, it recomputes this shard")
+    if verify and files.sha256_of(path) != checksum:
+        raise InputError(
+            f"{shown(path)} is damaged (its checksum is not the manifest's): "
+            "run the same embed command again, it recomputes this shard"
+        )
+    return path
+
+
+def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop: int) -> dict[str, Any]:
+    recipe = manifest["recipe"]
+    encoder, dataset = recipe["encoder"], recipe["dataset"]
+    shards = [shard for shard in side["shards"] if shard["start"] < stop]
+    counts = {"truncated": sum(shard["truncated"] for shard in shards)}
+    if "lost" in side:
+        counts["lost"] = sum(shard.get("lost", 0) for shard in shards)
+    if "dropped" in side:
+        counts["dropped"] = side["dropped"]
+    return {
+        "source": str(folder),
+        "key": recipe["key"],
+        **{key: encoder[key] for key in ("model", "features", "precision")},
+        "seed": encoder.get("seed"),
+        "dataset": dataset["name"],
+        "split": dataset["split"],
+        "language": side["language"],
+        "prompt": dataset["prompt"],
+        **{key: manifest[key] for key in ("model_options", "data_options")},
+        "n": rows,
+        "skipped": sum(item["index"] < stop for item in side["skipped"]),
+        **counts,
+        "dtype": side["dtype"],
+        **{key: manifest[key] for key in ("class_names", "encoder", "recipe")},
+    }

@@ -1,8 +1,10 @@
 """Batches for the embed loop: read when they are asked for, or ahead by worker processes (torch's DataLoader).
 
-Also the options that make this fast, and where the time went.
+Forked workers write pixels where their parent reads them; a pipe would copy each batch four times.
 """
 
+import math
+import mmap
 import multiprocessing
 import os
 import signal
@@ -10,21 +12,23 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Thread, current_thread, main_thread
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from PIL import Image
 from pydantic import Field
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from clip_geometry.config import Config
-from clip_geometry.data.base import Side
-from clip_geometry.embedding.images import Batch, ImageReader, shared_batches
+from clip_geometry.data.base import NOT_THERE, Side
 from clip_geometry.embedding.store import Shard
-from clip_geometry.encoders.base import Encoder
+from clip_geometry.encoders.base import Encoder, Pixels
 from clip_geometry.registry import InputError
 
 # A forked worker needs nothing pickled, and a script no `if __name__ == "__main__"`; elsewhere forking is unsafe.
@@ -42,32 +46,132 @@ class Throughput(Config):
     Attributes:
         workers: Processes that decode images. Default: 0 for few images, else the number of cores less one, at most 16.
             0 on systems other than Linux.
-        compile: Run the towers through torch.compile, which takes about a minute before it saves time.
         sort_texts: Batch texts of similar length where the tower pads a batch to its longest text. Texts are sorted
             within a shard, and rows are stored in the order of the data set.
     """
 
     workers: int | None = Field(default=None, ge=0)
-    compile: bool = False
     sort_texts: bool = True
 
 
-class Spent:
-    """Seconds that the main process spent on one side of a data set, by part: decode (and tokenize), transfer, compute,
-    write.
+# --- images
 
-    It does one thing at a time, so that the parts add up to the whole. What worker processes, the thread that writes
-    and a GPU do beside it counts where it is waited for.
+
+@dataclass(frozen=True)
+class Batch:
+    """Items that were read.
 
     Attributes:
-        seconds: Part → seconds.
-        items: Number of items embedded.
+        index: Those that could be read.
+        values: Texts, PIL images, or pixels (n, 3, h, w); None if no image could be read. Pixels are a numpy array,
+            because torch would send tensors through /dev/shm, of which a container may have only 64 MB, and a tensor
+            once they are pinned. An array that a worker wrote is valid until the next batch is asked for.
+        failed: Item and reason of each image that could not be read.
     """
 
-    def __init__(self) -> None:
+    index: list[int]
+    values: Any
+    failed: list[tuple[int, str]] = field(default_factory=list)
+
+    def pin_memory(self) -> "Batch":
+        """Called by DataLoader's pinning thread."""
+        if not isinstance(self.values, np.ndarray):
+            return self
+        return replace(self, values=torch.from_numpy(self.values).pin_memory())
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """Reads batches of images.
+
+    Attributes:
+        load: Opens the image of an item.
+        preprocess: The encoder's preprocessing; None if `pixels` are given, and for an encoder of PIL images.
+        pixels: The two halves of the preprocessing, where the encoder has them: bytes are read, and normalized later.
+    """
+
+    load: Callable[[int], object]
+    preprocess: Callable[[Image.Image], Tensor] | None
+    pixels: Pixels | None = None
+
+    def __call__(self, indices: Sequence[int], out: np.ndarray | None = None) -> Batch:
+        """out: where stacked pixels are written if they have its shape and dtype; the result is then its first rows."""
+        prepare = self.preprocess if self.pixels is None else self.pixels.cut
+        index, failed = [], []
+        parts: list[Any] = []
+        for k in indices:
+            try:
+                image = self.load(k)
+                assert isinstance(image, Image.Image)
+                parts.append(image if prepare is None else prepare(image))
+                index.append(k)
+            except OSError as error:
+                if error.errno not in (None, *NOT_THERE):  # None: a decoder's
+                    raise
+                failed.append((k, " ".join(f"{type(error).__name__}: {error}".split())[:200]))
+        if prepare is None or not parts:
+            return Batch(index, parts or None, failed)
+        place = None if out is None else torch.from_numpy(out[: len(parts)])
+        if place is not None and any((part.shape, part.dtype) != (place.shape[1:], place.dtype) for part in parts):
+            place = None
+        return Batch(index, torch.stack(parts, out=place).numpy(), failed)
+
+    def read_or_none(self, indices: Sequence[int], out: np.ndarray | None = None) -> Batch | None:
+        """In a worker: None where reading fails. The main process reads that batch again, so that the error is raised
+        there, as itself."""
+        try:
+            return self(indices, out)
+        except Exception:
+            return None
+
+    def on(self, device: torch.device, pixels: Any) -> Tensor:
+        """The pixels on a GPU; for any other device, in main memory."""
+        pixels = torch.as_tensor(pixels)
+        if device.type == "cuda":
+            return pixels.to(device)
+        # rows for the encoder enter the products as they are, whose order of summation depends on their alignment
+        return pixels.clone() if self.pixels is None else pixels
+
+    def layout(self, batch: range) -> tuple[tuple[int, ...], Any] | None:
+        """Shape and dtype of the pixels of an image; None where they have no known size.
+
+        Without `pixels`, those of the first image of the batch that can be read.
+        """
+        if self.pixels is not None:
+            return (3, *self.pixels.size), np.uint8
+        for k in batch if self.preprocess is not None else ():
+            read = self.read_or_none([k])
+            if read is None:  # the error is raised where the batch is asked for
+                return None
+            if isinstance(read.values, np.ndarray) and read.values.size:
+                return read.values.shape[1:], read.values.dtype
+        return None
+
+
+# --- the batches of one side of a data set
+
+
+class Supply:
+    """The batches of one side of a data set, as the encoder takes them, and the time that its rows take.
+
+    Batches in `planned` come from worker processes, in that order. Any other batch, such as a smaller one after memory
+    ran out, is read here when it is asked for.
+
+    The main process does one thing at a time, so that the seconds of the parts (decode and tokenize, transfer, compute,
+    write) add up to the whole. What worker processes, the thread that writes and a GPU do meanwhile counts where it is
+    waited for.
+    """
+
+    def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
+        self.encoder, self.side, self.sort = encoder, side, sort
+        ready = encoder.pixels or encoder.takes_images
+        self.reader = ImageReader(side.load, None if ready else encoder.preprocess, encoder.pixels)
+        self.workers = 0
+        self.planned: deque[range] = deque()
+        self.coming: Iterator[Batch | None] = iter(())
         self.begin = time.perf_counter()
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.items = 0
+        self.items = 0  # embedded
 
     @contextmanager
     def doing(self, part: str) -> Iterator[None]:
@@ -79,37 +183,10 @@ class Spent:
             self.seconds[part] += time.perf_counter() - start
 
     def facts(self) -> dict[str, Any]:
-        """Items, seconds of the side, and seconds of each part."""
+        """For the manifest: how batches are read, the number of items, seconds of the side and of each part."""
+        how = {"sorted": self.sort} if self.side.modality == "text" else {"workers": self.workers}
         parts = {part: round(seconds, 4) for part, seconds in self.seconds.items()}
-        return {"items": self.items, "seconds": round(time.perf_counter() - self.begin, 4), **parts}
-
-
-def throughput_line(modality: str, facts: dict[str, Any]) -> str:
-    """`image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time`."""
-    seconds = max(facts["seconds"], 1e-9)
-    shares = ", ".join(f"{part} {facts[part] / seconds:.0%}" for part in PARTS)
-    rate = f"{facts['items']} items in {facts['seconds']:.1f} s ({facts['items'] / seconds:.0f}/s)"
-    return f"{modality}: {rate}: {shares} of the time"
-
-
-class Supply:
-    """The batches of one side of a data set, as the encoder takes them.
-
-    Batches in `planned` come from worker processes, in that order. Any other batch, such as a smaller one after memory
-    ran out, is read here when it is asked for.
-
-    Attributes:
-        facts: How batches are read, for the manifest.
-    """
-
-    def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
-        self.encoder, self.side, self.sort = encoder, side, sort
-        self.facts: dict[str, Any] = {"sorted": sort} if side.modality == "text" else {"workers": 0}
-        self.spent = Spent()
-        ready = encoder.pixels or encoder.takes_images
-        self.reader = ImageReader(side.load, None if ready else encoder.preprocess, encoder.pixels)
-        self.planned: deque[range] = deque()
-        self.coming: Iterator[Batch | None] = iter(())
+        return {**how, "items": self.items, "seconds": round(time.perf_counter() - self.begin, 4), **parts}
 
     def order(self, shard: Shard) -> Sequence[int]:
         """The items of a shard in the order in which they are embedded: if sorted, the longest texts first, so that
@@ -117,19 +194,19 @@ class Supply:
         items = range(shard.start, shard.stop)
         if not self.sort:
             return items
-        with self.spent.doing("decode"):
+        with self.doing("decode"):
             lengths = self.encoder.text_lengths([str(self.side.load(k)) for k in items])
         return sorted(items, key=lambda k: -lengths[k - shard.start])
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        with self.spent.doing("decode"):
+        with self.doing("decode"):
             batch = self._read(indices)
         if batch.values is None or isinstance(batch.values, list):
             return batch
-        with self.spent.doing("transfer"):
+        with self.doing("transfer"):
             pixels = self.reader.on(self.encoder.device, batch.values)
         if self.reader.pixels is not None:
-            with self.spent.doing("decode"):
+            with self.doing("decode"):
                 pixels = self.reader.pixels.normalize(pixels)
         return replace(batch, values=pixels)
 
@@ -143,6 +220,14 @@ class Supply:
         return batch or self.reader(indices)
 
 
+def throughput_line(modality: str, facts: dict[str, Any]) -> str:
+    """`image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time`."""
+    seconds = max(facts["seconds"], 1e-9)
+    shares = ", ".join(f"{part} {facts[part] / seconds:.0%}" for part in PARTS)
+    rate = f"{facts['items']} items in {facts['seconds']:.1f} s ({facts['items'] / seconds:.0f}/s)"
+    return f"{modality}: {rate}: {shares} of the time"
+
+
 @contextmanager
 def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput) -> Iterator[Supply]:
     """Opens the supply of the shards' batches. Texts are not sorted where rows depend on their batch, which sorting
@@ -151,28 +236,89 @@ def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: in
         sort = how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
         yield Supply(encoder, side, sort=sort)
         return
-    given, workers = Supply(encoder, side), 0
-    if FORKS:
-        images = sum(shard.stop - shard.start for shard in shards)
-        workers = default_workers(images) if how.workers is None else how.workers
-    if not workers:
+    given, images = Supply(encoder, side), sum(shard.stop - shard.start for shard in shards)
+    given.workers = default_workers(images) if how.workers is None else how.workers
+    if not (FORKS and given.workers):
+        given.workers = 0
         yield given
         return
-    planned = [
+    given.planned.extend(
         range(start, min(start + batch_size, shard.stop))
         for shard in shards
         for start in range(shard.start, shard.stop, batch_size)
-    ]
-    with reading_ahead(given.reader, planned, workers, pin_memory=encoder.device.type == "cuda") as coming:
-        given.facts, given.planned, given.coming = {"workers": workers}, deque(planned), coming
+    )
+    pin_memory = encoder.device.type == "cuda"
+    with reading_ahead(given.reader, list(given.planned), given.workers, pin_memory=pin_memory) as given.coming:
         yield given
 
 
 def default_workers(images: int) -> int:
     """0 for few images and in a process that may have no children; else the number of cores less one, at most 16."""
-    if images < FEW or multiprocessing.current_process().daemon:
+    if not FORKS or images < FEW or multiprocessing.current_process().daemon:
         return 0
     return min(len(os.sched_getaffinity(0)) - 1, MAX_WORKERS)
+
+
+# --- worker processes
+
+_memories: dict[int, np.ndarray] = {}  # pixels in memory that workers share
+
+
+class _SharedRows(NamedTuple):
+    """The first rows of a slot; unpickled, they are an array."""
+
+    memory: int
+    slot: int
+    length: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _view, tuple(self)
+
+
+def _view(memory: int, slot: int, length: int) -> np.ndarray:
+    return _memories[memory][slot, :length]
+
+
+@contextmanager
+def _shared_batches(
+    reader: ImageReader, batches: Sequence[range], ahead: int
+) -> Iterator[Callable[[Sequence[int]], Batch | None]]:
+    """Makes slots of memory before the workers begin, and forgets them.
+
+    The memory is anonymous: it is not taken from /dev/shm, of which a container may have only 64 MB. A slot is written
+    again `ahead` + 1 batches later, which no worker begins before the parent asks for the batch after this one.
+
+    Yields:
+        A function for the workers that reads a batch into its slot, or as `reader.read_or_none` where it does not fit,
+        its pixels have no known size (images, or none that can be read), or there is no memory to share.
+    """
+    layout = reader.layout(batches[0])
+    if layout is None:
+        yield reader.read_or_none
+        return
+    count = min(len(batches), ahead + 1)
+    shape, dtype = (count, max(map(len, batches)), *layout[0]), np.dtype(layout[1])
+    try:
+        memory = np.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    except OSError:
+        yield reader.read_or_none
+        return
+    key, slots = id(memory), {batch.start: k % count for k, batch in enumerate(batches)}
+    _memories[key] = memory
+    del memory  # a traceback that is kept may hold this frame
+
+    def read(indices: Sequence[int]) -> Batch | None:
+        slot = slots[indices[0]]
+        batch = reader.read_or_none(indices, _memories[key][slot])
+        if batch is None or not isinstance(batch.values, np.ndarray):
+            return batch
+        fits = np.may_share_memory(batch.values, _memories[key])
+        return replace(batch, values=_SharedRows(key, slot, len(batch.index))) if fits else batch
+
+    try:
+        yield read
+    finally:
+        del _memories[key]
 
 
 @contextmanager
@@ -187,10 +333,10 @@ def reading_ahead(
     Raises:
         InputError: A worker was killed.
     """
-    items: Any = range(max((batch.stop for batch in batches), default=0))
+    items: Any = range(max(batch.stop for batch in batches))
     sampler: Any = batches
     coming: Any = None
-    with shared_batches(reader, batches, AHEAD * workers) as read:
+    with _shared_batches(reader, batches, AHEAD * workers) as read:
         try:
             with _delayed_interrupt(), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # above cores, as asked

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from clip_geometry.config import validate
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.mclip import paired_image_model
-from clip_geometry.encoders.open_clip.source import list_names
+from clip_geometry.encoders.open_clip import list_names
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import InputError, import_all, shown
 

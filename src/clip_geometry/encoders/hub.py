@@ -1,4 +1,4 @@
-"""Where the files of a model are: in this package, in a folder, or on the Hugging Face hub.
+"""The files of a model: found in this package, in a folder or on the Hugging Face hub, and read as tensors only.
 
 Those of the hub are downloaded once, then a folder like any other; offline they fail at once.
 """
@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from torch import Tensor, nn
+
 from clip_geometry.config import digest
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import sha256_of
-from clip_geometry.io.reading import first_line, is_not_fetched
+from clip_geometry.io.reading import first_line, is_not_fetched, read_checkpoint, read_safetensors
 from clip_geometry.paths import expanded
-from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.registry import InputError, did_you_mean, shortened, shown
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 PREFIX = "shipped/"  # in place of a path or ORG/NAME: the trained models that the package ships
@@ -46,8 +48,8 @@ def folder_of(name: str) -> Path:
 
 def check_name(name: str) -> None:
     """Raises InputError where `name` can be neither an existing folder nor a name on the hub."""
-    there = name and model_path(name).is_dir()  # an empty name would be the current folder
-    if not there and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+    is_folder = name and model_path(name).is_dir()  # an empty name would be the current folder
+    if not is_folder and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise InputError(f"{shown(name)} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
 
 
@@ -88,9 +90,8 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
         why = "no network?" if isinstance(error, OSError) else first_line(error)[:60]
         raise InputError(
             f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not in the "
-            f"local cache ({type(error).__name__}: {why}); give a local file or folder instead ("
-            "open_clip:NAME@PATH, local-dir:PATH, hf-clip:PATH, mclip:PATH, sentence:PATH, "
-            "hf-text:PATH, hidden-states:PATH, timm:NAME@PATH)"
+            f"local cache ({type(error).__name__}: {why}); give a local file or folder instead, such as "
+            "open_clip:NAME@PATH or hf-text:PATH"
         ) from None
 
 
@@ -116,3 +117,43 @@ def first_file(name: str, candidates: Sequence[str]) -> Path:
             return path
     where = "" if model_path(name).is_dir() else " on the hub (or, without network, in the local cache)"
     raise InputError(f"{shown(name)} has no weights: none of the files {', '.join(candidates)}{where}")
+
+
+# --- weights
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Tensors by name from .safetensors, or from a pickle that holds tensors only (weights_only).
+
+    Training checkpoints ({"state_dict": …, …}) and names prefixed by DistributedDataParallel are unwrapped.
+    """
+    if path.suffix == ".safetensors":
+        values = read_safetensors(path, "a checkpoint file", framework="pt")[1]
+    else:
+        values = read_checkpoint(path)
+    if isinstance(values, Mapping) and isinstance(values.get("state_dict"), Mapping):
+        values = values["state_dict"]
+    is_state = isinstance(values, Mapping) and all(isinstance(name, str) for name in values)
+    if not is_state or not all(isinstance(value, Tensor) for value in values.values()):
+        raise InputError(f"{shown(path)} holds no state dict: a mapping from parameter names to tensors was expected")
+    if values and all(name.startswith("module.") for name in values):
+        return {name.removeprefix("module."): value for name, value in values.items()}
+    return dict(values)
+
+
+def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
+    """Copies `state` into `model`; raises InputError for names, shapes or kinds of numbers that do not fit."""
+    expected = model.state_dict()
+    # a buffer that older versions of transformers saved, always 0, 1, 2, …
+    given = {n: v for n, v in state.items() if n in expected or not n.endswith("embeddings.position_ids")}
+    try:
+        for name, value in given.items():  # torch would convert other kinds of numbers without a word
+            place = expected.get(name, value)
+            if value.is_floating_point() != place.is_floating_point() or value.is_meta:
+                raise RuntimeError(
+                    f"\n{name} is {value.dtype} on {value.device} in the file, {place.dtype} in the model"
+                )
+        model.load_state_dict(given)
+    except (RuntimeError, NotImplementedError) as error:  # the latter: sparse or quantized tensors
+        problem = " ".join(str(error).partition("\n")[2].split()) or first_line(error)
+        raise InputError(f"{origin} does not fit the architecture: {shortened(problem, 200)}") from None

@@ -2,7 +2,7 @@
 
 current   config.json of type M-CLIP; one file with transformer.* and LinearTransformation.*; the base transformer's
           config (and tokenizer, where the folder has none) in base/ beside it, or on the hub under its modelBase
-legacy    a transformer in transformers' layout; the linear layer in a file of its own, beside it or given as linear=
+legacy    a transformer in transformers' layout; the linear layer as pickled arrays, beside it or given as linear=
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,9 @@ from torch import nn
 
 from clip_geometry.catalog import read_yaml
 from clip_geometry.config import digest
-from clip_geometry.encoders import checkpoint, hub
+from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf import (
-    WEIGHTS,
-    drop_pooler,
-    from_settings,
-    load_model,
-    load_tokenizer,
-    one_sentence,
-    read_config,
-    read_settings,
-)
-from clip_geometry.encoders.hf.text import TextEncoder, TextParts, mean_pooling
-from clip_geometry.encoders.hub import model_path
+from clip_geometry.encoders.hf.text import TextEncoder, mean_pooling
 from clip_geometry.encoders.runtime import seeded
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import checked, read_pickle
@@ -39,8 +28,6 @@ from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError
 
 EXPECTED = "a text tower of Multilingual-CLIP"
-LINEAR = "a file with the weights of a linear layer"
-LINEAR_SUFFIXES = (".pkl", ".safetensors", ".pt", ".bin")
 
 
 def paired_image_model(model: str) -> str:
@@ -64,9 +51,9 @@ def paired_image_model(model: str) -> str:
     prefix, _, name = model.partition(":")
     if prefix != "mclip":
         raise InputError(f"{model} has no paired image model: only towers of Multilingual-CLIP, mclip:…, have one")
-    folder = model_path(name)
+    folder = hub.model_path(name)
     if folder.is_dir():
-        stated = read_config(folder, EXPECTED).get("image_model")
+        stated = hf.read_config(folder, EXPECTED).get("image_model")
         if isinstance(stated, str) and stated:
             return stated
         raise InputError(
@@ -77,9 +64,6 @@ def paired_image_model(model: str) -> str:
     if name not in pairs:
         raise InputError(f"no image model is known for {model}; it is for mclip: and one of {', '.join(pairs)}")
     return f"open_clip:{pairs[name]}"
-
-
-# --- files
 
 
 class MClipConfig(EncoderConfig):
@@ -119,21 +103,23 @@ def _settings(values: Mapping[str, Any]) -> Any:
     from multilingual_clip.Config_MCLIP import MCLIPConfig
 
     checked(values, f"the config.json of {EXPECTED}", TowerFields)
-    with one_sentence(f"the config.json of {EXPECTED} cannot be read"):
+    with hf.one_sentence(f"the config.json of {EXPECTED} cannot be read"):
         return MCLIPConfig.from_dict(dict(values))
-
-
-def _is_legacy(values: Mapping[str, Any]) -> bool:
-    return values.get("model_type") != "M-CLIP" and "modelBase" not in values
 
 
 def find(config: MClipConfig) -> Files:
     """Config and tokenizer files of tower and base, and the weights; downloaded if need be."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    values = read_config(folder, EXPECTED)
-    if _is_legacy(values):
-        linear = _linear_file(config, folder)
-        return Files(folder, folder, folder, hub.first_file(config.name, WEIGHTS), linear)
+    values = hf.read_config(folder, EXPECTED)
+    if values.get("model_type") != "M-CLIP" and "modelBase" not in values:
+        path = config.linear or next(iter(sorted(folder.glob("*Linear*.pkl"))), None)
+        if path is None:
+            raise InputError(
+                f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own: "
+                "give it by linear=PATH, or lay its '… Linear Weights.pkl' into the folder"
+            )
+        linear = existing_file(path, "a file with the weights of a linear layer")
+        return Files(folder, folder, folder, hub.first_file(config.name, hf.WEIGHTS), linear)
     if config.linear is not None:
         raise InputError(f"{config.model} has its linear layer among its weights; leave linear out")
     base = folder / "base"
@@ -141,29 +127,15 @@ def find(config: MClipConfig) -> Files:
     if not base.is_dir():
         wanted = ["config.json"] if has_tokenizer else hub.TOKENIZER_FILES
         base = hub.folder(_settings(values).modelBase, wanted)
-    return Files(folder, folder if has_tokenizer else base, base, hub.first_file(config.name, WEIGHTS))
-
-
-def _linear_file(config: MClipConfig, folder: Path) -> Path:
-    if config.linear is not None:
-        return existing_file(config.linear, LINEAR)
-    found = [path for path in folder.iterdir() if "linear" in path.name.lower() and path.suffix in LINEAR_SUFFIXES]
-    if len(found) != 1:
-        several = f"has several files for it ({', '.join(sorted(path.name for path in found))})"
-        raise InputError(
-            f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own, and "
-            f"{several if found else 'has none'}: give it by linear=PATH, or lay one '… Linear Weights.pkl' into "
-            "the folder"
-        )
-    return found[0]
+    return Files(folder, folder if has_tokenizer else base, base, hub.first_file(config.name, hf.WEIGHTS))
 
 
 def check(config: MClipConfig) -> None:
     hub.check_name(config.name)
-    folder = model_path(config.name)
+    folder = hub.model_path(config.name)
     if folder.is_dir():
-        values = read_config(folder, EXPECTED)
-        if (folder / "base").is_dir() or _is_legacy(values):  # otherwise the base is on the hub
+        values = hf.read_config(folder, EXPECTED)
+        if (folder / "base").is_dir() or "modelBase" not in values:  # otherwise the base is on the hub
             find(config)
 
 
@@ -176,63 +148,56 @@ def revision(config: MClipConfig) -> str:
     return digest(facts | ({"linear": sha256_of(files.linear)} if files.linear else {}))
 
 
-# --- models
-
-
 def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     from transformers import AutoModel
 
     files = find(config)
     weights = {"name": files.weights.name, "sha256": sha256_of(files.weights)}
     if files.linear:
-        transformer = load_model(AutoModel, files.folder, config.model)
+        transformer = hf.load_model(AutoModel, files.folder, config.model)
         linear = _read_linear(files.linear, transformer.config.hidden_size)
         weights |= {"linear": files.linear.name, "linear_sha256": sha256_of(files.linear)}
     else:
-        settings = _settings(read_config(files.folder, EXPECTED))
+        settings = _settings(hf.read_config(files.folder, EXPECTED))
         # the architecture alone: its own pretrained weights would be overwritten, so they are not downloaded
-        transformer = from_settings(AutoModel, read_settings(files.base, str(files.base)), str(files.base))
+        transformer = hf.from_settings(AutoModel, hf.read_settings(files.base, str(files.base)), str(files.base))
         with seeded():
             linear = nn.Linear(settings.transformerDimensions, settings.numDims)
-        state = checkpoint.read_state_dict(files.weights)
-        if drop_pooler(transformer):
+        state = hub.read_state_dict(files.weights)
+        if hf.drop_pooler(transformer):
             state = {name: value for name, value in state.items() if not name.startswith("transformer.pooler.")}
         tower = nn.ModuleDict({"transformer": transformer, "LinearTransformation": linear})  # names in the file
-        checkpoint.load_state_dict(tower, state, str(files.weights))
+        hub.load_state_dict(tower, state, str(files.weights))
     image_model = None
     with suppress(InputError):
         image_model = paired_image_model(config.model)
-    parts = TextParts(
+    return TextEncoder(
+        config,
+        device,
         transformer=transformer,
-        tokenizer=load_tokenizer(files.tokenizer, transformer.config),
+        tokenizer=hf.load_tokenizer(files.tokenizer, transformer.config),
         pool=mean_pooling,
         width=linear.in_features,
         weights=weights,
         head=nn.Sequential(linear),
         facts={"image_model": image_model},
     )
-    return TextEncoder(config, parts, device)
 
 
 def _read_linear(path: Path, width: int) -> nn.Linear:
-    """The linear layer of the legacy layout."""
-    if path.suffix == ".pkl":  # of arrays from TensorFlow, which has the transpose
-        arrays = read_pickle(path, "a pickled list of arrays")
-        arrays = arrays if isinstance(arrays, list | tuple) else []
-        tensors = [torch.tensor(each) for each in arrays if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
-        state = {"weight": tensors[0].t(), "bias": tensors[1]} if len(tensors) == 2 else {}
-    else:
-        state = {name.rpartition(".")[2]: value for name, value in checkpoint.read_state_dict(path).items()}
-    shapes = {name: tuple(value.shape) for name, value in state.items()}
-    columns = shapes.get("bias", ())
-    if len(columns) != 1 or shapes != {"weight": (*columns, width), "bias": columns}:
-        held = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "something else"
+    """The linear layer of the legacy layout: pickled arrays of TensorFlow, which has the transpose of the weight."""
+    content = read_pickle(path, "a pickled list of arrays")
+    arrays = [np.asarray(each) for each in content] if isinstance(content, list | tuple) else []
+    shapes = [array.shape for array in arrays]
+    is_float = all(array.dtype.kind == "f" for array in arrays)
+    if not is_float or len(shapes) != 2 or len(shapes[1]) != 1 or shapes[0] != (width, *shapes[1]):
         raise InputError(
-            f"{path} holds {held}; weight (d, {width}) and bias (d,) of a linear layer were expected, or the pickled "
-            f"arrays of floating-point numbers ({width}, d) and (d,)"
+            f"{path} holds {shapes or 'something else'}; the pickled arrays ({width}, d) and (d,) of floating-point "
+            "numbers, weight and bias of a linear layer, were expected"
         )
-    linear = nn.Linear(width, *columns, device="meta")
-    linear.load_state_dict({name: value.float().contiguous() for name, value in state.items()}, assign=True)
+    weight, bias = (torch.tensor(array, dtype=torch.float32) for array in arrays)
+    linear = nn.Linear(width, len(bias), device="meta")
+    linear.load_state_dict({"weight": weight.t().contiguous(), "bias": bias}, assign=True)
     return linear
 
 

@@ -11,6 +11,7 @@ from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+MAX_TENSORS = 50_000  # in a model
 
 
 def resolve_device(device: str = "auto") -> torch.device:
@@ -52,28 +53,20 @@ def seeded(seed: int = 0) -> Iterator[None]:
         yield
 
 
-def parameter_count(model: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def model_facts(model: torch.nn.Module, weights: Mapping[str, Any], dim: Mapping[str, Any], **others: Any) -> dict:
-    """What `Encoder.describe` says of a model of torch; None of what is not among `others`."""
+    """What `Encoder.describe` says of a model of torch; None of what is not among `others`.
+
+    activation: the class names of the activation functions in the model: "QuickGELU", "GELU, ReLU".
+    """
+    kinds = {type(module).__name__.removesuffix("Activation") for module in model.modules()}
     return {
         "weights": dict(weights),
         "dim": dim,
-        "parameters": parameter_count(model),
-        "activation": activations(model),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "activation": ", ".join(sorted(kind for kind in kinds if kind.lower().endswith(("gelu", "relu", "silu")))),
         **dict.fromkeys(("preprocessing", "tokenizer", "context_length", "logit_scale", "logit_bias")),
         **others,
     }
-
-
-def zero_biases(model: torch.nn.Module) -> None:
-    """Sets the biases of both towers to zero; logit_bias, which is in neither, stays."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") and name != "logit_bias":
-                parameter.zero_()
 
 
 def use_batch_statistics(model: torch.nn.Module, name: str) -> None:
@@ -86,30 +79,18 @@ def use_batch_statistics(model: torch.nn.Module, name: str) -> None:
         layer.track_running_stats = False  # neither used nor updated
 
 
-def activations(model: torch.nn.Module) -> str:
-    """Class names of the activation functions in a model: "QuickGELU", "GELU, ReLU"."""
-    names = {type(module).__name__.removesuffix("Activation") for module in model.modules()}
-    return ", ".join(sorted(name for name in names if name.lower().endswith(("gelu", "relu", "silu"))))
-
-
 @contextmanager
 def quiet_logging() -> Iterator[None]:
     """Silences open_clip, which logs to the root logger, and thereby configures it, that a fresh model is fresh."""
-    root, silent = logging.getLogger(), logging.NullHandler()
-
-    def errors_only(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.ERROR
-
-    root.addHandler(silent)
-    root.addFilter(errors_only)
+    root, handler = logging.getLogger(), logging.NullHandler()
+    disabled = root.manager.disable
+    root.addHandler(handler)
+    logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        root.removeFilter(errors_only)
-        root.removeHandler(silent)
-
-
-MAX_TENSORS = 50_000  # in a model
+        logging.disable(disabled)
+        root.removeHandler(handler)
 
 
 @contextmanager
@@ -121,16 +102,16 @@ def bounded(name: str) -> Iterator[None]:
     from torch.nn.modules import module
 
     count = size = 0
-    most = memory()
+    limit = memory()
 
     def add(owner: torch.nn.Module, key: str, tensor: Any) -> None:
         nonlocal count, size
         if isinstance(tensor, torch.Tensor) and tensor.is_meta:
             count, size = count + 1, size + tensor.numel() * tensor.element_size()
-        if count > MAX_TENSORS or size > most:
+        if count > MAX_TENSORS or size > limit:
             raise InputError(
                 f"the config of {name} declares a model of at least {count} tensors and {size / 1e9:.3g} GB, more than "
-                f"the {most / 1e9:.3g} GB of memory here hold; correct its sizes"
+                f"the {limit / 1e9:.3g} GB of memory here hold; correct its sizes"
             )
 
     hooks = [module.register_module_parameter_registration_hook(add)]

@@ -18,7 +18,7 @@ from clip_geometry.config import digest
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer, one_sentence
-from clip_geometry.encoders.hf.text import TextEncoder, TextParts
+from clip_geometry.encoders.hf.text import TextEncoder
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import Schema, checked, read_json
@@ -56,26 +56,18 @@ class TransformerSettings(Schema):
     model_kwargs: Any = None
 
 
-class PoolingSettings(Schema):
-    in_features: Columns = Field(validation_alias=AliasChoices("embedding_dimension", "word_embedding_dimension"))
+class ModuleSettings(Schema):
+    """The fields of a Pooling, a Dense or a Normalize that could exhaust memory, run code or change what is mapped."""
+
+    in_features: Columns | None = Field(
+        default=None, validation_alias=AliasChoices("in_features", "embedding_dimension", "word_embedding_dimension")
+    )
+    out_features: Columns = 1
     pooling_mode: Name | Annotated[list[Name], Field(max_length=6)] | None = None
     include_prompt: bool = True
-
-
-class RowSettings(Schema):
-    """Of Normalize; further ones of Dense."""
-
+    activation_function: Annotated[str, Field(pattern=r"^torch\.nn\.modules\.\w+\.\w+$")] | None = None
     module_input_name: Literal["sentence_embedding"] | None = None
     module_output_name: Literal["sentence_embedding"] | None = None
-
-
-class DenseSettings(RowSettings):
-    in_features: Columns
-    out_features: Columns
-    activation_function: Annotated[str, Field(pattern=r"^torch\.nn\.modules\.\w+\.\w+$")] | None = None
-
-
-SETTINGS = {"Pooling": PoolingSettings, "Dense": DenseSettings, "Normalize": RowSettings}
 
 
 class ModuleEntry(BaseModel):
@@ -137,10 +129,14 @@ def revision(config: EncoderConfig) -> str:
     folder, modules, weights = find(config)
     # a module without settings may have no folder: git keeps no empty ones
     paths = [module.path for module in modules if (folder / module.path).is_dir()]
-    places = {path: hub.folder_digest(folder / path) for path in paths}
-    kinds = [module.kind for module in modules]
-    root = hub.folder_digest(folder)
-    return digest({"root": root, "modules": kinds, "places": places, "weights": [sha256_of(path) for path in weights]})
+    return digest(
+        {
+            "root": hub.folder_digest(folder),
+            "modules": [module.kind for module in modules],
+            "places": {path: hub.folder_digest(folder / path) for path in paths},
+            "weights": [sha256_of(path) for path in weights],
+        }
+    )
 
 
 # --- the pipeline
@@ -188,7 +184,9 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     facts: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
     if weights[1:]:
         facts["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
-    parts = TextParts(
+    return TextEncoder(
+        config,
+        device,
         transformer=transformer,
         tokenizer=tokenizer,
         pool=pool,
@@ -198,7 +196,6 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
         prepare=prepare,
         facts={"modules": [entry.kind for entry in entries], "prompt": prompt},
     )
-    return TextEncoder(config, parts, device)
 
 
 def _transformer_settings(root: Path) -> TransformerSettings:
@@ -211,28 +208,26 @@ def _transformer_settings(root: Path) -> TransformerSettings:
 def _prompt(folder: Path) -> str:
     """The text that the model's `encode` puts before every text."""
     path = folder / "config_sentence_transformers.json"
-    what = "the config of a sentence-transformers model"
-    given = read_json(path, what, PromptFields) if path.is_file() else PromptFields()
-    if given.default_prompt_name is None:
+    if not path.is_file():
         return ""
-    prompt = given.prompts.get(given.default_prompt_name)
+    given = read_json(path, "the config of a sentence-transformers model", PromptFields)
+    name = given.default_prompt_name
+    prompt = "" if name is None else given.prompts.get(name)
     if prompt is None:
-        name = shown(given.default_prompt_name)
-        raise InputError(f"{shown(path)} has the default_prompt_name {name}, which is none of its prompts")
+        raise InputError(f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts")
     return prompt
 
 
 def _load_module(folder: Path, entry: ModuleEntry, columns: int) -> Any:
     """A module of sentence-transformers for rows of so many columns."""
     place = folder / entry.path
-    path, settings = place / "config.json", None
+    path = place / "config.json"
     if path.exists() or entry.kind != "Normalize":  # which git may have no folder for
-        settings = read_json(path, f"the config of a {entry.kind}", SETTINGS[entry.kind])
-    takes = getattr(settings, "in_features", columns)
-    if takes != columns:
-        raise InputError(
-            f"{shown(place)}: its {entry.kind} takes {takes} columns, but what is before it gives {columns}"
-        )
+        takes = read_json(path, f"the config of a {entry.kind}", ModuleSettings).in_features
+        if takes not in (None, columns):
+            raise InputError(
+                f"{shown(place)}: its {entry.kind} takes {takes} columns, but what is before it gives {columns}"
+            )
     modules = library("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "sentence:")
     with one_sentence(f"sentence-transformers cannot load the {entry.kind} in {shown(place)}"):
         kind = getattr(modules, entry.kind)

@@ -1,6 +1,7 @@
 """Image towers of timm: the pooled features before a model's classifier, through timm's own evaluation transform."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,14 @@ import torch
 from torch import Tensor
 
 from clip_geometry.config import digest
-from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import BatchNormOption, Encoder, EncoderEntry, NamedWeights, encoders
+from clip_geometry.encoders import base, hub, runtime
 from clip_geometry.encoders.hf import one_sentence
-from clip_geometry.encoders.pixels import halves
-from clip_geometry.encoders.runtime import DTYPES, inference, model_facts, seeded, use_batch_statistics
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 
-class TimmConfig(NamedWeights, BatchNormOption):
+class TimmConfig(base.NamedWeights, base.BatchNormOption):
     """timm:NAME/TAG | NAME/fresh | NAME@PATH: an image tower of timm: published weights, initialised, a checkpoint.
 
     NAME.TAG@PATH takes the preprocessing of a tag. Rows are the features before the classifier (`num_classes=0`). A
@@ -82,47 +80,46 @@ def load(config: TimmConfig, device: torch.device) -> "TimmEncoder":
     options: dict[str, Any] = {"num_classes": 0}
     if from_tag:  # timm converts the layouts of its tags; without a classifier it would not refuse missing weights
         options = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path), "custom_load": False}}
-    with seeded(config.seed), one_sentence(f"timm cannot load {config.model} from {shown(path)}"):
+    with runtime.seeded(config.seed), one_sentence(f"timm cannot load {config.model} from {shown(path)}"):
         model: Any = timm.create_model(config.full_name, **options)
     if from_tag:
         model.reset_classifier(0)
     elif path is not None:
         classifier = model.pretrained_cfg.get("classifier") or ()
         names = [classifier] if isinstance(classifier, str) else classifier
-        state = checkpoint.read_state_dict(path)
+        state = hub.read_state_dict(path)
         state = {key: value for key, value in state.items() if key.rpartition(".")[0] not in names}
-        checkpoint.load_state_dict(model, state, str(path))
+        hub.load_state_dict(model, state, str(path))
     weights = {"name": path.name, "sha256": sha256_of(path)} if path else config.initialized(model)
     transform = create_transform(**resolve_model_data_config(model), is_training=False)
-    model = model.eval().to(device, DTYPES[config.precision])
+    model = model.eval().to(device, runtime.DTYPES[config.precision])
     if config.batch_norm == "batch":
-        use_batch_statistics(model, config.model)
+        runtime.use_batch_statistics(model, config.model)
     return TimmEncoder(config, model, transform, weights)
 
 
-class TimmEncoder(Encoder):
+@dataclass(eq=False)
+class TimmEncoder(base.Encoder):
     """A model of timm without its classifier, in eval mode with its own evaluation transform."""
 
     modalities = frozenset({"image"})
 
-    def __init__(self, config: TimmConfig, model: Any, transform: Any, weights: Mapping[str, Any]):
-        self.config = config
-        self.model = model
-        self.device = next(model.parameters()).device
-        self.transform = transform
-        self.pixels = halves(transform)
-        self._weights = weights
+    config: base.EncoderConfig
+    model: Any
+    transform: Any
+    weights: Mapping[str, Any]
 
-    def compile(self) -> None:
-        self.model.compile()
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self.pixels = base.Pixels.of(self.transform)
 
     def image_features(self, pixels: Tensor) -> Tensor:
-        with inference():
-            return self.model(pixels.to(self.device, DTYPES[self.config.precision])).float().cpu()
+        with runtime.inference():
+            return self.model(pixels.to(self.device, runtime.DTYPES[self.config.precision])).float().cpu()
 
     def describe(self) -> Mapping[str, Any]:
         dim = {"image": self.model.head_hidden_size}
-        return model_facts(self.model, self._weights, dim, preprocessing=repr(self.transform))
+        return runtime.model_facts(self.model, self.weights, dim, preprocessing=repr(self.transform))
 
 
-encoders.add("timm", EncoderEntry(TimmConfig, load, revision, check))
+base.encoders.add("timm", base.EncoderEntry(TimmConfig, load, revision, check))

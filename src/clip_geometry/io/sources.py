@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry import catalog
-from clip_geometry.embedding.reading import is_store, read_store
+from clip_geometry.embedding.store import is_store, read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io import reading
 from clip_geometry.io.sides import LABEL_NAMES, UNNAMED, Sides, is_rows, modality_of

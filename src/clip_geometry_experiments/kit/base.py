@@ -15,7 +15,7 @@ from clip_geometry.data import dataset_from, load_dataset, path_of
 from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.display.origin import data_words, model_words, pipeline_words
 from clip_geometry.embedding.loop import embed, recipe_for
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig

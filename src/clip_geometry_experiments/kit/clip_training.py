@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from clip_geometry.config import Config
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import option_words
-from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError

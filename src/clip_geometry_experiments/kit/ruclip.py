@@ -11,11 +11,10 @@ from PIL import Image
 from pydantic import Field
 from torch import Tensor
 
-from clip_geometry.encoders import checkpoint, hub
+from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf import WEIGHTS, one_sentence, revision_of
-from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
-from clip_geometry.encoders.open_clip.source import Layers, Mean, Size, Source, StandardDeviation
+from clip_geometry.encoders.open_clip import Layers, Mean, OpenClipEncoder, Size, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, bounded, quiet_logging, seeded
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import Schema, damaged, read_json, read_text
@@ -181,7 +180,7 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
             build()
         with seeded():
             model = build()
-    checkpoint.load_state_dict(model, checkpoint.read_state_dict(path), str(path))
+    hub.load_state_dict(model, hub.read_state_dict(path), str(path))
     if config.precision != "fp32":
         open_clip.convert_weights_to_lp(model, DTYPES[config.precision])
     side = settings.image_resolution
@@ -193,7 +192,7 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
         model.eval().to(device),
         transform,
         RuClipTokenizer(read_bpe(folder / "bpe.model"), settings.context_length),
-        Source(config.model, architecture, weights=lambda: path),
+        architecture,
         {"name": path.name, "sha256": sha256_of(path)},
     )
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from clip_geometry.data import config_class, dataset_from, datasets, load_dataset, resolve_dataset
 from clip_geometry.data.base import DatasetConfig, Sentence, tags_of, words_of
 from clip_geometry.data.scenes import class_names
-from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.corpora import windows
 

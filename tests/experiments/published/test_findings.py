@@ -13,7 +13,7 @@ from scipy.stats import ttest_ind_from_stats
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.display.numbers import plus_minus
 from clip_geometry.embedding.loop import embed
-from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.store import read_store
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.progress import quiet
 from clip_geometry_experiments.published.comparing import flat

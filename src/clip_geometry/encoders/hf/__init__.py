@@ -24,6 +24,7 @@ from clip_geometry.registry import InputError, shown
 LIMITS = {"num_hidden_layers": (1, 1000), "num_attention_heads": (1, 2**10), "hidden_size": (1, 2**17)}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 UNLIMITED = 10**6  # transformers writes 1e30 where a tokenizer states no limit
+DAMAGED = "the tokenizer fails, its files are damaged or incomplete"
 
 
 class HFConfig(SeededConfig, FreshOption):
@@ -55,24 +56,16 @@ def read_encoder_config(folder: Path, what: str, elsewhere: Mapping[str, str]) -
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silences transformers' progress bars and its reports on unused weights: what matters raises an error."""
+def one_sentence(problem: str) -> Iterator[None]:
+    """Turns whatever a library raises about a model's files into an InputError that begins with `problem`.
+
+    Progress bars and reports on unused weights of transformers are silenced: what matters raises an error.
+    """
     from transformers.utils import logging
 
     before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if bar:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def one_sentence(problem: str) -> Iterator[None]:
-    """Turns whatever a library raises about a model's files into an InputError that begins with `problem`."""
     try:
         yield
     except InputError:
@@ -85,6 +78,10 @@ def one_sentence(problem: str) -> Iterator[None]:
                 why = "it needs Python code of its own, which is never run"
             raise InputError(f"{problem} ({why})") from None
         raise
+    finally:
+        logging.set_verbosity(before)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def read_settings(folder: Path, name: str) -> Any:
@@ -93,7 +90,7 @@ def read_settings(folder: Path, name: str) -> Any:
 
     read_config(folder, "a config of transformers")  # our reader has limits that transformers' has not
     loader: Any = AutoConfig
-    with quiet(), one_sentence(f"{shown(folder)} holds no config of a transformer"):
+    with one_sentence(f"{shown(folder)} holds no config of a transformer"):
         settings = loader.from_pretrained(str(folder), trust_remote_code=False)
         parts = [settings, *(getattr(settings, part, None) for part in settings.sub_configs)]
     for part in parts:
@@ -115,7 +112,7 @@ def from_settings(kind: Any, settings: Any, name: str, seed: int = 0) -> Any:
             return kind.from_config(settings, trust_remote_code=False)
         return kind(settings)
 
-    with quiet(), one_sentence(f"transformers cannot build what the config of {name} describes"):
+    with one_sentence(f"transformers cannot build what the config of {name} describes"):
         with torch.device("meta"), bounded(name):
             build()
         with seeded(seed):
@@ -129,7 +126,7 @@ def load_model(loader: Any, folder: Path, name: str, settings: Any = None) -> An
     encoders here do their own pooling, and many checkpoints have none. settings: config.json's, possibly changed.
     """
     settings = settings or read_settings(folder, name)
-    with quiet(), one_sentence(f"the weights of {name} cannot be loaded"), bounded(name):
+    with one_sentence(f"the weights of {name} cannot be loaded"), bounded(name):
         # no code of the model's own, not even after a question on the terminal
         model, report = loader.from_pretrained(
             str(folder), config=settings, output_loading_info=True, trust_remote_code=False, weights_only=True
@@ -203,7 +200,7 @@ def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) ->
     from transformers import AutoTokenizer
 
     loader: Any = AutoTokenizer
-    with quiet(), one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
+    with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
         tokenizer = loader.from_pretrained(str(folder), config=config, trust_remote_code=False)
         without_padding = padding and tokenizer.pad_token_id is None
     if without_padding:
@@ -213,7 +210,7 @@ def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) ->
 
 def tokenize(tokenizer: Any, texts: Sequence[str], limit: int, padding: Literal["longest", "max_length"]) -> Tokens:
     """Token ids and attention mask of texts, truncated to `limit` tokens, start and end included."""
-    with one_sentence("the tokenizer fails, its files are damaged or incomplete"):
+    with one_sentence(DAMAGED):
         encoded = tokenizer(list(texts), padding=padding, truncation=True, max_length=limit, return_tensors="pt")
     inputs = {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
     lengths = inputs["attention_mask"].sum(dim=1)
@@ -227,7 +224,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str], limit: int, padding: Literal[
 
 def token_counts(tokenizer: Any, texts: Sequence[str], limit: int) -> list[int]:
     """Number of tokens of each text after truncation to `limit`. Characters miss it by a fifth, which is padding."""
-    with one_sentence("the tokenizer fails, its files are damaged or incomplete"):
+    with one_sentence(DAMAGED):
         encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)
     return [len(ids) for ids in encoded["input_ids"]]
 
@@ -250,13 +247,11 @@ def context_length(tokenizer: Any, model: Any, name: str) -> int:
             # RoBERTa and its relatives count positions from padding_idx + 1, so two of their 514 cannot be used
             positions = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
             break
-    known = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None]
-    if not all(isinstance(limit, int | float) for limit in known):
-        raise InputError(f"the files of {name} say that a text may have {shown(known[0])} tokens, which is no number")
-    limits = [int(limit) for limit in known if 0 < limit < UNLIMITED]
-    if not limits:
+    stated = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None]
+    limits = [int(limit) for limit in stated if isinstance(limit, int | float) and 0 < limit < UNLIMITED]
+    if not limits or not all(isinstance(limit, int | float) for limit in stated):
         raise InputError(
-            f"neither the tokenizer nor the config of {name} says how many tokens a text may have; add "
-            "model_max_length to its tokenizer_config.json"
+            f"the tokenizer and the config of {name} state {shown(stated)} as the number of tokens that a text may "
+            "have; set model_max_length in its tokenizer_config.json"
         )
     return min(limits)

@@ -1,6 +1,7 @@
 """Hugging Face transformers' CLIPModel with its image processor, by hub name or folder."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,28 +11,15 @@ from pydantic import BaseModel, Field, FiniteFloat
 from torch import Tensor
 
 from clip_geometry.data.images import rgb
-from clip_geometry.encoders import hub
+from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf import (
-    HFConfig,
-    apply,
-    build,
-    check_ids,
-    load_tokenizer,
-    one_sentence,
-    quiet,
-    read_config,
-    revision_of,
-    tokenize,
-    weights_of,
-)
-from clip_geometry.encoders.open_clip.source import Mean, Sides, StandardDeviation
+from clip_geometry.encoders.open_clip import Mean, Sides, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
 from clip_geometry.io.reading import read_json
 from clip_geometry.registry import InputError, shown
 
 
-class HFClipConfig(HFConfig):
+class HFClipConfig(hf.HFConfig):
     """hf-clip:ORG/NAME or PATH: transformers' CLIPModel and processor; fresh=true: initialised."""
 
 
@@ -57,25 +45,25 @@ SETTINGS = {"preprocessor_config.json": ProcessorFields, "processor_config.json"
 def find(config: HFClipConfig) -> tuple[Path, Path | None]:
     """(folder with config, tokenizer and image processor; weights file, None for a fresh model)."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    kind = read_config(folder, "a CLIP model in transformers' layout").get("model_type")
+    kind = hf.read_config(folder, "a CLIP model in transformers' layout").get("model_type")
     if kind != "clip":
         raise InputError(
             f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' "
             "models; sentence-transformers may load others, and cg.embed takes a SentenceTransformer"
         )
-    return folder, weights_of(config)
+    return folder, hf.weights_of(config)
 
 
 def revision(config: HFClipConfig) -> str:
-    return revision_of(*find(config))
+    return hf.revision_of(*find(config))
 
 
 def load(config: HFClipConfig, device: torch.device) -> "HFClipEncoder":
     from transformers import CLIPModel
 
     folder, weights = find(config)
-    model, facts = build(CLIPModel, folder, weights, config)
-    return HFClipEncoder(config, model, device, image_processor(folder, model), load_tokenizer(folder), facts)
+    model, facts = hf.build(CLIPModel, folder, weights, config)
+    return HFClipEncoder(config, device, model, image_processor(folder, model), hf.load_tokenizer(folder), facts)
 
 
 def image_processor(folder: Path, model: Any) -> Any:
@@ -84,7 +72,7 @@ def image_processor(folder: Path, model: Any) -> Any:
 
     for name in [name for name in SETTINGS if (folder / name).exists()] or SETTINGS:
         read_json(folder / name, "the config of an image processor", SETTINGS[name])
-    with quiet(), one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
+    with hf.one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
         processor = AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
         given = tuple(processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"].shape[1:])
     side = model.config.vision_config.image_size
@@ -96,46 +84,41 @@ def image_processor(folder: Path, model: Any) -> Any:
     return processor
 
 
+@dataclass(eq=False)
 class HFClipEncoder(Encoder):
     """transformers' CLIPModel in eval mode with its own image processor and tokenizer."""
 
     modalities = frozenset({"image", "text"})
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        model: Any,
-        device: torch.device,
-        processor: Any,
-        tokenizer: Any,
-        weights: Mapping[str, Any],
-    ):
-        self.config = config
-        self.model = model.to(device, DTYPES[config.precision]).eval()
-        self.device = model.device
-        self.processor = processor
-        self.tokenizer = tokenizer
-        self.context_length = model.config.text_config.max_position_embeddings
-        self._weights = weights
+    config: EncoderConfig
+    device: torch.device
+    model: Any
+    processor: Any
+    tokenizer: Any
+    weights: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self.model = self.model.to(self.device, DTYPES[self.config.precision]).eval()
+        self.context_length = self.model.config.text_config.max_position_embeddings
 
     def preprocess(self, image: Image.Image) -> Tensor:
         return self.processor(images=rgb(image), return_tensors="pt")["pixel_values"][0]
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
-        return tokenize(self.tokenizer, texts, self.context_length, padding="max_length")
+        return hf.tokenize(self.tokenizer, texts, self.context_length, padding="max_length")
 
     def image_features(self, pixels: Tensor) -> Tensor:
         pixels = pixels.to(self.device, DTYPES[self.config.precision])
         return self._features(self.model.vision_model, self.model.get_image_features, {"pixel_values": pixels})
 
     def text_features(self, tokens: Tokens) -> Tensor:
-        check_ids(tokens.inputs["input_ids"], self.model.text_model.get_input_embeddings(), self.config.model)
+        hf.check_ids(tokens.inputs["input_ids"], self.model.text_model.get_input_embeddings(), self.config.model)
         inputs = {name: value.to(self.device) for name, value in tokens.inputs.items()}
         return self._features(self.model.text_model, self.model.get_text_features, inputs)
 
     def _features(self, tower: Any, project: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         with inference():
-            rows = apply(project if self.config.features == "projected" else tower, self.config.model, inputs)
+            rows = hf.apply(project if self.config.features == "projected" else tower, self.config.model, inputs)
         if not isinstance(rows, Tensor):  # transformers 5 gives an output object for projected features too
             rows = rows.pooler_output
         return rows.float().cpu()
@@ -146,7 +129,7 @@ class HFClipEncoder(Encoder):
         projected = dict.fromkeys(widths, config.projection_dim)
         return model_facts(
             self.model,
-            self._weights,
+            self.weights,
             projected if self.config.features == "projected" else widths,
             activation=", ".join(sorted({config.vision_config.hidden_act, config.text_config.hidden_act})),
             preprocessing=f"{type(self.processor).__name__}({self.processor.to_json_string()})",

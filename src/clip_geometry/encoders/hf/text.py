@@ -12,21 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from clip_geometry.encoders import hub
+from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf import (
-    HFConfig,
-    apply,
-    build,
-    check_ids,
-    context_length,
-    load_tokenizer,
-    read_encoder_config,
-    revision_of,
-    token_counts,
-    tokenize,
-    weights_of,
-)
 from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
 from clip_geometry.registry import InputError
 
@@ -49,15 +36,20 @@ def cls_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
 POOLINGS: dict[str, Pooling] = {"cls": cls_pooling, "mean": mean_pooling}
 
 
-@dataclass(frozen=True)
-class TextParts:
-    """The parts of a text tower, on the CPU and in float32.
+@dataclass(eq=False)
+class TextEncoder(Encoder):
+    """Texts through a transformer: features=pooled are the rows after pooling, features=projected those of the head.
 
-    width: columns after pooling. head: from pooled to projected rows, empty where there is no projection. prepare:
-    applied to a text before it is tokenized. layer: whose tokens are pooled, counted as transformers counts its hidden
-    states. facts: what `describe` says about the family besides.
+    transformer, head: on the CPU and in float32. width: columns after pooling. head: from pooled to projected rows,
+    empty where there is no projection. prepare: applied to a text before it is tokenized. layer: whose tokens are
+    pooled, counted as transformers counts its hidden states. facts: what `describe` says about the family besides.
     """
 
+    modalities = frozenset({"text"})
+    pads_to_longest = True
+
+    config: EncoderConfig
+    device: torch.device
     transformer: Any
     tokenizer: Any
     pool: Pooling
@@ -68,52 +60,41 @@ class TextParts:
     layer: int = -1
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-
-class TextEncoder(Encoder):
-    """Texts through a transformer: features=pooled are the rows after pooling, features=projected those of the head."""
-
-    modalities = frozenset({"text"})
-    pads_to_longest = True
-
-    def __init__(self, config: EncoderConfig, parts: TextParts, device: torch.device):
-        self.config = config
-        self.device = device
-        self.parts = parts
-        self.context_length = context_length(parts.tokenizer, parts.transformer, config.model)
-        self.model = nn.ModuleList([parts.transformer, parts.head]).to(device, DTYPES[config.precision]).eval()
+    def __post_init__(self) -> None:
+        self.context_length = hf.context_length(self.tokenizer, self.transformer, self.config.model)
+        self.model = nn.ModuleList([self.transformer, self.head]).to(self.device, DTYPES[self.config.precision]).eval()
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
-        prepared = [self.parts.prepare(text) for text in texts]
-        return tokenize(self.parts.tokenizer, prepared, self.context_length, padding="longest")
+        prepared = [self.prepare(text) for text in texts]
+        return hf.tokenize(self.tokenizer, prepared, self.context_length, padding="longest")
 
     def text_lengths(self, texts: Sequence[str]) -> Sequence[int]:
-        return token_counts(self.parts.tokenizer, [self.parts.prepare(text) for text in texts], self.context_length)
+        return hf.token_counts(self.tokenizer, [self.prepare(text) for text in texts], self.context_length)
 
     def text_features(self, tokens: Tokens) -> Tensor:
-        transformer, layer, name = self.parts.transformer, self.parts.layer, self.config.model
-        check_ids(tokens.inputs["input_ids"], transformer.get_input_embeddings(), name)
+        name = self.config.model
+        hf.check_ids(tokens.inputs["input_ids"], self.transformer.get_input_embeddings(), name)
         inputs = {key: value.to(self.device) for key, value in tokens.inputs.items()}
         with inference():
-            if layer == -1:
-                hidden = apply(transformer, name, inputs).last_hidden_state
+            if self.layer == -1:
+                hidden = hf.apply(self.transformer, name, inputs).last_hidden_state
             else:
-                hidden = apply(transformer, name, inputs, output_hidden_states=True).hidden_states[layer]
-            rows = self.parts.pool(hidden, inputs["attention_mask"])
-            if self.config.features == "projected" and len(self.parts.head):
-                rows = self.parts.head(rows.to(hidden.dtype))
+                hidden = hf.apply(self.transformer, name, inputs, output_hidden_states=True).hidden_states[self.layer]
+            rows = self.pool(hidden, inputs["attention_mask"])
+            if self.config.features == "projected" and len(self.head):
+                rows = self.head(rows.to(hidden.dtype))
             return rows.float().cpu()
 
     def describe(self) -> Mapping[str, Any]:
-        linear = [module for module in self.parts.head.modules() if isinstance(module, nn.Linear)]
+        linear = [module for module in self.head.modules() if isinstance(module, nn.Linear)]
         projected = linear and self.config.features == "projected"
-        dim = linear[-1].out_features if projected else self.parts.width
         return model_facts(
             self.model,
-            self.parts.weights,
-            {"text": dim},
-            tokenizer=type(self.parts.tokenizer).__name__,
+            self.weights,
+            {"text": linear[-1].out_features if projected else self.width},
+            tokenizer=type(self.tokenizer).__name__,
             context_length=self.context_length,
-            **self.parts.facts,
+            **self.facts,
         )
 
 
@@ -122,7 +103,7 @@ class TextEncoder(Encoder):
 EXPECTED = "a text encoder in transformers' layout"
 
 
-class HFTextConfig(HFConfig):
+class HFTextConfig(hf.HFConfig):
     """hf-text:ORG/NAME or PATH: a text encoder of transformers (BERT, …), its tokens pooled; fresh=true: initialised.
 
     pooling: the mean over the tokens of a layer, padding excluded, or its first token, [CLS]. layer: which one, -1
@@ -137,31 +118,24 @@ def find(config: HFTextConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model), downloaded if need be."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     # model types that have an encoder family of their own
-    read_encoder_config(folder, EXPECTED, {"clip": f"hf-clip:{config.name}", "M-CLIP": f"mclip:{config.name}"})
-    return folder, weights_of(config)
+    hf.read_encoder_config(folder, EXPECTED, {"clip": f"hf-clip:{config.name}", "M-CLIP": f"mclip:{config.name}"})
+    return folder, hf.weights_of(config)
 
 
 def revision(config: HFTextConfig) -> str:
-    return revision_of(*find(config))
+    return hf.revision_of(*find(config))
 
 
 def load(config: HFTextConfig, device: torch.device) -> TextEncoder:
     from transformers import AutoModel
 
     folder, weights = find(config)
-    model, facts = build(AutoModel, folder, weights, config)
+    model, facts = hf.build(AutoModel, folder, weights, config)
     layers = model.config.num_hidden_layers
     if not -layers - 1 <= config.layer <= layers:
         raise InputError(f"{config.model} has layers 0 to {layers} (0: the embeddings), but layer = {config.layer}")
-    parts = TextParts(
-        transformer=model,
-        tokenizer=load_tokenizer(folder),
-        pool=POOLINGS[config.pooling],
-        layer=config.layer,
-        width=model.config.hidden_size,
-        weights=facts,
-    )
-    return TextEncoder(config, parts, device)
+    pool, width = POOLINGS[config.pooling], model.config.hidden_size
+    return TextEncoder(config, device, model, hf.load_tokenizer(folder), pool, width, facts, layer=config.layer)
 
 
 encoders.add("hf-text", EncoderEntry(HFTextConfig, load, revision, hub.local_check(find)))

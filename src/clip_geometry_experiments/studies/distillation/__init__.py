@@ -8,9 +8,9 @@ from typing import Any
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import with_options
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.hf import load_tokenizer
-from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.encoders.hub import load_state_dict, read_state_dict
+from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Row

@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 
 from clip_geometry.config import Config
 from clip_geometry.encoders.base import Encoder
-from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
+from clip_geometry.encoders.open_clip import OpenClipEncoder
 from clip_geometry.encoders.runtime import inference
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import one_of, seed_number

@@ -11,8 +11,7 @@ import torch
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.encoders.base import Encoder
-from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
-from clip_geometry.encoders.hub import model_path
+from clip_geometry.encoders.hub import load_state_dict, model_path, read_state_dict
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.files import sha256_of
 from clip_geometry.progress import detail

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.base import Encoder
-from clip_geometry.encoders.open_clip.source import CONFIG_FILE, HUB_WEIGHTS
+from clip_geometry.encoders.open_clip import CONFIG_FILE, HUB_WEIGHTS
 from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import first_line
 from clip_geometry.registry import InputError

@@ -154,7 +154,7 @@ def tower_of(encoder: Any, modality: str) -> TracedTower:
     found = None
     if isinstance(encoder, OpenClipEncoder):
         found = _open_clip_image(encoder.model.visual) if modality == "image" else _open_clip_text(encoder.model)
-    elif isinstance(encoder, TextEncoder) and hasattr(encoder.parts.transformer, "encoder"):
+    elif isinstance(encoder, TextEncoder) and hasattr(encoder.transformer, "encoder"):
         found = _bert(encoder)
     if found is None:
         raise InputError(
@@ -276,7 +276,7 @@ def _open_clip_blocks(transformer: Any) -> list[TransformerBlock]:
 
 def _bert(encoder: TextEncoder) -> TracedTower | None:
     """BERT, RoBERTa and their relatives, whose layers have the same names."""
-    bert, parts = encoder.parts.transformer, encoder.parts
+    bert, parts = encoder.transformer, encoder
     layers = getattr(bert.encoder, "layer", None)
     if layers is None or not all(hasattr(layer, "intermediate") for layer in layers):
         return None

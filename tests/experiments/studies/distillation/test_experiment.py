@@ -143,7 +143,7 @@ def test_the_tokenizer_covers_the_language(tmp_path, language):
     section = {"name": "scenes", "split": "train", "size": 60, "captions_per_image": 5}
     texts = captions(section, language) + [PROMPTS[language][0].format(name) for name in class_names(language)]
     tokens = encoder.tokenize(texts)
-    tokenizer = encoder.parts.tokenizer
+    tokenizer = encoder.tokenizer
     decoded = tokenizer.batch_decode(tokens.inputs["input_ids"], skip_special_tokens=True)
     assert [text.strip() for text in decoded] == [text.lower() for text in texts] and tokens.truncated == 0
     lengths = (tokens.inputs["input_ids"] != tokenizer.pad_token_id).sum(1)

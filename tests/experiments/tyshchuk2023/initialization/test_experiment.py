@@ -12,7 +12,7 @@ from clip_geometry.config import validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Side
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.open_clip.source import scenes_folder
+from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.geometry import average_cosine, measures
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.run.runner import RunFolder

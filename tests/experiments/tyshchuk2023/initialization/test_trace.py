@@ -179,7 +179,7 @@ def test_other_towers_are_refused(name, images):
 
 def test_a_sentence_model_without_blocks_is_refused(bert_folder):
     encoder = load(f"hf-text:{bert_folder}")
-    encoder.parts.transformer.encoder.layer = nn.ModuleList([nn.Identity()])
+    encoder.transformer.encoder.layer = nn.ModuleList([nn.Identity()])
     with pytest.raises(InputError, match=r"the text tower of hf-text:.* cannot be followed"):
         trace(encoder, "text", [])
 
