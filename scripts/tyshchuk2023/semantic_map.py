@@ -8,7 +8,7 @@ from pathlib import Path
 
 import clip_geometry as cg
 from clip_geometry_experiments.report.gallery import save_drawings
-from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Plane, draw_semantic_map
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import PlaneOfRows, draw_semantic_map
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
 
@@ -30,10 +30,8 @@ def main() -> None:
     found = superpose(planes["image"], planes["text"], cg.pair(image, text))
     print(*(f"trustworthiness of the {name} map {trustworthiness(rows[name], planes[name]):.3f}" for name in rows))
     print(f"disparity of both maps {found.disparity:.3f}")
-    both = {
-        "image": Plane(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row]))),
-        "text": Plane(planes["text"], 50),
-    }
+    images = PlaneOfRows(planes["image"], 5, lambda row: pairs.image.load(int(image.metadata["index"][row])))
+    both = {"image": images, "text": PlaneOfRows(planes["text"], 50)}
     save_drawings(draw_semantic_map(both, found), given.out, origin=given.model)
 
 

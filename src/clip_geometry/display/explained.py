@@ -5,8 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from clip_geometry.catalog import GROUPS, Description, descriptions
-from clip_geometry.config import read_yaml
+from clip_geometry.catalog import GROUPS, Description, descriptions, read_yaml
 from clip_geometry.display.numbers import bound, number
 
 Explanation: TypeAlias = Any  # a Description, or what has its name, title, group, summary, reading, range, unit, …

@@ -15,7 +15,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, Literal, Number, one_of, real_number
 from clip_geometry.rows.matrix import Rows
 
-Metric: TypeAlias = Literal["euclidean", "cosine"]
+NeighborMetric: TypeAlias = Literal["euclidean", "cosine"]
 Estimator: TypeAlias = Literal["mackay", "levina-bickel", "cai2021"]
 METRICS = ("euclidean", "cosine")
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
@@ -74,7 +74,7 @@ def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
 
 @in_kind
 def local_intrinsic_dimension(
-    x: Rows | Neighbors, *, k: Integer = 100, metric: Metric = "euclidean", estimator: Estimator = "mackay"
+    x: Rows | Neighbors, *, k: Integer = 100, metric: NeighborMetric = "euclidean", estimator: Estimator = "mackay"
 ) -> Float[Tensor, ""]:
     """Maximum-likelihood dimension of the neighborhoods of k rows, averaged over the rows.
 
@@ -128,7 +128,7 @@ def _positive(inverses: Tensor, k: int, whose: str) -> Tensor:
     return inverses
 
 
-def different(neighbors: Neighbors, metric: Metric, *, least: int) -> Neighbors:
+def different(neighbors: Neighbors, metric: NeighborMetric, *, least: int) -> Neighbors:
     """Of the rows, or the unit rows, without duplicates. Raises InputError where fewer than `least` are left."""
     cosine = metric == "cosine"
     of_all = neighbors.unit if cosine else neighbors
@@ -142,7 +142,7 @@ def different(neighbors: Neighbors, metric: Metric, *, least: int) -> Neighbors:
     return Neighbors(of_all.rows.take(kept.nonzero()[:, 0]) if of_all.streamed else of_all.rows[kept])
 
 
-def duplicates(metric: Metric) -> Callable[..., str | None]:
+def duplicates(metric: NeighborMetric) -> Callable[..., str | None]:
     """The remark of a measure that drops duplicates."""
 
     def remark(x: Rows, **_) -> str | None:

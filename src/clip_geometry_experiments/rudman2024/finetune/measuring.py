@@ -55,7 +55,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
+class TaskMetric:
     """A number of the validation examples. of: its function; columns: its arguments, one row for each example."""
 
     of: Callable[..., Any]
@@ -107,7 +107,7 @@ def evaluate(trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None,
 # --- performance
 
 
-def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, Metric]:
+def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, TaskMetric]:
     """The metrics of a task, the one it is judged by first.
 
     cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy, and for mrpc and
@@ -118,21 +118,21 @@ def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, 
         predicted = answers(passages, inputs.example.tolist(), seen.spans)
         pairs = list(zip(predicted, examples.answers, strict=True))
         return {
-            F1: Metric(np.mean, (np.array([token_f1(*pair) for pair in pairs]),)),
-            EXACT: Metric(np.mean, (np.array([exact_match(*pair) for pair in pairs]),)),
+            F1: TaskMetric(np.mean, (np.array([token_f1(*pair) for pair in pairs]),)),
+            EXACT: TaskMetric(np.mean, (np.array([exact_match(*pair) for pair in pairs]),)),
         }
     if examples.kind == "score":
-        return {PEARSON: Metric(_pearson, (seen.scores[:, 0].numpy(), examples.targets))}
+        return {PEARSON: TaskMetric(_pearson, (seen.scores[:, 0].numpy(), examples.targets))}
     predicted = seen.scores.argmax(1).numpy()
-    found = {ACCURACY: Metric(np.mean, (predicted == examples.targets,))}
+    found = {ACCURACY: TaskMetric(np.mean, (predicted == examples.targets,))}
     if examples.name == "cola":
         from sklearn.metrics import matthews_corrcoef
 
-        return {MATTHEWS: Metric(matthews_corrcoef, (examples.targets, predicted)), **found}
+        return {MATTHEWS: TaskMetric(matthews_corrcoef, (examples.targets, predicted)), **found}
     if examples.name in WITH_F1:
         from sklearn.metrics import f1_score
 
-        found[F1] = Metric(partial(f1_score, zero_division=0.0), (examples.targets, predicted))  # pyright: ignore[reportArgumentType]
+        found[F1] = TaskMetric(partial(f1_score, zero_division=0.0), (examples.targets, predicted))  # pyright: ignore[reportArgumentType]
     return found
 
 
@@ -247,7 +247,7 @@ def context(config: FinetuneConfig, validation: Examples) -> Row:
     return training.context(validation.name, validation.split, options, config.seed, **own)
 
 
-def performance_rows(found: Mapping[str, Metric], examples: Examples) -> Iterator[Record]:
+def performance_rows(found: Mapping[str, TaskMetric], examples: Examples) -> Iterator[Record]:
     """A row for each metric. The task's own metric is also `finetune.performance`, so that tasks can be compared."""
     own = next(iter(found))
     for name, metric in found.items():

@@ -20,7 +20,7 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
-from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Picture, Plane, draw_semantic_map, tell
+from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Picture, PlaneOfRows, draw_semantic_map, tell
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
@@ -185,7 +185,7 @@ class SemanticMap(base.Experiment):
             together = self.superposition if len(self.sets.rows) == 2 else None
         pictures = self._pictures(together)
         planes = {
-            modality: Plane(self.plane(modality)[0], self._perplexity(modality), pictures.get(modality))
+            modality: PlaneOfRows(self.plane(modality)[0], self._perplexity(modality), pictures.get(modality))
             for modality in self.sets.rows
         }
         return draw_semantic_map(planes, together)

@@ -28,7 +28,7 @@ EDGE = "#D0D7DE"
 Picture = Callable[[int], Image.Image]  # row → RGB image; raises OSError where there is none
 
 
-class Plane(NamedTuple):
+class PlaneOfRows(NamedTuple):
     """The rows of one modality on their plane, (n, 2).
 
     perplexity: of the t-SNE that found them. picture: the image of a row, of a text that of its pair; or None.
@@ -39,7 +39,7 @@ class Plane(NamedTuple):
     picture: Picture | None = None
 
 
-def draw_semantic_map(planes: Mapping[str, Plane], together: Superposition | None) -> dict[str, Drawing]:
+def draw_semantic_map(planes: Mapping[str, PlaneOfRows], together: Superposition | None) -> dict[str, Drawing]:
     """Draw the map of the images (figure 1), and both maps in one frame (figures A1 and A2).
 
     Args:

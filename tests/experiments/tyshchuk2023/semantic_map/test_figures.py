@@ -8,7 +8,7 @@ from PIL import Image
 from clip_geometry.display.style import NEUTRAL
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import (
     PIXELS,
-    Plane,
+    PlaneOfRows,
     draw_map,
     draw_semantic_map,
     shades_of,
@@ -77,12 +77,12 @@ def test_both_maps_are_drawn_in_one_frame_with_one_color_for_an_item():
     shades = shades_of(together)
     assert [shades["text"][text] for text in j] == [shades["image"][image] for image in i]
     assert set(shades["text"][180:]) == {NEUTRAL}  # of no image
-    planes = {name: Plane(POINTS, perplexity, flat) for name, perplexity in (("image", 5), ("text", 50))}
+    planes = {name: PlaneOfRows(POINTS, perplexity, flat) for name, perplexity in (("image", 5), ("text", 50))}
     drawn = draw_semantic_map(planes, together)
     assert list(drawn) == ["semantic_images", "semantic_images_aligned", "semantic_texts_aligned"]
     aligned = [drawn[name].figure.axes[0] for name in list(drawn)[1:]]
     assert aligned[0].get_xlim() == aligned[1].get_xlim() and aligned[0].get_ylim() == aligned[1].get_ylim()
-    assert list(draw_semantic_map({"text": Plane(POINTS, 5)}, None)) == ["semantic_texts"]
+    assert list(draw_semantic_map({"text": PlaneOfRows(POINTS, 5)}, None)) == ["semantic_texts"]
 
 
 def numbers(disparity, shuffled):
