@@ -81,7 +81,7 @@ def require_ranges(function, options, value, d):
         ):
             continue
         try:
-            number = float(torch.as_tensor(measure.pick(value)).detach())
+            number = float(torch.as_tensor(measure.pick(value), dtype=torch.float64).detach())
         except KeyError:  # accuracy among five of three classes, say
             continue
         low, high = (d if bound == "d" else bound for bound in measure.range)
