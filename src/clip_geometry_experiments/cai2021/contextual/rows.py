@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore, silhouette
 from clip_geometry.geometry.cosine import skipped_types
-from clip_geometry.geometry.dimension import Estimator, Metric
+from clip_geometry.geometry.dimension import Estimator, NeighborMetric
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.cai2021.contextual.adjusted_cosine import adjusted_type_cosines
@@ -20,7 +20,7 @@ from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry_experiments.cai2021.contextual.sampled_dimension import Neighborhoods, neighborhoods
 
 NO_TYPES = "the words of these rows are not known"
-LIDS: dict[Metric, dict[Estimator, str]] = {  # metric → estimator → the registered measure
+LIDS: dict[NeighborMetric, dict[Estimator, str]] = {  # metric → estimator → the registered measure
     "euclidean": {"mackay": "lid", "cai2021": "lid[cai2021]"},
     "cosine": {"mackay": "lid[cosine]", "cai2021": "lid[cai2021-cosine]"},
 }
@@ -205,7 +205,7 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
 
 
 @cache
-def _of_gaussian(n: int, d: int, k: int, metric: Metric, seed: int) -> Neighborhoods:
+def _of_gaussian(n: int, d: int, k: int, metric: NeighborMetric, seed: int) -> Neighborhoods:
     """Neighborhoods of isotropic Gaussian rows of the same n and d, for the null value."""
     rows = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
     return neighborhoods(rows, k=k, metric=metric, of=NULL_PROBES, seed=seed)
