@@ -12,7 +12,7 @@ from clip_geometry.geometry.dimension import (
     ESTIMATORS,
     METRICS,
     Estimator,
-    Metric,
+    NeighborMetric,
     different,
     discarded_share,
     inverse_dimensions,
@@ -69,7 +69,7 @@ class Neighborhoods(NamedTuple):
 
 @in_kind
 def neighborhoods(
-    x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", of: Integer | None = None, seed: Integer = 0
+    x: Rows, *, k: Integer = 100, metric: NeighborMetric = "euclidean", of: Integer | None = None, seed: Integer = 0
 ) -> Neighborhoods:
     """The neighborhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
 
