@@ -1,15 +1,16 @@
 """Tables with columns of vectors: Parquet, CSV, Arrow's IPC format and the Hugging Face datasets made of it."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import StrictFloat, TypeAdapter, ValidationError
 
-from clip_geometry.embeddings import Embeddings, joined
+from clip_geometry.embeddings import Embeddings, LazyRows, joined
 from clip_geometry.files import writing
 from clip_geometry.io.export import blocks, columns_beside, dtype_of
 from clip_geometry.io.reading import (
@@ -55,9 +56,23 @@ def read_arrow(path: Path) -> Sides:
     """
     import pyarrow as pa
 
-    batches = [batch for file in (_files_of(path) if path.is_dir() else [path]) for batch in _batches(file)]
+    files = [_mapped_batches(file) for file in (_files_of(path) if path.is_dir() else [path])]
     with reading_with(path, "Arrow"):
-        return sides_of_table(pa.Table.from_batches(batches), path)
+        table = pa.Table.from_batches([batch for _, batches in files for batch in batches])
+        maps = [mapped for mapped, _ in files]
+        sides = sides_of_table(table, path)
+    return {name: replace(each, vectors=_on_the_map(each.vectors, maps)) for name, each in sides.items()}
+
+
+def _on_the_map(rows: Any, maps: "Sequence[np.memmap]") -> Any:
+    """Return rows that lie in one of the maps as a part of it, whose pages can be given back."""
+    if isinstance(rows, LazyRows):
+        return LazyRows([_on_the_map(part, maps) for part in rows.parts], rows.numbers)
+    for mapped in maps:
+        start = rows.ctypes.data - mapped.ctypes.data
+        if rows.size and 0 <= start <= len(mapped) - rows.nbytes:
+            return mapped[start : start + rows.nbytes].view(rows.dtype).reshape(rows.shape)
+    return rows
 
 
 def is_dataset(folder: Path) -> bool:
@@ -81,8 +96,8 @@ def _files_of(folder: Path) -> list[Path]:
     return [folder / str(name) for name in names]
 
 
-def _batches(path: Path) -> "list[pa.RecordBatch]":
-    """Return the batches of a memory-mapped file, which lie in it unless they are compressed."""
+def _mapped_batches(path: Path) -> "tuple[np.memmap, list[pa.RecordBatch]]":
+    """Return the bytes of a file, and its batches, which lie in them unless they are compressed."""
     import pyarrow as pa
 
     mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
@@ -95,7 +110,7 @@ def _batches(path: Path) -> "list[pa.RecordBatch]":
                 batch.validate(full=True)
                 batches.append(batch)
                 require_memory(pa.total_allocated_bytes() - before, shown(path))
-            return batches or [pa.RecordBatch.from_pylist([], reader.schema)]
+            return mapped, batches or [pa.RecordBatch.from_pylist([], reader.schema)]
 
 
 def _read_csv(path: Path) -> "pa.Table":

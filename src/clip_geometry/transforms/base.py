@@ -1,7 +1,7 @@
 """The base class of transforms and their registry: estimators of scikit-learn, float64 inside."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -75,7 +75,11 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.fitted_on_ = len(rows[0])
         return self
 
-    def transform(self, X: Rows) -> Any:
+    @overload
+    def transform(self, X: np.ndarray) -> np.ndarray: ...
+    @overload
+    def transform(self, X: StreamedRows) -> StreamedRows: ...
+    def transform(self, X: Rows) -> Rows:
         """Return new rows: a float64 array without gradient, or what `set_output` asks for. X is not changed.
 
         Raises:
