@@ -244,6 +244,25 @@ def test_plotly_is_needed(monkeypatch):
     assert util.find_spec("plotly") is not None
 
 
+def test_points_without_a_list_give_the_nearest_that_has_one(browser, exploration, tmp_path):
+    few = np.arange(0, 120, 4)
+    states = [
+        replace(
+            each,
+            neighbors=replace(each.neighbors, numbers=each.neighbors.numbers[few], scores=each.neighbors.scores[few]),
+        )
+        for each in exploration.states
+    ]
+    with opened(browser, replace(exploration, states=states, queries=few).save(tmp_path / "few.html")) as page:
+        page.wait_for_selector("html[data-drawn]")
+        page.evaluate("explorer.select(5)")
+        page.wait_for_selector(".chosen")
+        plane = exploration.states[0].pca.points
+        images = few[few < 60]
+        assert page.evaluate("explorer.now.point") == images[np.linalg.norm(plane[images] - plane[5], axis=1).argmin()]
+        assert "The nearest point on this plane" in page.locator(".chosen").inner_text()
+
+
 def test_nothing_else_runs_applies_or_loads(browser, file, tmp_path):
     with refusing_injections(browser, file, tmp_path, ready="html[data-drawn]"):
         pass

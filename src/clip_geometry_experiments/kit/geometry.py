@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from clip_geometry.display.numbers import plus_minus
 from clip_geometry.display.origin import data_words, model_words, pipeline_words, with_options
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
@@ -23,6 +24,12 @@ from clip_geometry_experiments.report.gallery import Drawing, draw_couples, draw
 
 StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
+# what a training changes, of which its effect is stated first
+CHANGES = {
+    "modality_gap": "The distance between the mean image and the mean text",
+    "matching_cosine": "The mean cosine of matching pairs",
+    "random_cosine": "The mean cosine of random pairs",
+}
 
 
 class GeometryConfig(RunConfig):
@@ -122,6 +129,22 @@ class GeometryExperiment(Experiment):
             gaussian=next(iter(sets.null.rows.values())),
             names=names,
         )
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[GeometryExperiment]") -> list[str]:
+        """Of a model before and after its training; otherwise none, and the report has the verdict on each run."""
+        models = [each.config.model for each in planned]
+        if len(models) != 2 or None in models or models[0].model != models[1].model:
+            return []
+        if not models[0].is_fresh or models[1].is_fresh:
+            return []
+        said = []
+        runs = [{row["measure"]: row for row in each.finished_rows()} for each in planned]
+        for measure, what in CHANGES.items():
+            if all(rows.get(measure, {}).get("value") is not None for rows in runs):
+                texts = (plus_minus(rows[measure]["value"], rows[measure].get("standard_error")) for rows in runs)
+                said.append(f"{what} is {' before training and '.join(texts)} after it.")
+        return said
 
     def label(self) -> str:
         shared = self.sets.context()

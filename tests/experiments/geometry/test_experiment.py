@@ -1,5 +1,7 @@
 """Maps fitted on one part of the pairs and measured on the other."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
 from clip_geometry_experiments.geometry import COSINES, Geometry, PartConfig
 from clip_geometry_experiments.kit.base import RunFolder
+from clip_geometry_experiments.kit.geometry import GeometryExperiment
 from clip_geometry_experiments.kit.stored import RandomSplit, part_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")
@@ -86,3 +89,24 @@ def test_the_captions_of_an_image_stay_with_it():
         assert len(part["text"]) == 3 * len(part["image"])
     assert not set(parts[0]["image"].item_id) & set(parts[1]["image"].item_id)
     assert [len(part["image"]) for part in parts] == [6, 4]
+
+
+def trained(fresh, gap, name="a", **more):
+    rows = [
+        {"measure": "modality_gap", "value": gap, "standard_error": 0.004, "at": {"modality": "both"}},
+        *more.values(),
+    ]
+    config = SimpleNamespace(split=None, model=SimpleNamespace(model=name, is_fresh=fresh))
+    return SimpleNamespace(config=config, finished_rows=lambda: rows)
+
+
+def test_a_model_before_and_after_its_training_is_told_by_what_changed():
+    cosine = {"measure": "matching_cosine", "value": 0.9, "at": {"modality": "both"}}
+    said = GeometryExperiment.sentences([trained(True, 0.9681), trained(False, 0.2512, more=cosine)])
+    assert said == [
+        "The distance between the mean image and the mean text is 0.9681 ± 0.0040 before training and 0.2512 ± 0.0040 "
+        "after it."
+    ]  # a cosine of one of them is no change
+    assert GeometryExperiment.sentences([trained(False, 0.2), trained(True, 0.9)]) == []  # the other way round
+    assert GeometryExperiment.sentences([trained(True, 0.9), trained(False, 0.2, "b")]) == []
+    assert GeometryExperiment.sentences([trained(True, 0.9)]) == []
