@@ -168,7 +168,7 @@ def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) 
 
 
 def _cosines(rows: Float[Tensor, "n d"], near: Int[Tensor, "n k"]) -> Float[Tensor, " e"]:
-    """Of each row with its neighbors, row after row."""
+    """Return the cosines of each row with its k neighbors, (n · k,), row by row."""
     blocks = zip(rows.split(ROWS), near.split(ROWS), strict=True)
     return torch.cat([(rows[j] @ block[:, :, None]).flatten() for block, j in blocks])
 

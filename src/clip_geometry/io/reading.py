@@ -371,7 +371,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 
 
 def decoded_size(table: "pa.Table") -> int:
-    """Bytes of a table when each text that it holds once and refers to by number stands in its place."""
+    """Return the size of a table in bytes with every dictionary-encoded text written out in its rows."""
     import pyarrow.compute as pc
     import pyarrow.types as types
 

@@ -62,7 +62,7 @@ class Cost(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """What an index needs to serve a repair, in the order of what is avoided first.
+    """What an index needs to serve a repair. The most costly requirement comes first, so that tuples compare by cost.
 
     Attributes:
         reranker: Whether scores are not an inner product of rows, so that results have to be sorted again.

@@ -342,7 +342,7 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def _scalar_log(log: Any) -> Log | None:
-    """A function of (scalars, step)."""
+    """Return the logger as a function of (scalars, step), or None where nothing is logged."""
     if isinstance(log, str | Path):
         path = expanded(log)
         if path.suffix != ".jsonl" or not path.parent.is_dir():

@@ -59,8 +59,11 @@ def _scale(block: Float[Tensor, "b d"]) -> float:
 
 
 class _Products:
-    """Σ cᵀc over parts. By oneDNN, whose kernels are chosen for the processor, in two halves of the columns:
-    what lies below the diagonal is not computed but for what a square half holds of it."""
+    """Accumulates Σ cᵀc over blocks of rows c.
+
+    The columns are split into two halves, so that the lower left quarter, which follows by symmetry, is not computed.
+    oneDNN is used where it is available, because it chooses its kernels for the processor.
+    """
 
     def __init__(self, block: Float[Tensor, "b d"]):
         d = block.shape[1]
