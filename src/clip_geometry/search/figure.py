@@ -1,5 +1,7 @@
 """What repairs of a mixed index find, against what they cost."""
 
+import textwrap
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -45,7 +47,7 @@ def draw(compared: RepairComparison) -> Figure:
         axes.set_xlim(-LINEAR, LINEAR)  # no repair changes recall; matplotlib's own limits would be rounding errors
     _number(axes, np.array([[point[0].value, point[1].value] for point in points.values()]))
     axes.set_xlabel("change of recall at 1 across modalities")
-    axes.set_ylabel(NUMBERS[compared.aim].partition(",")[0])
+    axes.set_ylabel(textwrap.fill(NUMBERS[compared.aim].partition(",")[0], 40))
     side.set_axis_off()
     for k, each in enumerate(order):
         bold = "bold" if each.name == compared.recommended else "normal"
