@@ -228,7 +228,7 @@ class Experiment(ABC):
 
     Config: ClassVar[type[RunConfig]]
     summary: ClassVar[str]  # of another package's experiment; catalog.yaml has those of this package
-    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → `report.table.Explanation`, of its own measures
+    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → its `Explained`, of its own measures
 
     def __init__(self, config: Any, workspace: RunFolder):
         self.config = config
