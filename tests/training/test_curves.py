@@ -124,6 +124,20 @@ def test_a_file_of_lines_survives_a_crash(tmp_path):
         plot_training(path)
 
 
+def test_a_training_run_again_replaces_what_it_logged_again(tmp_path):
+    path = tmp_path / "curves.jsonl"
+    for gap, steps in ((0.5, (20, 40, 60)), (0.25, (40, 60, 80)), (0.125, (20,))):  # resumed, then from the beginning
+        with path.open("a") as log:
+            log.writelines(json.dumps({"step": step, "modality_gap": gap}) + "\n" for step in steps)
+        if gap == 0.25:
+            with pytest.warns(UserWarning, match="run again from step 40"):
+                figure = plot_training(path)
+            expected = [[20, 0.5], [40, 0.25], [60, 0.25], [80, 0.25]]
+            assert figure.axes[0].lines[0].get_xydata().tolist() == expected
+    with pytest.warns(UserWarning, match="run again from step"):
+        assert plot_training(path).axes[0].lines[0].get_xydata().tolist() == [[20, 0.125]]
+
+
 def test_what_cannot_be_drawn_is_one_sentence(tmp_path):
     (tmp_path / "broken.jsonl").write_text("{")
     (tmp_path / "log.txt").write_text("")

@@ -307,6 +307,13 @@ def test_the_curves_are_those_of_tensorboard(writer, tmp_path):
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
+def test_without_a_logger_a_file_of_lines_is_drawn(clip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("Plot the curves", 1, torch=torch, **clip)
+    assert len((tmp_path / "curves.jsonl").read_text().splitlines()) == 2
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
 def test_torchmetrics_prints_its_numbers(clip, capsys):
     run("torchmetrics", 0, **clip)
     printed = capsys.readouterr().out

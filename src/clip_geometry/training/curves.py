@@ -34,7 +34,8 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
 
     Args:
         source: A folder or event file of TensorBoard; the .csv file of Lightning's `CSVLogger`;
-            transformers' trainer_state.json, or a .jsonl file with a line per step. In memory:
+            transformers' trainer_state.json, or a .jsonl file with a line per step, of which a training that was run
+            again replaces what it logged again. In memory:
             transformers' `trainer.state.log_history`, the rows of a Weights & Biases run (`run.scan_history()`), or a
             mapping of step → numbers, such as a function given to `GeometryMonitor` as its log can fill.
         measures: The measures to draw, a list of names; None for all that were logged.
@@ -110,7 +111,7 @@ def _read(path: Path) -> Iterable[Any]:
         if path.suffix == ".json":
             return json.loads(text)["log_history"]
         if path.suffix == ".jsonl":
-            return list(_json_lines(text.splitlines()))
+            return _last_run(_json_lines(text.splitlines()))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(f"{shown(path)} cannot be read as the log of a training: {error}") from None
     raise InputError(f"{shown(path)} has an unknown ending; expected TensorBoard's files, .csv, .json or .jsonl")
@@ -125,6 +126,24 @@ def _json_lines(lines: Sequence[str]) -> Iterator[Any]:
             if number < len(lines) or number == 1:
                 raise ValueError(f"line {number} is not JSON") from None
             warnings.warn("the last line of the log is cut off and left out", stacklevel=2)
+
+
+def _last_run(rows: Iterable[Any]) -> list[Any]:
+    """The rows of a log that a training which was run again went on with: what it logged replaces what had been logged
+    from its first step on."""
+    kept: list[tuple[float, Any]] = []
+    for row in rows:
+        known = [row[key] for key in STEPS if key in row] if isinstance(row, Mapping) else []
+        before = kept[-1][0] if kept else 0.0
+        step = _number(known[0]) if known else None
+        step = before if step is None else step
+        if step < before:
+            warnings.warn(
+                f"the training was run again from step {step:g}: earlier lines from there on are left out", stacklevel=2
+            )
+            kept = [each for each in kept if each[0] < step]
+        kept.append((step, row))
+    return [row for _, row in kept]
 
 
 def _events(path: Path) -> list[dict[str, float]]:
