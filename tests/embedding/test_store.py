@@ -185,17 +185,26 @@ def renumbered(shards):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (shards_of(lambda shards: shards[::-1]), "the image shards do not follow each other, each once"),
-        (shards_of(lambda shards: [shards[0], shards[0], *shards[2:]]), "the image shards do not follow each other"),
-        (shards_of(lambda shards: shards[1:]), "the image shards do not follow each other"),
-        (shards_of(renumbered), "the image shards do not follow each other"),
+        (shards_of(lambda shards: shards[::-1]), "image shard 0 does not follow the one before, or lacks items"),
+        (shards_of(lambda shards: [shards[0], shards[0], *shards[2:]]), "image shard 1 does not follow"),
+        (shards_of(lambda shards: shards[1:]), "image shard 0 does not follow"),
+        (shards_of(renumbered), "image shard 0 does not follow"),
         (shards_of(lambda shards: shards[:2]), "the image shards are not, taken together, what it says of them"),
         (lambda side: side.update(n=11), "the image shards are not, taken together"),
         (lambda side: side.update(d=4), "the image shards are not, taken together"),
-        (lambda side: side["shards"][0].update(files={"vectors-../../x": "", "metadata-0": ""}), "do not follow"),
-        (lambda side: side["shards"][2].update(stop=2**50) or side.update(items=2**50), "lacks items or skipped"),
-        (lambda side: side["shards"][1]["skipped"].append({"index": 9, "item_id": "", "reason": ""}), "skipped others"),
-        (lambda side: side["shards"][0].update(rows=3) or side.update(n=9), "shard 0 lacks items"),
+        (lambda side: side["shards"][0].update(files={"vectors-../../x": "", "metadata-0": ""}), "does not follow"),
+        (
+            lambda side: side["shards"][2].update(stop=2**50) or side.update(items=2**50),
+            "image shard 2 does not follow the one before, or lacks items",
+        ),
+        (
+            lambda side: side["shards"][1]["skipped"].append({"index": 9, "item_id": "", "reason": ""}),
+            "image shard 1 does not follow",
+        ),
+        (
+            lambda side: side["shards"][0].update(rows=3) or side.update(n=9),
+            "shard 0 does not follow the one before, or lacks items",
+        ),
     ],
 )
 def test_shards_that_are_not_in_order_or_not_those_of_the_side_are_refused(tmp_path, change, message):
@@ -227,23 +236,24 @@ def test_vectors_of_another_shape_or_type_than_recorded_are_refused(tmp_path, ar
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    "columns",
     [
-        ({"index": [5, 4, 6, 7]}, "its items are not those of the shard, in order and each once"),
-        ({"index": [4, 4, 6, 7]}, "its items are not those of the shard"),
-        ({"index": [0, 1, 2, 3]}, "its items are not those of the shard"),
-        ({"index": [4, 5, 6, None]}, "some without an item"),
-        ({"item_id": ["a", "b", None, "d"]}, "some without an item"),
-        ({"item_id": [1, 2, 3, 4]}, "it lacks the columns item_id and index"),
-        ({"index": [4, 5, 6], "item_id": ["a", "b", "c"]}, "it has 3 rows"),
-        ({"further": [4, 5, 6, 7]}, "its columns are not those of the first shard"),
+        {"index": [5, 4, 6, 7]},
+        {"index": [4, 4, 6, 7]},
+        {"index": [0, 1, 2, 3]},
+        {"index": [4, 5, 6, None]},
+        {"item_id": ["a", "b", None, "d"]},
+        {"item_id": [1, 2, 3, 4]},
+        {"index": [4, 5, 6], "item_id": ["a", "b", "c"]},
+        {"further": [4, 5, 6, 7]},
     ],
 )
-def test_metadata_that_is_not_that_of_the_shard_is_refused(tmp_path, columns, message):
+def test_metadata_that_is_not_that_of_the_shard_is_refused(tmp_path, columns):
     write_store(tmp_path)
     table = pa.table({"item_id": [f"id-{k}" for k in range(4, 8)], "index": [4, 5, 6, 7]} | columns)
     replaced(tmp_path, "metadata", lambda path: pq.write_table(table, path))
-    with pytest.raises(InputError, match=rf"metadata-00001\.parquet contradicts the records of the store, .*{message}"):
+    expected = r"metadata-00001\.parquet contradicts the records of the store, its rows and columns are not those"
+    with pytest.raises(InputError, match=expected):
         read_store(tmp_path)
 
 

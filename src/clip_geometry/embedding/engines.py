@@ -156,7 +156,7 @@ class RayEngine(Engine):
                     busy[actor.make.remote(self.sent, side.modality, following)] = actor, following
                 if shard is not None:
                     left -= 1
-                    require_shared(maker.folder / side.modality / shard.record)
+                    require_shared(maker.folder / side.modality / shard.files[-1])
                     advance(shard.stop - shard.start)
                     yield record
         self.spent[side.modality] = {"engine": self.name, "actors": len(self.actors)}
@@ -242,7 +242,7 @@ class ShardWorker:
             driver: Any = ray.get(sent[0])
             replicate(driver)
             maker: Any = ray.get(sent[1])
-            require_equal(driver["weights"], weights_of(maker.encoder))
+            require_equal(driver["facts"], facts_of(maker.encoder))
             self.maker = maker
         side = next(side for side in self.maker.dataset.sides if side.modality == modality)
         with self.maker.supply(side, [shard]) as given:
@@ -251,13 +251,15 @@ class ShardWorker:
 
 def environment(encoder: Encoder) -> dict[str, Any]:
     """What rows depend on besides their arguments: folder, variables and the user's own encoder families are
-    replicated in a worker, versions and weights have to match."""
+    replicated in a worker, the facts have to match."""
     # workers find the families of the library and of its entry points themselves
     found = ("clip_geometry.", *(f"{each.module.partition('.')[0]}." for each in of_packages("clip_geometry.encoders")))
-    own = {name: entry for name, entry in encoders.items() if not entry.config.__module__.startswith(found)}
-    variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
-    here = {"folder": str(Path.cwd()), "variables": variables, "families": own}
-    return here | {"versions": versions(), "weights": weights_of(encoder)}
+    return {
+        "folder": str(Path.cwd()),
+        "variables": {name: value for name, value in os.environ.items() if name.startswith(PASSED)},
+        "families": {name: each for name, each in encoders.items() if not each.config.__module__.startswith(found)},
+        "facts": facts_of(encoder),
+    }
 
 
 def replicate(driver: Mapping[str, Any]) -> None:
@@ -269,25 +271,19 @@ def replicate(driver: Mapping[str, Any]) -> None:
     for name, entry in driver["families"].items():
         if name not in encoders:  # its module may have been imported just now, as entries were unpickled
             encoders.add(name, entry)
-    require_equal(driver["versions"], versions())
 
 
-def versions() -> dict[str, Any]:
-    """Without "+cu132" or "+cpu": a driver without a GPU may use workers that have one."""
-    return {f"the version of {name}": each.partition("+")[0] for name, each in library_versions().items()}
-
-
-def weights_of(encoder: Encoder) -> dict[str, Any]:
-    return {f"weights of {encoder.config.model}": encoder.describe().get("weights")}
+def facts_of(encoder: Encoder) -> dict[str, Any]:
+    """Versions, without "+cu132" or "+cpu", since a driver without a GPU may use workers that have one; and weights."""
+    versions = {f"the version of {name}": each.partition("+")[0] for name, each in library_versions().items()}
+    return versions | {f"weights of {encoder.config.model}": encoder.describe().get("weights")}
 
 
 def require_equal(driver: Mapping[str, Any], worker: Mapping[str, Any]) -> None:
     for what, value in driver.items():
         if value != worker.get(what):
-            raise InputError(
-                f"{what} is {value} here and {worker.get(what)} on {socket.gethostname()}, a machine of the cluster: "
-                "rows would depend on who computes them; make all machines alike"
-            )
+            there = f"{worker.get(what)} on {socket.gethostname()}, a machine of the cluster"
+            raise InputError(f"{what} is {value} here and {there}; make all machines alike, since rows depend on it")
 
 
 def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:
@@ -303,9 +299,9 @@ def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int,
 def with_readers(maker: ShardMaker, count: int) -> ShardMaker:
     """Sets the number of processes that decode images, unless the user did: an actor does not know which processors it
     has to itself."""
-    if maker.throughput.workers is not None:
-        return maker
-    return replace(maker, throughput=maker.throughput.model_copy(update={"workers": max(0, count)}))
+    if maker.throughput.workers is None:
+        maker = replace(maker, throughput=maker.throughput.model_copy(update={"workers": max(0, count)}))
+    return maker
 
 
 def require_shared(path: Path) -> None:
@@ -313,9 +309,7 @@ def require_shared(path: Path) -> None:
     with suppress(OSError):
         files.sync_folder(path.parent)  # a network file system may know its own view of the folder only
     if not path.is_file():
-        raise InputError(
-            f"a worker wrote {path}, which is not on this machine: -o needs a folder that all machines share"
-        )
+        raise InputError(f"a worker wrote {path}, which is not on this machine: -o needs a folder that all share")
 
 
 def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
@@ -342,10 +336,8 @@ def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
 
 def opened(description: tuple[Any, ...] | np.ndarray) -> Any:
     """The memory map or array that `described` was given."""
-    if isinstance(description, np.ndarray):
-        return description
     try:
-        return np.memmap(*description)
+        return description if isinstance(description, np.ndarray) else np.memmap(*description)
     except (OSError, ValueError) as error:
         return Unreadable(f"a worker cannot read {description[0]} ({error}): all machines of the cluster need it there")
 

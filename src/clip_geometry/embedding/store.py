@@ -44,58 +44,42 @@ class Skipped(Strict):
     reason: str
 
 
-class ShardRecord(Strict):
+class RowFacts(Strict):
+    """What a shard's record and a modality in the manifest have in common."""
+
+    d: Count
+    truncated: Count
+    skipped: list[Skipped]
+    lost: NotRequired[Count]
+
+
+class ShardRecord(RowFacts):
     """A finished shard: record-00000.json."""
 
     start: Count
     stop: Count
     rows: Count
-    d: Count
     files: dict[str, str]
-    truncated: Count
-    skipped: list[Skipped]
-    lost: NotRequired[Count]
 
 
-class SideFacts(Strict):
+class SideFacts(RowFacts):
     """A modality in the manifest."""
 
     n: Count
-    d: Count
     dtype: Literal["float32"]
     items: Count
-    truncated: Count
-    skipped: list[Skipped]
     shards: list[ShardRecord]
     language: str | None
     pair_on: Literal["item_id", "label"]
-    lost: NotRequired[Count]
     dropped: NotRequired[Count]
-
-
-class EncoderFacts(Strict):
-    """The encoder in a recipe."""
-
-    model: str
-    features: str
-    precision: str
-    seed: NotRequired[int | None]
-
-
-class DatasetFacts(Strict):
-    """The data set in a recipe."""
-
-    name: str
-    split: str
-    prompt: Any
 
 
 class Recipe(Strict):
     """recipe.json; without shard_size, the manifest's "recipe"."""
 
     key: str
-    encoder: EncoderFacts
-    dataset: DatasetFacts
+    encoder: dict[str, Any]
+    dataset: dict[str, Any]
     shard_size: NotRequired[Annotated[int, Field(ge=1)]]
 
 
@@ -119,24 +103,14 @@ class Shard:
     stop: int
 
     @property
-    def vectors(self) -> str:
-        return f"vectors-{self.number:05d}.npy"
-
-    @property
-    def metadata(self) -> str:
-        return f"metadata-{self.number:05d}.parquet"
-
-    @property
-    def record(self) -> str:
-        return f"record-{self.number:05d}.json"
+    def files(self) -> tuple[str, str, str]:
+        """Names of the files with its vectors, their metadata and its record."""
+        number = f"{self.number:05d}"
+        return f"vectors-{number}.npy", f"metadata-{number}.parquet", f"record-{number}.json"
 
 
 def recipe_of(
-    encoder: Config,
-    encoder_revision: str,
-    dataset: Config,
-    dataset_revision: str,
-    batch_size: int | None = None,
+    encoder: Config, encoder_revision: str, dataset: Config, dataset_revision: str, batch_size: int | None = None
 ) -> dict[str, Any]:
     """Everything that a row depends on, and its hash as "key".
 
@@ -249,12 +223,7 @@ class Store:
         return [shard for shard in shards if (shard.start, shard.stop) not in sound]
 
     def write_shard(
-        self,
-        modality: str,
-        shard: Shard,
-        vectors: np.ndarray,
-        columns: Mapping[str, Any],
-        facts: Mapping[str, Any],
+        self, modality: str, shard: Shard, vectors: np.ndarray, columns: Mapping[str, Any], facts: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Writes (rows, d) float32 `vectors`, their metadata `columns` and then the record, which it returns."""
         import pyarrow as pa
@@ -263,13 +232,14 @@ class Store:
         folder.mkdir(exist_ok=True)
         content = files.npy_bytes(vectors.astype(np.float32, copy=False))
         table = pa.table({name: pa.array(column) for name, column in columns.items()})
+        vectors_name, metadata_name, record_name = shard.files
         checksums = {
-            shard.vectors: files.write_atomically(folder / shard.vectors, content),
-            shard.metadata: files.write_atomically(folder / shard.metadata, files.parquet_bytes(table)),
+            vectors_name: files.write_atomically(folder / vectors_name, content),
+            metadata_name: files.write_atomically(folder / metadata_name, files.parquet_bytes(table)),
         }
         record = {"start": shard.start, "stop": shard.stop, "rows": len(vectors), "d": vectors.shape[1]}
         record |= {"files": checksums, **facts}
-        files.write_json(folder / shard.record, record)
+        files.write_json(folder / record_name, record)
         return record
 
     def unfinish(self) -> None:
@@ -344,10 +314,9 @@ def read_store(
         )
     try:
         manifest = files.read_json(folder / MANIFEST, Manifest)
-        if manifest is None and not (folder / MANIFEST).is_file():
-            raise InputError(f"{shown(folder)}: the embedding was not finished: run the same embed command again")
         if manifest is None:
-            raise InputError(f"{shown(folder / MANIFEST)} is damaged: run the same embed command again")
+            problem = f"{MANIFEST} is damaged" if (folder / MANIFEST).is_file() else "the embedding was not finished"
+            raise InputError(f"{shown(folder)}: {problem}: run the same embed command again")
         sides = manifest["sides"]
         if modality is not None and modality not in sides:
             raise InputError(
@@ -367,12 +336,13 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
     side = manifest["sides"][modality]
     _check_shards(side, folder / MANIFEST, modality)
     shards = [shard for shard in side["shards"] if shard["rows"]]
+    several = "lost" in side  # several rows per item, which may be too many for the memory
     tables = []
     for shard in shards:
         path = _sound_file(folder / modality, shard, "metadata", verify)
-        tables.append(_checked_table(path, shard, one_row_each="lost" not in side))
-        if tables[-1].schema != tables[0].schema:
-            raise _contradiction(path, "its columns are not those of the first shard")
+        tables.append(read_table(path))
+        if tables[-1].schema != tables[0].schema or not _is_metadata_of(shard, tables[-1], several):
+            raise _contradiction(path, "its rows and columns are not those of the shard")
     table = pa.concat_tables(tables)
     columns = {name: _values(table.column(name)) for name in table.column_names}
     items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
@@ -388,7 +358,6 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
             parts.append(read_npy(path))
             if (parts[-1].shape, parts[-1].dtype) != ((shard["rows"], shard["d"]), np.dtype(side["dtype"])):
                 raise _contradiction(path, f"it holds {parts[-1].dtype} values of shape {parts[-1].shape}")
-    several = "lost" in side  # then they may be too many for the memory
     parts[-1] = parts[-1][: rows - sum(map(len, parts[:-1]))]
     vectors: Any = LazyRows(parts) if several and len(parts) > 1 else joined(parts)
     columns = {name: column[:rows] for name, column in columns.items()}
@@ -409,35 +378,31 @@ def _check_shards(side: dict[str, Any], path: Path, modality: str) -> None:
     stop = 0
     for number, record in enumerate(side["shards"]):
         shard = Shard(number, record["start"], record["stop"])
-        if set(record["files"]) != {shard.vectors, shard.metadata} or not stop == shard.start < shard.stop:
-            raise _contradiction(path, f"the {modality} shards do not follow each other, each once")
         skipped = {item["index"] for item in record["skipped"]}
-        others = any(not shard.start <= index < shard.stop for index in skipped)
-        if others or shard.stop - shard.start > record["rows"] + len(skipped):
-            raise _contradiction(path, f"{modality} shard {number} lacks items or skipped others than its own")
+        follows = set(record["files"]) == set(shard.files[:2]) and stop == shard.start < shard.stop
+        owns_skipped = all(shard.start <= index < shard.stop for index in skipped)
+        if not (follows and owns_skipped and shard.stop - shard.start <= record["rows"] + len(skipped)):
+            raise _contradiction(path, f"{modality} shard {number} does not follow the one before, or lacks items")
         stop = shard.stop
     dimensions = {shard["d"] for shard in side["shards"] if shard["rows"]}
     if len(dimensions) != 1 or side | summary(side["shards"]) != side:
         raise _contradiction(path, f"the {modality} shards are not, taken together, what it says of them")
 
 
-def _checked_table(path: Path, record: Mapping[str, Any], *, one_row_each: bool) -> Any:
-    """The metadata of a shard, which has a row per vector and every item that was not skipped, in order."""
+def _is_metadata_of(record: Mapping[str, Any], table: Any, several: bool) -> bool:
+    """Whether the table has a row per vector, and every item of the shard that was not skipped, in order."""
     import pyarrow as pa
 
-    table = read_table(path)
-    kinds = {"item_id": pa.types.is_string, "index": pa.types.is_integer}
-    if not all(name in table.column_names and kinds[name](table.schema.field(name).type) for name in kinds):
-        raise _contradiction(path, "it lacks the columns item_id and index")
-    if len(table) != record["rows"] or any(table.column(name).null_count for name in kinds):
-        raise _contradiction(path, f"it has {len(table)} rows, some without an item perhaps")
+    if len(table) != record["rows"]:
+        return False
+    for name, is_kind in {"item_id": pa.types.is_string, "index": pa.types.is_integer}.items():
+        if name not in table.column_names or not is_kind(table.column(name).type) or table.column(name).null_count:
+            return False
     index = table.column("index").to_numpy()
     skipped = [item["index"] for item in record["skipped"]]
-    there = np.sort(np.concatenate((np.unique(index), np.array(skipped, dtype=np.int64))))
-    ordered = bool((np.diff(index) >= (1 if one_row_each else 0)).all())
-    if not ordered or not np.array_equal(there, np.arange(record["start"], record["stop"])):
-        raise _contradiction(path, "its items are not those of the shard, in order and each once")
-    return table
+    items = np.sort(np.concatenate((np.unique(index), np.array(skipped, dtype=np.int64))))
+    ordered = bool((np.diff(index) >= (0 if several else 1)).all())
+    return ordered and np.array_equal(items, np.arange(record["start"], record["stop"]))
 
 
 def _contradiction(path: Path, what: str) -> InputError:
@@ -474,24 +439,20 @@ def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop:
     recipe = manifest["recipe"]
     encoder, dataset = recipe["encoder"], recipe["dataset"]
     shards = [shard for shard in side["shards"] if shard["start"] < stop]
-    counts = {"truncated": sum(shard["truncated"] for shard in shards)}
-    if "lost" in side:
-        counts["lost"] = sum(shard.get("lost", 0) for shard in shards)
-    if "dropped" in side:
-        counts["dropped"] = side["dropped"]
+    lost = {"lost": sum(shard.get("lost", 0) for shard in shards)} if "lost" in side else {}
     return {
         "source": str(folder),
         "key": recipe["key"],
-        **{key: encoder[key] for key in ("model", "features", "precision")},
-        "seed": encoder.get("seed"),
-        "dataset": dataset["name"],
-        "split": dataset["split"],
+        **{key: encoder.get(key) for key in ("model", "features", "precision", "seed")},
+        "dataset": dataset.get("name"),
+        "split": dataset.get("split"),
         "language": side["language"],
-        "prompt": dataset["prompt"],
+        "prompt": dataset.get("prompt"),
         **{key: manifest[key] for key in ("model_options", "data_options")},
         "n": rows,
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
-        **counts,
-        "dtype": side["dtype"],
+        "truncated": sum(shard["truncated"] for shard in shards),
+        **lost,
+        **{key: side[key] for key in ("dropped", "dtype") if key in side},
         **{key: manifest[key] for key in ("class_names", "encoder", "recipe")},
     }
