@@ -143,18 +143,13 @@ def _joined(
 
 
 def _halved(size: int, encoder: Encoder) -> int:
-    model = encoder.config.model
+    model, problem = encoder.config.model, f"memory ran out with {size} items a batch"
     if encoder.config.depends_on_batch:
-        raise InputError(
-            f"memory ran out with {size} items a batch, and the rows of {model} depend on their batch: give a smaller "
-            "batch size"
-        )
+        raise InputError(f"{problem}, and the rows of {model} depend on their batch: give a smaller batch size")
     if size == 1:
-        raise InputError(
-            f"memory ran out with a single item: {model} needs a larger device than {encoder.device}, or a lower "
-            "precision"
-        )
-    note(f"memory ran out with {size} items a batch: trying {size // 2}")
+        needs = f"{model} needs a larger device than {encoder.device}, or a lower precision"
+        raise InputError(f"memory ran out with a single item: {needs}")
+    note(f"{problem}: trying {size // 2}")
     return size // 2
 
 
@@ -183,8 +178,6 @@ def _embed_batch(supply: Supply, indices: Sequence[int]) -> BatchRows:
     finite = np.isfinite(rows.vectors).all(axis=1)
     if not finite.all():
         item = shown(str(side.item_id[rows.index[int(finite.argmin())]]))
-        raise InputError(
-            f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}: its weights are "
-            f"damaged, or {encoder.config.precision} is too narrow for them; nothing of this shard was written"
-        )
+        what = f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}"
+        raise InputError(f"{what}: its weights are damaged, or {encoder.config.precision} is too narrow for them")
     return rows

@@ -192,9 +192,8 @@ class Store:
             for key in sorted(old.keys() | new.keys())
             if key != "key" and old.get(key) != new.get(key)
         ]
-        raise InputError(
-            f"{shown(self.folder)} holds other embeddings: {'; '.join(changed[:3])}; choose another folder"
-        )
+        difference = "; ".join(changed[:3])
+        raise InputError(f"{shown(self.folder)} holds other embeddings: {difference}; choose another folder")
 
     def manifest(self) -> dict[str, Any] | None:
         """manifest.json; None if it is absent or damaged."""
@@ -309,9 +308,7 @@ def read_store(
     """
     folder = existing_folder(folder, "a store")
     if not is_store(folder):
-        raise InputError(
-            f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give the folder of an embed"
-        )
+        raise InputError(f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give another folder")
     try:
         manifest = files.read_json(folder / MANIFEST, Manifest)
         if manifest is None:
@@ -319,9 +316,8 @@ def read_store(
             raise InputError(f"{shown(folder)}: {problem}: run the same embed command again")
         sides = manifest["sides"]
         if modality is not None and modality not in sides:
-            raise InputError(
-                f"{shown(folder)} holds {' and '.join(sides)} embeddings, none of modality {shown(modality)}"
-            )
+            held = " and ".join(sides)
+            raise InputError(f"{shown(folder)} holds {held} embeddings, none of modality {shown(modality)}")
         wanted = sides if modality is None else [modality]
         return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
     except InputError:
@@ -425,13 +421,11 @@ def _values(column: Any) -> np.ndarray:
 def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool) -> Path:
     name, checksum = next((name, checksum) for name, checksum in shard["files"].items() if name.startswith(kind))
     path = folder / name
-    if not path.is_file():
-        raise InputError(f"{shown(path)} is missing: run the same embed command again, it recomputes this shard")
-    if verify and files.sha256_of(path) != checksum:
-        raise InputError(
-            f"{shown(path)} is damaged (its checksum is not the manifest's): "
-            "run the same embed command again, it recomputes this shard"
-        )
+    problem = None if path.is_file() else "missing"
+    if problem is None and verify and files.sha256_of(path) != checksum:
+        problem = "damaged (its checksum is not the manifest's)"
+    if problem:
+        raise InputError(f"{shown(path)} is {problem}: run the same embed command again, it recomputes this shard")
     return path
 
 

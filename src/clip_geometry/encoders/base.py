@@ -75,11 +75,8 @@ class NamedWeights(SeededConfig):
             return name, "path", path
         name, _, tag = self.name.rpartition("/")
         if not (name and tag):
-            family = self.model.partition(":")[0]
-            raise InputError(
-                f"{shown(self.model)} names no weights; expected {family}:NAME/TAG, {family}:NAME/fresh or "
-                f"{family}:NAME@PATH"
-            )
+            forms = "{0}:NAME/TAG, {0}:NAME/fresh or {0}:NAME@PATH".format(self.model.partition(":")[0])
+            raise InputError(f"{shown(self.model)} names no weights; expected {forms}")
         return name, "fresh" if tag == "fresh" else "tag", tag
 
     @property

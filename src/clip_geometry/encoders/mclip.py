@@ -56,10 +56,7 @@ def paired_image_model(model: str) -> str:
         stated = hf.read_config(folder, EXPECTED).get("image_model")
         if isinstance(stated, str) and stated:
             return stated
-        raise InputError(
-            f'{model} names no image model: add "image_model": "open_clip:NAME/TAG" to its config.json, '
-            "the one whose space it was trained to share"
-        )
+        raise InputError(f'{model} names no image model: add "image_model": "open_clip:NAME/TAG" to its config.json')
     pairs = read_yaml(Path(__file__).with_name("mclip.yaml"))
     if name not in pairs:
         raise InputError(f"no image model is known for {model}; it is for mclip: and one of {', '.join(pairs)}")
@@ -91,20 +88,15 @@ Width = Annotated[int, Field(ge=1, le=2**16, strict=True)]
 
 
 class TowerFields(BaseModel):
-    """The fields of config.json that are used here."""
+    """The fields of config.json that are used here, with Multilingual-CLIP's defaults."""
 
-    modelBase: str = ""
-    transformerDimensions: Width = 1
-    numDims: Width = 1
+    modelBase: str = "xlm-roberta-large"
+    transformerDimensions: Width = 1024
+    numDims: Width = 768
 
 
-def _settings(values: Mapping[str, Any]) -> Any:
-    """config.json as the package's own config class, which has the defaults."""
-    from multilingual_clip.Config_MCLIP import MCLIPConfig
-
-    checked(values, f"the config.json of {EXPECTED}", TowerFields)
-    with hf.one_sentence(f"the config.json of {EXPECTED} cannot be read"):
-        return MCLIPConfig.from_dict(dict(values))
+def _settings(values: Mapping[str, Any]) -> TowerFields:
+    return checked(values, f"the config.json of {EXPECTED}", TowerFields)
 
 
 def find(config: MClipConfig) -> Files:
@@ -114,10 +106,8 @@ def find(config: MClipConfig) -> Files:
     if values.get("model_type") != "M-CLIP" and "modelBase" not in values:
         path = config.linear or next(iter(sorted(folder.glob("*Linear*.pkl"))), None)
         if path is None:
-            raise InputError(
-                f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own: "
-                "give it by linear=PATH, or lay its '… Linear Weights.pkl' into the folder"
-            )
+            what = f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own"
+            raise InputError(f"{what}: give it by linear=PATH, or lay its '… Linear Weights.pkl' into the folder")
         linear = existing_file(path, "a file with the weights of a linear layer")
         return Files(folder, folder, folder, hub.first_file(config.name, hf.WEIGHTS), linear)
     if config.linear is not None:
@@ -191,10 +181,8 @@ def _read_linear(path: Path, width: int) -> nn.Linear:
     shapes = [array.shape for array in arrays]
     is_float = all(array.dtype.kind == "f" for array in arrays)
     if not is_float or len(shapes) != 2 or len(shapes[1]) != 1 or shapes[0] != (width, *shapes[1]):
-        raise InputError(
-            f"{path} holds {shapes or 'something else'}; the pickled arrays ({width}, d) and (d,) of floating-point "
-            "numbers, weight and bias of a linear layer, were expected"
-        )
+        wanted = f"the pickled arrays ({width}, d) and (d,) of floating-point numbers, a linear layer, were expected"
+        raise InputError(f"{path} holds {shapes or 'something else'}; {wanted}")
     weight, bias = (torch.tensor(array, dtype=torch.float32) for array in arrays)
     linear = nn.Linear(width, len(bias), device="meta")
     linear.load_state_dict({"weight": weight.t().contiguous(), "bias": bias}, assign=True)

@@ -201,10 +201,8 @@ class NamedConfig(base.NamedWeights, FreshConfig):
         is_timm, is_hf = "timm_model_name" in architecture["vision_cfg"], "hf_model_name" in architecture["text_cfg"]
         has_choice = not (is_timm and is_hf)
         if self.quick_gelu is None and has_choice and not by_name:
-            raise InputError(
-                f"{self.model}: a checkpoint does not tell its activation; add quick_gelu=true (OpenAI's weights, "
-                f"anything trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
-            )
+            choices = f"quick_gelu=true (trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
+            raise InputError(f"{self.model}: a checkpoint does not tell its activation; add {choices}")
         if by_name and self.quick_gelu is False:
             plain = name.removesuffix(QUICKGELU)
             raise InputError(f"{self.model}: {name} is built with QuickGELU; for quick_gelu=false name {plain}")
@@ -227,10 +225,8 @@ def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> ModelSou
         if (other, tag) in open_clip.list_pretrained() and other != name:
             remedy = f"use open_clip:{other}/{tag}"
         words = {True: "QuickGELU", False: "GELU"}
-        raise InputError(
-            f"open_clip says the weights {tag!r} were trained with {words[trained]}, but the architecture {name} is "
-            f"built with {words[built]}; {remedy}"
-        )
+        what = f"were trained with {words[trained]}, but the architecture {name} is built with {words[built]}"
+        raise InputError(f"open_clip says the weights {tag!r} {what}; {remedy}")
     preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
     # hf_hub is "ORG/NAME/FILE", or "ORG/NAME/" for the usual file; safetensors are preferred
     repository, _, filename = settings["hf_hub"].rpartition("/")
@@ -251,10 +247,8 @@ class LocalConfig(base.FreshOption, FreshConfig):
         others = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
         if not named and len(others) != 1:
             held = f"several checkpoints ({', '.join(path.name for path in others[:3])})" if others else "no weights"
-            raise InputError(
-                f"{shown(folder)} has {held}; name one file {HUB_WEIGHTS[0]} ({HUB_WEIGHTS[1]} if it is pickled), or "
-                "add fresh=true for a freshly initialised model"
-            )
+            names = f"{HUB_WEIGHTS[0]} ({HUB_WEIGHTS[1]} if it is pickled)"
+            raise InputError(f"{shown(folder)} has {held}; name one file {names}, or add fresh=true to initialise it")
         path = (named or others)[0]
         return replace(source, weights=lambda: path)
 
@@ -523,10 +517,8 @@ class OpenClipEncoder(Encoder):
             if self.config.features == "projected":
                 rows = encode(inputs, normalize=False)  # CoCa normalizes by default
             elif place is None:
-                raise InputError(
-                    f"the {modality} tower of {self.config.model} ends without a projection, it has no pooled "
-                    "features; use features=projected"
-                )
+                tower = f"the {modality} tower of {self.config.model} ends without a projection"
+                raise InputError(f"{tower}, it has no pooled features; use features=projected")
             else:
                 rows = pooled(self._towers[modality], place, inputs)
             return rows.float().cpu()

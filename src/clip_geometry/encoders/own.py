@@ -96,9 +96,7 @@ class OwnEncoder(Encoder):
             return {modality: _function(part) for modality, part in model.items()}
         if _is_sentence_transformer(model):
             if any(prepares.values()):
-                raise InputError(
-                    "a SentenceTransformer takes images and texts itself; leave out preprocess and tokenizer"
-                )
+                raise InputError("a SentenceTransformer takes images and texts; leave out preprocess and tokenizer")
             return {each: _function(model) for each in PREPARES if each in getattr(model, "modalities", ["text"])}
         if not _encodes(model):
             # who prepares one modality has a model of that one
@@ -110,10 +108,8 @@ class OwnEncoder(Encoder):
             if encode is None:
                 continue
             if not callable(prepares[modality]):
-                raise InputError(
-                    f"{type(model).__name__}.encode_{modality} takes what a {option} gives; give {option}= the "
-                    "model's own, as open_clip.create_model_and_transforms and open_clip.get_tokenizer return them"
-                )
+                what = f"{type(model).__name__}.encode_{modality} takes what a {option} gives"
+                raise InputError(f"{what}; give {option}= the model's own, such as open_clip returns")
             normalizes = "normalize" in inspect.signature(encode).parameters  # by default, in CoCa
             functions[modality] = partial(encode, normalize=False) if normalizes else encode
         return functions
@@ -124,10 +120,8 @@ class OwnEncoder(Encoder):
         for part in parts:
             module = _module(part)
             if module is None or isinstance(part, partial):
-                raise InputError(
-                    f"the model {shown(name)} is no torch module whose weights identify it; give revision=…, a text "
-                    "that changes whenever its rows do, or no folder"
-                )
+                what = f"the model {shown(name)} is no torch module whose weights identify it"
+                raise InputError(f"{what}; give revision=…, a text that changes whenever its rows do, or no folder")
             facts.append([_name(part), _described(module), _weights(module)])
             if _is_sentence_transformer(module):  # which does not describe these
                 names = ("prompts", "default_prompt_name", "max_seq_length", "truncate_dim")
@@ -195,17 +189,14 @@ class OwnEncoder(Encoder):
         if isinstance(rows, list | tuple) and rows and all(isinstance(row, Tensor | np.ndarray) for row in rows):
             rows = torch.stack([torch.as_tensor(row) for row in rows])
         given = torch.as_tensor(rows) if isinstance(rows, Tensor | np.ndarray) else torch.empty(0, dtype=torch.bool)
+        name = shown(self.config.model)
         if given.ndim != 2 or len(given) != count or not given.numel() or not given.is_floating_point():
             what = f"{given.dtype} of shape {tuple(given.shape)}" if hasattr(rows, "shape") else type(rows).__name__
-            raise InputError(
-                f"the model {shown(self.config.model)} gave {what} for a list of {count} ({modality}); a tensor or "
-                f"array ({count}, d) of floating-point numbers was expected"
-            )
+            wanted = f"a tensor or array ({count}, d) of floating-point numbers was expected"
+            raise InputError(f"the model {name} gave {what} for a list of {count} ({modality}); {wanted}")
         if self._dim.setdefault(modality, given.shape[1]) != given.shape[1]:
-            raise InputError(
-                f"the model {shown(self.config.model)} gave {given.shape[1]} columns for some {modality}s and "
-                f"{self._dim[modality]} for others"
-            )
+            columns = f"{given.shape[1]} columns for some {modality}s and {self._dim[modality]} for others"
+            raise InputError(f"the model {name} gave {columns}")
         return given.float().cpu()
 
     def describe(self) -> Mapping[str, Any]:

@@ -23,9 +23,8 @@ def resolve_device(device: str = "auto") -> torch.device:
     except RuntimeError:
         raise InputError(f"device is {device!r}; expected auto, cpu, cuda or cuda:NUMBER") from None
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"device {device!r} was asked for, but PyTorch sees {torch.cuda.device_count()} GPUs; use auto or cpu"
-        )
+        gpus = f"PyTorch sees {torch.cuda.device_count()} GPUs"
+        raise InputError(f"device {device!r} was asked for, but {gpus}; use auto or cpu")
     return chosen
 
 
@@ -109,10 +108,8 @@ def bounded(name: str) -> Iterator[None]:
         if isinstance(tensor, torch.Tensor) and tensor.is_meta:
             count, size = count + 1, size + tensor.numel() * tensor.element_size()
         if count > MAX_TENSORS or size > limit:
-            raise InputError(
-                f"the config of {name} declares a model of at least {count} tensors and {size / 1e9:.3g} GB, more than "
-                f"the {limit / 1e9:.3g} GB of memory here hold; correct its sizes"
-            )
+            declared = f"a model of at least {count} tensors and {size / 1e9:.3g} GB"
+            raise InputError(f"the config of {name} declares {declared}, more than {limit / 1e9:.3g} GB of memory hold")
 
     hooks = [module.register_module_parameter_registration_hook(add)]
     hooks.append(module.register_module_buffer_registration_hook(add))

@@ -108,10 +108,8 @@ def find(config: EncoderConfig) -> tuple[Path, list[ModuleEntry], list[Path]]:
     folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns match in its subfolders too
     path = folder / "modules.json"
     if not path.is_file():
-        raise InputError(
-            f"{shown(folder)} has no modules.json, so it is no sentence-transformers model; a plain transformers "
-            "encoder is loaded by hf-text:, with pooling=mean or cls"
-        )
+        what = f"{shown(folder)} has no modules.json, so it is no sentence-transformers model"
+        raise InputError(f"{what}; a plain transformers encoder is loaded by hf-text:, with pooling=mean or cls")
     modules = read_json(path, "a list of modules", list[ModuleEntry])
     kinds = [module.kind for module in modules]
     if kinds[:2] != FIRST or not set(kinds[2:]) <= set(AFTER):
@@ -225,9 +223,8 @@ def _load_module(folder: Path, entry: ModuleEntry, columns: int) -> Any:
     if path.exists() or entry.kind != "Normalize":  # which git may have no folder for
         takes = read_json(path, f"the config of a {entry.kind}", ModuleSettings).in_features
         if takes not in (None, columns):
-            raise InputError(
-                f"{shown(place)}: its {entry.kind} takes {takes} columns, but what is before it gives {columns}"
-            )
+            before = f"what is before it gives {columns}"
+            raise InputError(f"{shown(place)}: its {entry.kind} takes {takes} columns, but {before}")
     modules = library("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "sentence:")
     with one_sentence(f"sentence-transformers cannot load the {entry.kind} in {shown(place)}"):
         kind = getattr(modules, entry.kind)

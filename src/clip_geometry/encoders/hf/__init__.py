@@ -135,9 +135,8 @@ def load_model(loader: Any, folder: Path, name: str, settings: Any = None) -> An
     if drop_pooler(model):
         missing = {key for key in missing if not key.startswith("pooler.")}
     if missing:
-        raise InputError(
-            f"the weights of {name} lack {len(missing)} parameters of the architecture, {min(missing)!r} among them"
-        )
+        what = f"{len(missing)} parameters of the architecture, {min(missing)!r} among them"
+        raise InputError(f"the weights of {name} lack {what}")
     return model
 
 
@@ -233,10 +232,8 @@ def check_ids(ids: torch.Tensor, embedding: Any, name: str) -> None:
     """Raises InputError where a token is outside the model's vocabulary; torch would raise an IndexError."""
     highest = int(ids.max())
     if highest >= embedding.num_embeddings:
-        raise InputError(
-            f"the tokenizer of {name} gives the token {highest}, but the model has {embedding.num_embeddings} tokens; "
-            "its folder holds files of two models, or one is missing"
-        )
+        what = f"gives the token {highest}, but the model has {embedding.num_embeddings} tokens"
+        raise InputError(f"the tokenizer of {name} {what}; its folder holds files of two models")
 
 
 def context_length(tokenizer: Any, model: Any, name: str) -> int:
@@ -250,8 +247,6 @@ def context_length(tokenizer: Any, model: Any, name: str) -> int:
     stated = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None]
     limits = [int(limit) for limit in stated if isinstance(limit, int | float) and 0 < limit < UNLIMITED]
     if not limits or not all(isinstance(limit, int | float) for limit in stated):
-        raise InputError(
-            f"the tokenizer and the config of {name} state {shown(stated)} as the number of tokens that a text may "
-            "have; set model_max_length in its tokenizer_config.json"
-        )
+        what = f"the tokenizer and the config of {name} state {shown(stated)} as the number of tokens of a text"
+        raise InputError(f"{what}; set model_max_length in its tokenizer_config.json")
     return min(limits)

@@ -47,10 +47,8 @@ def find(config: HFClipConfig) -> tuple[Path, Path | None]:
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     kind = hf.read_config(folder, "a CLIP model in transformers' layout").get("model_type")
     if kind != "clip":
-        raise InputError(
-            f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' "
-            "models; sentence-transformers may load others, and cg.embed takes a SentenceTransformer"
-        )
+        other = "cg.embed takes a SentenceTransformer, which may load others"
+        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' models; {other}")
     return folder, hf.weights_of(config)
 
 
@@ -75,12 +73,10 @@ def image_processor(folder: Path, model: Any) -> Any:
     with hf.one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
         processor = AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
         given = tuple(processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"].shape[1:])
-    side = model.config.vision_config.image_size
-    if given != (3, side, side):
-        raise InputError(
-            f"the image processor in {shown(folder)} gives pixels of shape {given}, but the model takes "
-            f"{(3, side, side)}; the folder holds files of two models, or one is damaged"
-        )
+    taken = (3, model.config.vision_config.image_size, model.config.vision_config.image_size)
+    if given != taken:
+        what = f"gives pixels of shape {given}, but the model takes {taken}"
+        raise InputError(f"the image processor in {shown(folder)} {what}; the folder holds files of two models")
     return processor
 
 
