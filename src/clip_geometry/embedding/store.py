@@ -20,7 +20,7 @@ from typing_extensions import TypedDict  # pydantic takes the standard one from 
 from clip_geometry import files
 from clip_geometry.config import Config, digest
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
-from clip_geometry.io.reading import read_npy, read_table
+from clip_geometry.io.reading import read_npy, read_table, reading_with
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_folder
 from clip_geometry.progress import note
@@ -278,16 +278,13 @@ def is_store(folder: Path) -> bool:
     return (folder / RECIPE).is_file() or (folder / MANIFEST).is_file()
 
 
-def read_store(
-    folder: str | Path, *, modality: str | None = None, limit: int | None = None, verify: bool = True
-) -> dict[str, Embeddings]:
+def read_store(folder: str | Path, *, modality: str | None = None, limit: int | None = None) -> dict[str, Embeddings]:
     """Reads a finished store, the folder that `embed` writes.
 
     Args:
         folder: The store.
         modality: "image" or "text". Default: all that the store has.
         limit: Use only the first N items, with all their captions.
-        verify: Compare the checksums of all files first.
 
     Returns:
         The embeddings of each modality, memory-mapped where they are one shard or large.
@@ -309,50 +306,42 @@ def read_store(
     folder = existing_folder(folder, "a store")
     if not is_store(folder):
         raise InputError(f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give another folder")
-    try:
-        manifest = files.read_json(folder / MANIFEST, Manifest)
-        if manifest is None:
-            problem = f"{MANIFEST} is damaged" if (folder / MANIFEST).is_file() else "the embedding was not finished"
-            raise InputError(f"{shown(folder)}: {problem}: run the same embed command again")
-        sides = manifest["sides"]
-        if modality is not None and modality not in sides:
-            held = " and ".join(sides)
-            raise InputError(f"{shown(folder)} holds {held} embeddings, none of modality {shown(modality)}")
-        wanted = sides if modality is None else [modality]
-        return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
-    except InputError:
-        if not files.is_locked(folder):
-            raise
-    raise InputError(f"{shown(folder)} is being written by another process: read it again when that has finished")
+    manifest = files.read_json(folder / MANIFEST, Manifest)
+    if manifest is None:
+        problem = f"{MANIFEST} is damaged" if (folder / MANIFEST).is_file() else "the embedding was not finished"
+        raise InputError(f"{shown(folder)}: {problem}: run the same embed command again")
+    sides = manifest["sides"]
+    if modality is not None and modality not in sides:
+        held = " and ".join(sides)
+        raise InputError(f"{shown(folder)} holds {held} embeddings, none of modality {shown(modality)}")
+    wanted = sides if modality is None else [modality]
+    return {name: _read_side(folder, manifest, name, limit) for name in wanted}
 
 
-def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None, verify: bool) -> Embeddings:
+def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None) -> Embeddings:
     import pyarrow as pa
 
     side = manifest["sides"][modality]
-    _check_shards(side, folder / MANIFEST, modality)
-    shards = [shard for shard in side["shards"] if shard["rows"]]
     several = "lost" in side  # several rows per item, which may be too many for the memory
-    tables = []
-    for shard in shards:
-        path = _sound_file(folder / modality, shard, "metadata", verify)
-        tables.append(read_table(path))
-        if tables[-1].schema != tables[0].schema or not _is_metadata_of(shard, tables[-1], several):
-            raise _contradiction(path, "its rows and columns are not those of the shard")
-    table = pa.concat_tables(tables)
-    columns = {name: _values(table.column(name)) for name in table.column_names}
-    items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
-    items[columns["index"]] = columns["item_id"]
-    for skipped in side["skipped"]:
-        items[skipped["index"]] = skipped["item_id"]
+    shards = {Shard(k, each["start"], each["stop"]): each for k, each in enumerate(side["shards"]) if each["rows"]}
+    tables = [read_table(_sound_file(folder / modality, shard.files[1], shards[shard])) for shard in shards]
+    with reading_with(folder / MANIFEST, "manifest"):
+        table = pa.concat_tables(tables)
+        columns = {name: _values(table.column(name)) for name in table.column_names}
+        if list(map(len, tables)) != [each["rows"] for each in shards.values()] or not _covers(side, columns["index"]):
+            raise _contradiction(folder / MANIFEST, f"the {modality} shards do not hold its items, in order")
+        items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
+        items[columns["index"]] = columns["item_id"]
+        for skipped in side["skipped"]:
+            items[skipped["index"]] = skipped["item_id"]
     stop = indices_within(items, limit, side["pair_on"])
     rows = int(np.searchsorted(columns["index"], stop))
     parts = []
-    for shard in shards:
-        if shard["start"] < stop:
-            path = _sound_file(folder / modality, shard, "vectors", verify)
+    for shard, record in shards.items():
+        if not parts or shard.start < stop:
+            path = _sound_file(folder / modality, shard.files[0], record)
             parts.append(read_npy(path))
-            if (parts[-1].shape, parts[-1].dtype) != ((shard["rows"], shard["d"]), np.dtype(side["dtype"])):
+            if (parts[-1].shape, parts[-1].dtype) != ((record["rows"], side["d"]), np.dtype(side["dtype"])):
                 raise _contradiction(path, f"it holds {parts[-1].dtype} values of shape {parts[-1].shape}")
     parts[-1] = parts[-1][: rows - sum(map(len, parts[:-1]))]
     vectors: Any = LazyRows(parts) if several and len(parts) > 1 else joined(parts)
@@ -369,36 +358,17 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
     )
 
 
-def _check_shards(side: dict[str, Any], path: Path, modality: str) -> None:
-    """The shards have to follow each other, each with the files of its number, and to add up to the side."""
-    stop = 0
-    for number, record in enumerate(side["shards"]):
-        shard = Shard(number, record["start"], record["stop"])
-        skipped = {item["index"] for item in record["skipped"]}
-        follows = set(record["files"]) == set(shard.files[:2]) and stop == shard.start < shard.stop
-        owns_skipped = all(shard.start <= index < shard.stop for index in skipped)
-        if not (follows and owns_skipped and shard.stop - shard.start <= record["rows"] + len(skipped)):
-            raise _contradiction(path, f"{modality} shard {number} does not follow the one before, or lacks items")
-        stop = shard.stop
-    dimensions = {shard["d"] for shard in side["shards"] if shard["rows"]}
-    if len(dimensions) != 1 or side | summary(side["shards"]) != side:
-        raise _contradiction(path, f"the {modality} shards are not, taken together, what it says of them")
-
-
-def _is_metadata_of(record: Mapping[str, Any], table: Any, several: bool) -> bool:
-    """Whether the table has a row per vector, and every item of the shard that was not skipped, in order."""
-    import pyarrow as pa
-
-    if len(table) != record["rows"]:
-        return False
-    for name, is_kind in {"item_id": pa.types.is_string, "index": pa.types.is_integer}.items():
-        if name not in table.column_names or not is_kind(table.column(name).type) or table.column(name).null_count:
-            return False
-    index = table.column("index").to_numpy()
-    skipped = [item["index"] for item in record["skipped"]]
-    items = np.sort(np.concatenate((np.unique(index), np.array(skipped, dtype=np.int64))))
-    ordered = bool((np.diff(index) >= (0 if several else 1)).all())
-    return ordered and np.array_equal(items, np.arange(record["start"], record["stop"]))
+def _covers(side: dict[str, Any], index: np.ndarray) -> bool:
+    """Whether the shards follow each other and add up to the side, and rows are those of all items but the skipped."""
+    shards, steps = side["shards"], np.diff(index)
+    items = np.union1d(index, [each["index"] for each in side["skipped"]])
+    return (
+        side | summary(shards) == side
+        and [each["start"] for each in shards] == [0, *(each["stop"] for each in shards[:-1])]
+        and bool((steps >= (0 if "lost" in side else 1)).all())
+        and len(items) == side["items"]
+        and np.array_equal(items, np.arange(len(items)))
+    )
 
 
 def _contradiction(path: Path, what: str) -> InputError:
@@ -418,11 +388,10 @@ def _values(column: Any) -> np.ndarray:
     return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
 
 
-def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool) -> Path:
-    name, checksum = next((name, checksum) for name, checksum in shard["files"].items() if name.startswith(kind))
+def _sound_file(folder: Path, name: str, record: Mapping[str, Any]) -> Path:
     path = folder / name
     problem = None if path.is_file() else "missing"
-    if problem is None and verify and files.sha256_of(path) != checksum:
+    if problem is None and files.sha256_of(path) != record["files"].get(name):
         problem = "damaged (its checksum is not the manifest's)"
     if problem:
         raise InputError(f"{shown(path)} is {problem}: run the same embed command again, it recomputes this shard")
