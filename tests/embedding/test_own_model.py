@@ -345,7 +345,7 @@ class Iterable(IterableDataset):
 @pytest.mark.parametrize(
     ("model", "given", "sentence"),
     [
-        (3, {"text": ["a"]}, "the model is 3; expected a function or module that takes a list of images or texts"),
+        (3, {"text": ["a"]}, "the model is 3; expected a function or module of lists"),
         ({"audio": len}, {"text": ["a"]}, "the model has the parts ['audio']; expected 'image', 'text' or both"),
         (
             {"text": {"text": len}},

@@ -4,13 +4,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry import files
-from clip_geometry.data.base import DatasetConfig
-from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
-from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.embedding.loop import recipe_for
+from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, summary
+from clip_geometry.encoders.base import BatchNormOption, EncoderConfig
 from clip_geometry.files import write_json
 from clip_geometry.registry import InputError
 
 MODEL, DATA = EncoderConfig(model="m"), DatasetConfig(name="d")
+
+
+def recipe_of(encoder, encoder_revision, dataset, dataset_revision, batch_size=8):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clip_geometry.encoders.encoder_revision", lambda config: encoder_revision)
+        return recipe_for(encoder, Dataset(dataset, dataset_revision), batch_size)
+
+
 RECIPE = recipe_of(MODEL, "w1", DATA, "r1")
 
 
@@ -54,8 +63,8 @@ def test_the_key_depends_on_everything_that_a_row_depends_on():
             RECIPE,
             recipe_of(MODEL, "w2", DATA, "r1"),
             recipe_of(MODEL, "w1", DATA, "r2"),
-            recipe_of(MODEL, "w1", DATA, "r1", batch_size=64),
-            recipe_of(MODEL, "w1", DATA, "r1", batch_size=32),
+            recipe_of(BatchNormOption(model="m", batch_norm="batch"), "w1", DATA, "r1", batch_size=64),
+            recipe_of(BatchNormOption(model="m", batch_norm="batch"), "w1", DATA, "r1", batch_size=32),
             recipe_of(EncoderConfig(model="n"), "w1", DATA, "r1"),
             recipe_of(EncoderConfig(model="m", features="pooled"), "w1", DATA, "r1"),
             recipe_of(EncoderConfig(model="m", precision="bf16"), "w1", DATA, "r1"),
@@ -65,7 +74,9 @@ def test_the_key_depends_on_everything_that_a_row_depends_on():
         )
     }
     assert len(keys) == 11
-    assert recipe_of(EncoderConfig(model="m"), "w1", DatasetConfig(name="d"), "r1")["key"] == RECIPE["key"]
+    assert (
+        recipe_of(EncoderConfig(model="m"), "w1", DatasetConfig(name="d"), "r1", batch_size=64)["key"] == RECIPE["key"]
+    )
 
 
 # limits

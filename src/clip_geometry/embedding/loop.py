@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from clip_geometry.config import digest
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.data.given import given_dataset
 from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embedding.rows import ShardMaker
-from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
+from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, summary
 from clip_geometry.embedding.supply import Throughput
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import Encoder, EncoderConfig
@@ -185,12 +186,20 @@ def _in_memory(side: Embeddings) -> Embeddings:
 
 
 def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict[str, Any]:
-    """Everything that the rows of a store depend on; its "key" names the store."""
+    """Everything that the rows of a store depend on, and its hash as "key", which names the store.
+
+    The configs enter as whole objects, so that a new field needs no thought.
+    """
     from clip_geometry.encoders import encoder_revision
 
-    batch = batch_size if config.depends_on_batch else None
-    revision = config.revision if isinstance(config, OwnConfig) else encoder_revision(config)
-    return recipe_of(config, revision, dataset.config, dataset.revision, batch)
+    recipe = {
+        "encoder": config.model_dump(mode="json", serialize_as_any=True),
+        "encoder_revision": config.revision if isinstance(config, OwnConfig) else encoder_revision(config),
+        "dataset": dataset.config.model_dump(mode="json", serialize_as_any=True),
+        "dataset_revision": dataset.revision,
+        "batch_size": batch_size if config.depends_on_batch else None,
+    }
+    return {"key": digest(recipe), **recipe}
 
 
 @dataclass
@@ -257,12 +266,8 @@ class _Job:
     @cached_property
     def items(self) -> dict[str, int]:
         """By modality, the number of leading items to be stored: those within the limit and those stored already."""
-        return {
-            side.modality: max(
-                indices_within(side.item_id, self.limit, side.pair_on), self.store.covered(side.modality)
-            )
-            for side in self.sides
-        }
+        wanted = {side.modality: indices_within(side.item_id, self.limit, side.pair_on) for side in self.sides}
+        return {modality: max(items, self.store.covered(modality)) for modality, items in wanted.items()}
 
     def embed_side(self, side: Side, missing: Sequence[Shard], engine: Engine) -> dict[str, Any]:
         """Computes the missing shards of a side and returns its entry in the manifest."""

@@ -18,7 +18,6 @@ from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 from clip_geometry import files
-from clip_geometry.config import Config, digest
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
 from clip_geometry.io.reading import read_npy, read_table, reading_with
 from clip_geometry.modalities import modality_name
@@ -107,24 +106,6 @@ class Shard:
         """Names of the files with its vectors, their metadata and its record."""
         number = f"{self.number:05d}"
         return f"vectors-{number}.npy", f"metadata-{number}.parquet", f"record-{number}.json"
-
-
-def recipe_of(
-    encoder: Config, encoder_revision: str, dataset: Config, dataset_revision: str, batch_size: int | None = None
-) -> dict[str, Any]:
-    """Everything that a row depends on, and its hash as "key".
-
-    The configs enter as whole objects, so that a new field needs no thought. batch_size: None unless rows depend on
-    their batch (EncoderConfig.depends_on_batch).
-    """
-    recipe = {
-        "encoder": encoder.model_dump(mode="json", serialize_as_any=True),
-        "encoder_revision": encoder_revision,
-        "dataset": dataset.model_dump(mode="json", serialize_as_any=True),
-        "dataset_revision": dataset_revision,
-        "batch_size": batch_size,
-    }
-    return {"key": digest(recipe), **recipe}
 
 
 def indices_within(item_id: Sequence[str] | np.ndarray, limit: int | None, pair_on: str = "item_id") -> int:
@@ -229,13 +210,11 @@ class Store:
 
         folder = self.folder / modality
         folder.mkdir(exist_ok=True)
-        content = files.npy_bytes(vectors.astype(np.float32, copy=False))
         table = pa.table({name: pa.array(column) for name, column in columns.items()})
         vectors_name, metadata_name, record_name = shard.files
-        checksums = {
-            vectors_name: files.write_atomically(folder / vectors_name, content),
-            metadata_name: files.write_atomically(folder / metadata_name, files.parquet_bytes(table)),
-        }
+        contents = {vectors_name: files.npy_bytes(vectors.astype(np.float32, copy=False))}
+        contents[metadata_name] = files.parquet_bytes(table)
+        checksums = {name: files.write_atomically(folder / name, content) for name, content in contents.items()}
         record = {"start": shard.start, "stop": shard.stop, "rows": len(vectors), "d": vectors.shape[1]}
         record |= {"files": checksums, **facts}
         files.write_json(folder / record_name, record)

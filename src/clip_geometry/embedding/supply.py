@@ -356,10 +356,11 @@ def reading_ahead(
         except RuntimeError as error:  # torch raises it wherever the main process is when a worker dies
             if not str(error).startswith("DataLoader worker"):
                 raise
-            raise InputError(
-                "a worker process that decodes images was killed, perhaps for lack of memory: run the same command "
-                "again to continue, with fewer workers (workers=0 for none) if it happens again"
-            ) from None
+            advice = (
+                "run the same command again to continue, with fewer workers (workers=0 for none) if it happens again"
+            )
+            problem = "a worker process that decodes images was killed, perhaps for lack of memory"
+            raise InputError(f"{problem}: {advice}") from None
         finally:
             if coming is not None:
                 coming._shutdown_workers()  # now, not when the last traceback that holds the iterator is gone

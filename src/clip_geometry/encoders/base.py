@@ -148,10 +148,8 @@ class Pixels:
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """uint8 → float32. Divides by tensors, since a GPU turns division by a number into an inexact product."""
-        whole, mean, std = (
-            torch.tensor(values, dtype=torch.float32, device=pixels.device)
-            for values in ((255.0,), self.mean, self.std)
-        )
+        values = ((255.0,), self.mean, self.std)
+        whole, mean, std = (torch.tensor(each, dtype=torch.float32, device=pixels.device) for each in values)
         return pixels.to(torch.float32).div_(whole).sub_(mean[:, None, None]).div_(std[:, None, None])
 
 

@@ -161,17 +161,9 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     image_model = None
     with suppress(InputError):
         image_model = paired_image_model(config.model)
-    return TextEncoder(
-        config,
-        device,
-        transformer=transformer,
-        tokenizer=hf.load_tokenizer(files.tokenizer, transformer.config),
-        pool=mean_pooling,
-        width=linear.in_features,
-        weights=weights,
-        head=nn.Sequential(linear),
-        facts={"image_model": image_model},
-    )
+    tokenizer, head = hf.load_tokenizer(files.tokenizer, transformer.config), nn.Sequential(linear)
+    width, facts = linear.in_features, {"image_model": image_model}
+    return TextEncoder(config, device, transformer, tokenizer, mean_pooling, width, weights, head, facts=facts)
 
 
 def _read_linear(path: Path, width: int) -> nn.Linear:

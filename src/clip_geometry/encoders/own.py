@@ -22,10 +22,7 @@ from clip_geometry.encoders.runtime import inference, model_facts
 from clip_geometry.registry import InputError, printable, shown
 
 PREPARES = {"image": "preprocess", "text": "tokenizer"}  # modality → the option that makes tensors of its lists
-ACCEPTED = (
-    "a function or module that takes a list of images or texts, {'image': f, 'text': g}, a model with encode_image and "
-    "encode_text, or a SentenceTransformer"
-)
+ACCEPTED = "a function or module of lists, {'image': f, 'text': g}, a model with encode_image, or a SentenceTransformer"
 PRECISIONS: Mapping[Any, Any] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -66,7 +63,8 @@ class OwnEncoder(Encoder):
             model = {modality: model[modality] for modality in PREPARES if modality in model}
         parts = list(model.values()) if isinstance(model, dict) else [model]
         for part in parts:
-            _require_callable(part)
+            if not callable(part) and not _encodes(part):
+                raise InputError(f"the model is {shown(part)}; expected {ACCEPTED}, or the config or name of a model")
         self.model = model
         self._preprocess, self._tokenizer = preprocess, tokenizer
         self.takes_images = preprocess is None
@@ -82,12 +80,8 @@ class OwnEncoder(Encoder):
         if revision is None and keyed:
             revision = self._identified(parts, name)
         self._revision = str(revision or "")
-        precision = next(filter(None, map(_dtype, self._modules)), None)
-        self.config = OwnConfig(
-            model=f"own:{printable(name)[:200]}",
-            revision=self._revision,
-            precision=PRECISIONS.get(precision, "fp32"),
-        )
+        precision = PRECISIONS.get(next(filter(None, map(_dtype, self._modules)), None), "fp32")
+        self.config = OwnConfig(model=f"own:{printable(name)[:200]}", revision=self._revision, precision=precision)
 
     def _functions(self, modalities: Sequence[str]) -> dict[str, Any]:
         """Modality → what is called with lists, or with what its preprocess or tokenizer makes of them."""
@@ -220,11 +214,6 @@ def _encodes(model: Any) -> bool:
 def _is_sentence_transformer(model: Any) -> bool:
     kinds = type(model).__mro__
     return hasattr(model, "encode") and any(kind.__module__.startswith("sentence_transformers.") for kind in kinds)
-
-
-def _require_callable(part: Any) -> None:
-    if not callable(part) and not _encodes(part):
-        raise InputError(f"the model is {shown(part)}; expected {ACCEPTED}, or the config or name of a model")
 
 
 def _function(model: Any) -> Callable[[Any], Any]:

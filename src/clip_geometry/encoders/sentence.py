@@ -127,14 +127,9 @@ def revision(config: EncoderConfig) -> str:
     folder, modules, weights = find(config)
     # a module without settings may have no folder: git keeps no empty ones
     paths = [module.path for module in modules if (folder / module.path).is_dir()]
-    return digest(
-        {
-            "root": hub.folder_digest(folder),
-            "modules": [module.kind for module in modules],
-            "places": {path: hub.folder_digest(folder / path) for path in paths},
-            "weights": [sha256_of(path) for path in weights],
-        }
-    )
+    facts: dict[str, Any] = {"root": hub.folder_digest(folder), "modules": [module.kind for module in modules]}
+    facts["places"] = {path: hub.folder_digest(folder / path) for path in paths}
+    return digest(facts | {"weights": [sha256_of(path) for path in weights]})
 
 
 # --- the pipeline
@@ -179,21 +174,11 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
         module = _load_module(folder, entry, columns)
         columns = module.get_embedding_dimension() if entry.kind == "Dense" else columns
         head.append(OnRows(module))
-    facts: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
+    files: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
     if weights[1:]:
-        facts["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
-    return TextEncoder(
-        config,
-        device,
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pool=pool,
-        width=width,
-        weights=facts,
-        head=head,
-        prepare=prepare,
-        facts={"modules": [entry.kind for entry in entries], "prompt": prompt},
-    )
+        files["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
+    facts = {"modules": [entry.kind for entry in entries], "prompt": prompt}
+    return TextEncoder(config, device, transformer, tokenizer, pool, width, files, head, prepare, facts=facts)
 
 
 def _transformer_settings(root: Path) -> TransformerSettings:

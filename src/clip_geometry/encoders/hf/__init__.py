@@ -71,13 +71,12 @@ def one_sentence(problem: str) -> Iterator[None]:
     except InputError:
         raise
     except BaseException as error:
-        # Rust's panics derive from BaseException only
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            why = f"{type(error).__name__}: {first_line(ValueError(' '.join(str(error).split())))}"
-            if "trust_remote_code" in str(error):
-                why = "it needs Python code of its own, which is never run"
-            raise InputError(f"{problem} ({why})") from None
-        raise
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of Rust, which is none
+            raise
+        why = f"{type(error).__name__}: {first_line(' '.join(str(error).split()))}"
+        if "trust_remote_code" in str(error):
+            why = "it needs Python code of its own, which is never run"
+        raise InputError(f"{problem} ({why})") from None
     finally:
         logging.set_verbosity(before)
         if bar:
