@@ -490,6 +490,7 @@ class OpenClipEncoder(Encoder):
 
     def __post_init__(self) -> None:
         self.device = self.model.logit_scale.device
+        self.context_length = self.tokenizer.context_length
         self.pixels = Pixels.of(self.transform)
         text = self.model.text if hasattr(self.model, "text") else TextTower(self.model)
         self._towers = {"image": self.model.visual, "text": text}
@@ -537,24 +538,17 @@ class OpenClipEncoder(Encoder):
             found[modality] = head.detach().double().cpu().numpy()
         return found
 
-    def describe(self) -> Mapping[str, Any]:
-        dim = {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
+    def dim(self) -> Mapping[str, int | None]:
         if self.config.features == "projected":
-            dim = dict.fromkeys(self._towers, self.architecture["embed_dim"])
-        tokenizer, inner = type(self.tokenizer).__name__, getattr(self.tokenizer, "tokenizer", None)
+            return dict.fromkeys(self._towers, self.architecture["embed_dim"])
+        places = self._projections.items()
+        return {modality: None if place is None else pooled_width(place) for modality, place in places}
+
+    def describe(self) -> dict[str, Any]:
+        facts, inner = super().describe(), getattr(self.tokenizer, "tokenizer", None)
         if inner is not None:
-            tokenizer += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
-        bias = self.model.logit_bias
-        return runtime.model_facts(
-            self.model,
-            self.weights,
-            dim,
-            preprocessing=repr(self.transform),
-            tokenizer=tokenizer,
-            context_length=self.tokenizer.context_length,
-            logit_scale=self.model.logit_scale.exp().item(),
-            logit_bias=None if bias is None else bias.item(),
-        )
+            facts["tokenizer"] += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
+        return facts
 
 
 encoders.add("open_clip", EncoderEntry(NamedConfig, load, revision, NamedConfig.source))

@@ -15,10 +15,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clip_geometry.config import digest
-from clip_geometry.data.images import rgb
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
 from clip_geometry.encoders.hf import token_counts
-from clip_geometry.encoders.runtime import inference, model_facts
+from clip_geometry.encoders.runtime import inference
 from clip_geometry.registry import InputError, printable, shown
 
 PREPARES = {"image": "preprocess", "text": "tokenizer"}  # modality → the option that makes tensors of its lists
@@ -65,27 +64,31 @@ class OwnEncoder(Encoder):
         for part in parts:
             if not callable(part) and not _encodes(part):
                 raise InputError(f"the model is {shown(part)}; expected {ACCEPTED}, or the config or name of a model")
-        self.model = model
-        self._preprocess, self._tokenizer = preprocess, tokenizer
+        self.transform: Any = preprocess
+        self.tokenizer = tokenizer
         self.takes_images = preprocess is None
+        self.context_length = getattr(tokenizer, "context_length", None)
+        self._given = model
         self._towers = self._functions(modalities)
         self.modalities = frozenset(self._towers)
-        self._modules = [module for part in parts if (module := _module(part)) is not None]
         self._dtypes = {modality: _dtype(_module(tower)) for modality, tower in self._towers.items()}
-        tensors = (value for module in self._modules for value in (*module.parameters(), *module.buffers()))
-        self.device = next((value.device for value in tensors), torch.device("cpu"))
+        modules = nn.ModuleList([module for part in parts if (module := _module(part)) is not None])
+        self.model = model if isinstance(model, nn.Module) else modules
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        self.device = tensors[0].device if tensors else torch.device("cpu")
         self._dim: dict[str, int] = {}
 
         name = "+".join(dict.fromkeys(map(_name, parts))) if name is None else str(name)
         if revision is None and keyed:
             revision = self._identified(parts, name)
-        self._revision = str(revision or "")
-        precision = PRECISIONS.get(next(filter(None, map(_dtype, self._modules)), None), "fp32")
-        self.config = OwnConfig(model=f"own:{printable(name)[:200]}", revision=self._revision, precision=precision)
+        revision = str(revision or "")
+        precision = PRECISIONS.get(next(filter(None, map(_dtype, modules)), None), "fp32")
+        self.config = OwnConfig(model=f"own:{printable(name)[:200]}", revision=revision, precision=precision)
+        self.weights = {"name": self.config.name, "revision": revision}
 
     def _functions(self, modalities: Sequence[str]) -> dict[str, Any]:
         """Modality → what is called with lists, or with what its preprocess or tokenizer makes of them."""
-        model, prepares = self.model, {"image": self._preprocess, "text": self._tokenizer}
+        model, prepares = self._given, {"image": self.transform, "text": self.tokenizer}
         if isinstance(model, dict):
             return {modality: _function(part) for modality, part in model.items()}
         if _is_sentence_transformer(model):
@@ -120,17 +123,15 @@ class OwnEncoder(Encoder):
             if _is_sentence_transformer(module):  # which does not describe these
                 names = ("prompts", "default_prompt_name", "max_seq_length", "truncate_dim")
                 facts.append([str(getattr(module, each, None)) for each in names])
-        prepares = (self._preprocess, self._tokenizer)
-        kinds = [None if each is None else type(each).__qualname__ for each in prepares]
-        sizes = {key: str(getattr(self._tokenizer, key, None)) for key in ("context_length", "vocab_size")}
-        return digest([facts, kinds, None if self._preprocess is None else _described(self._preprocess), sizes])
+        kinds = [None if each is None else type(each).__qualname__ for each in (self.transform, self.tokenizer)]
+        sizes = {key: str(getattr(self.tokenizer, key, None)) for key in ("context_length", "vocab_size")}
+        return digest([facts, kinds, None if self.transform is None else _described(self.transform), sizes])
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Modules in eval mode; afterwards each is in the mode that it was in."""
-        before = {each: each.training for module in self._modules for each in module.modules()}
-        for module in self._modules:
-            module.eval()
+        before = {each: each.training for each in self.model.modules()}
+        self.model.eval()
         try:
             yield
         finally:
@@ -138,24 +139,22 @@ class OwnEncoder(Encoder):
                 each.training = training
 
     def preprocess(self, image: Image.Image) -> Tensor:
-        assert self._preprocess is not None
-        pixels = self._preprocess(rgb(image))
+        pixels = super().preprocess(image)
         if not isinstance(pixels, Tensor):
             raise InputError(f"preprocess gave {type(pixels).__name__} for an image; a tensor was expected")
         return pixels.float() if pixels.dtype == torch.bfloat16 else pixels  # numpy, which holds batches, has none
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
-        inputs = list(texts) if self._tokenizer is None else self._tokenizer(list(texts))
+        inputs = list(texts) if self.tokenizer is None else self.tokenizer(list(texts))
         return Tokens((inputs, len(texts)), self._truncated(list(texts), inputs))
 
     def _truncated(self, texts: list[str], inputs: Any) -> int:
         """Number of texts that did not fit; 0 for the models that do not say."""
-        tokenizer: Any = self._tokenizer
-        if type(tokenizer).__module__.startswith("open_clip."):
+        if type(self.tokenizer).__module__.startswith("open_clip."):
             from clip_geometry.encoders.open_clip import count_truncated
 
-            return count_truncated(tokenizer, texts, inputs, tokenizer.context_length)
-        model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
+            return count_truncated(self.tokenizer, texts, inputs, self.tokenizer.context_length)
+        model: Any = self._given.get("text") if isinstance(self._given, dict) else self._given
         limit = getattr(model, "max_seq_length", None)
         if not _is_sentence_transformer(model) or limit is None:
             return 0
@@ -177,8 +176,8 @@ class OwnEncoder(Encoder):
             with inference():
                 rows = self._towers[modality](batch)
         except Exception as error:
-            what = f"a list of {count} ({modality})" if isinstance(batch, list) else f"a batch of {count} ({modality})"
-            error.add_note(f"{self.config.model} was called with {what}; preprocess= and tokenizer= make tensors of it")
+            what = f"{self.config.model} was called with a batch of {count} ({modality})"
+            error.add_note(f"{what}; preprocess= and tokenizer= make tensors of lists")
             raise
         if isinstance(rows, list | tuple) and rows and all(isinstance(row, Tensor | np.ndarray) for row in rows):
             rows = torch.stack([torch.as_tensor(row) for row in rows])
@@ -193,18 +192,8 @@ class OwnEncoder(Encoder):
             raise InputError(f"the model {name} gave {columns}")
         return given.float().cpu()
 
-    def describe(self) -> Mapping[str, Any]:
-        scale, bias = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias"))
-        return model_facts(
-            nn.ModuleList(self._modules),
-            {"name": self.config.name, "revision": self._revision},
-            {modality: self._dim.get(modality) for modality in sorted(self.modalities)},
-            preprocessing=None if self._preprocess is None else _described(self._preprocess),
-            tokenizer=None if self._tokenizer is None else type(self._tokenizer).__name__,
-            context_length=getattr(self._tokenizer, "context_length", None),
-            logit_scale=scale.exp().item() if isinstance(scale, Tensor) and scale.numel() == 1 else None,
-            logit_bias=bias.item() if isinstance(bias, Tensor) and bias.numel() == 1 else None,
-        )
+    def dim(self) -> Mapping[str, int | None]:
+        return {modality: self._dim.get(modality) for modality in sorted(self.modalities)}
 
 
 def _encodes(model: Any) -> bool:

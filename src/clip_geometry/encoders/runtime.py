@@ -1,7 +1,7 @@
 """The machine that an encoder runs on: its device, exact float32, quiet logs, and a limit on memory."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,22 +50,6 @@ def seeded(seed: int = 0) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would reseed the GPUs too
         yield
-
-
-def model_facts(model: torch.nn.Module, weights: Mapping[str, Any], dim: Mapping[str, Any], **others: Any) -> dict:
-    """What `Encoder.describe` says of a model of torch; None of what is not among `others`.
-
-    activation: the class names of the activation functions in the model: "QuickGELU", "GELU, ReLU".
-    """
-    kinds = {type(module).__name__.removesuffix("Activation") for module in model.modules()}
-    return {
-        "weights": dict(weights),
-        "dim": dim,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "activation": ", ".join(sorted(kind for kind in kinds if kind.lower().endswith(("gelu", "relu", "silu")))),
-        **dict.fromkeys(("preprocessing", "tokenizer", "context_length", "logit_scale", "logit_bias")),
-        **others,
-    }
 
 
 def use_batch_statistics(model: torch.nn.Module, name: str) -> None:

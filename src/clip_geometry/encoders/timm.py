@@ -117,9 +117,8 @@ class TimmEncoder(base.Encoder):
         with runtime.inference():
             return self.model(pixels.to(self.device, runtime.DTYPES[self.config.precision])).float().cpu()
 
-    def describe(self) -> Mapping[str, Any]:
-        dim = {"image": self.model.head_hidden_size}
-        return runtime.model_facts(self.model, self.weights, dim, preprocessing=repr(self.transform))
+    def dim(self) -> Mapping[str, int]:
+        return {"image": self.model.head_hidden_size}
 
 
 base.encoders.add("timm", base.EncoderEntry(TimmConfig, load, revision, check))

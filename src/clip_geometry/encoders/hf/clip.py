@@ -14,7 +14,7 @@ from clip_geometry.data.images import rgb
 from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.open_clip import Mean, Sides, StandardDeviation
-from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
+from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.io.reading import read_json
 from clip_geometry.registry import InputError, shown
 
@@ -119,20 +119,17 @@ class HFClipEncoder(Encoder):
             rows = rows.pooler_output
         return rows.float().cpu()
 
-    def describe(self) -> Mapping[str, Any]:
+    def dim(self) -> Mapping[str, int]:
         config = self.model.config
-        widths = {"image": config.vision_config.hidden_size, "text": config.text_config.hidden_size}
-        projected = dict.fromkeys(widths, config.projection_dim)
-        return model_facts(
-            self.model,
-            self.weights,
-            projected if self.config.features == "projected" else widths,
-            activation=", ".join(sorted({config.vision_config.hidden_act, config.text_config.hidden_act})),
-            preprocessing=f"{type(self.processor).__name__}({self.processor.to_json_string()})",
-            tokenizer=type(self.tokenizer).__name__,
-            context_length=self.context_length,
-            logit_scale=self.model.logit_scale.exp().item(),
-        )
+        if self.config.features == "projected":
+            return {"image": config.projection_dim, "text": config.projection_dim}
+        return {"image": config.vision_config.hidden_size, "text": config.text_config.hidden_size}
+
+    def describe(self) -> dict[str, Any]:
+        towers = (self.model.config.vision_config, self.model.config.text_config)
+        activation = ", ".join(sorted({tower.hidden_act for tower in towers}))
+        processor = f"{type(self.processor).__name__}({self.processor.to_json_string()})"
+        return super().describe() | {"activation": activation, "preprocessing": processor}
 
 
 encoders.add("hf-clip", EncoderEntry(HFClipConfig, load, revision, hub.local_check(find)))
