@@ -24,17 +24,16 @@ from clip_geometry import files
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.rows import Record, ShardMaker
 from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import throughput_line
+from clip_geometry.embedding.supply import supply, throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.io.reading import first_line
-from clip_geometry.progress import Advance, PassProgress, detail, note
+from clip_geometry.progress import Advance, PassProgress, detail
 from clip_geometry.registry import InputError, library, library_versions, of_packages, unknown
 from clip_geometry.rows.streamed import Accumulate, StreamedRows, aggregate_blocks
 
 Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
 PASSED = ("CLIP_GEOMETRY_", "HF_", "TORCH_HOME")  # prefixes of the variables that say where data and models are
 RETRIES = 3  # of a shard or span whose worker died: a machine may be taken away, but what kills four workers is a bug
-PATIENCE = 60.0  # seconds without an answer until the user is notified
 MAX_SPANS = 1024  # of a pass: a worker that dies has little to do again
 MIN_BYTES = 2**25  # of a span's rows as stored: its sum takes time to come back as well
 SMALLER = "give it more memory or a smaller batch size, and run the same command again; finished shards are kept"
@@ -70,8 +69,9 @@ class Engine:
             with given.doing("write"):
                 return [each.result() for each in writing]
 
+        batches = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput)
         # worker processes are forked before the threads of the progress bar and of the writer begin
-        with maker.supply(side, shards) as given, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
+        with batches as given, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
             for shard in shards:
                 write = maker.compute(given, shard, advance)
                 yield from finished()
@@ -144,7 +144,6 @@ class RayEngine(Engine):
         waiting, left = deque(shards), len(shards)
         # an actor is given a shard once it has answered, so that one that waits for a place delays none
         busy: dict[Any, Any] = {actor.__ray_ready__.remote(): (actor, None) for actor in self.actors}
-        self._note_waiting(list(busy))
         with bar as advance:
             while left:
                 (done,), _ = self.ray.wait(list(busy), num_returns=1)
@@ -185,7 +184,6 @@ class RayEngine(Engine):
         task = self.span_task.options(max_retries=RETRIES, num_cpus=1)
         jobs = (task.remote(sent, span, part) for span, part in zip(spans, own, strict=True))
         under_way = deque(islice(jobs, 2 * max(1, int(self.ray.cluster_resources().get("CPU", 1)))))
-        self._note_waiting([under_way[0]])
         advance, total = PassProgress(x.name, len(x), row_bytes), None
         for span in spans:
             worker = f"the worker of rows {span.start} to {span.stop} of {x.name}"
@@ -206,11 +204,6 @@ class RayEngine(Engine):
             raise InputError(f"{what} cannot be sent to other processes ({why}); leave engine ray out") from None
         finally:
             self.ray.util.deregister_serializer(np.memmap)
-
-    def _note_waiting(self, jobs: list[Any]) -> None:
-        """Notifies the user where no job begins, for example because others hold the cluster's processors."""
-        if not self.ray.wait(jobs, num_returns=1, timeout=PATIENCE)[0]:
-            note(f"no worker has answered for {PATIENCE:.0f} s; others may use the processors: see ray status")
 
     def _result(self, job: Any, worker: str, advice: str) -> Any:
         """The result of a job. Its InputError and OSError are raised as they are; others keep Ray's traceback."""
@@ -244,9 +237,10 @@ class ShardWorker:
             maker: Any = ray.get(sent[1])
             require_equal(driver["facts"], facts_of(maker.encoder))
             self.maker = maker
-        side = next(side for side in self.maker.dataset.sides if side.modality == modality)
-        with self.maker.supply(side, [shard]) as given:
-            return self.maker.compute(given, shard, lambda done: None)()
+        maker = self.maker
+        side = next(side for side in maker.dataset.sides if side.modality == modality)
+        with supply(maker.encoder, side, [shard], maker.batch_size, maker.throughput) as given:
+            return maker.compute(given, shard, lambda done: None)()
 
 
 def environment(encoder: Encoder) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The items of a shard through an encoder, batch by batch, and into the files of a store."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
@@ -13,7 +12,7 @@ import torch
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import Shard, Store
-from clip_geometry.embedding.supply import Supply, Throughput, supply
+from clip_geometry.embedding.supply import Supply, Throughput
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note
@@ -62,10 +61,6 @@ class ShardMaker:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "encoder"}
-
-    def supply(self, side: Side, shards: Sequence[Shard]) -> AbstractContextManager[Supply]:
-        """Opens the batches of these shards."""
-        return supply(self.encoder, side, shards, self.batch_size, self.throughput)
 
     def compute(self, given: Supply, shard: Shard, advance: Advance) -> Callable[[], Record]:
         """Computes the rows of a shard; returns a function that writes them and gives the record."""

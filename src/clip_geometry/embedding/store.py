@@ -135,8 +135,6 @@ class Store:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the folder; a second process notes that it waits. Removes what killed processes left behind."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"{shown(self.folder)} is a file; a folder to write the embeddings to was expected")
         lock = files.exclusive(self.folder, lambda: note(f"another process embeds into {self.folder}: waiting"))
         with ExitStack() as stack:
             try:

@@ -232,14 +232,13 @@ def throughput_line(modality: str, facts: dict[str, Any]) -> str:
 def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput) -> Iterator[Supply]:
     """Opens the supply of the shards' batches. Texts are not sorted where rows depend on their batch, which sorting
     changes."""
-    if side.modality == "text":
-        sort = how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
-        yield Supply(encoder, side, sort=sort)
-        return
-    given, images = Supply(encoder, side), sum(shard.stop - shard.start for shard in shards)
-    given.workers = default_workers(images) if how.workers is None else how.workers
-    if not (FORKS and given.workers):
-        given.workers = 0
+    is_text = side.modality == "text"
+    sort = is_text and how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
+    given = Supply(encoder, side, sort=sort)
+    if FORKS and not is_text:
+        images = sum(shard.stop - shard.start for shard in shards)
+        given.workers = default_workers(images) if how.workers is None else how.workers
+    if not given.workers:
         yield given
         return
     given.planned.extend(

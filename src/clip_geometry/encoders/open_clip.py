@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -108,8 +108,6 @@ class PreprocessingFields(BaseModel):
 
 class OpenClipFile(BaseModel):
     """open_clip_config.json."""
-
-    model_config = ConfigDict(protected_namespaces=())
 
     model_cfg: ModelFields
     preprocess_cfg: PreprocessingFields | None = None
@@ -329,9 +327,7 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
             else:
                 hub.load_state_dict(model, hub.read_state_dict(path), str(path))
     transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
-    model.eval()
-    if config.batch_norm == "batch":
-        runtime.use_batch_statistics(model, config.model)
+    runtime.set_mode(model, config)
     return OpenClipEncoder(config, model.to(device), transform, tokenizer, source.architecture, weights)
 
 

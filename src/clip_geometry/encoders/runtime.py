@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from clip_geometry.encoders.base import BatchNormOption
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
 
@@ -52,11 +53,14 @@ def seeded(seed: int = 0) -> Iterator[None]:
         yield
 
 
-def use_batch_statistics(model: torch.nn.Module, name: str) -> None:
-    """Lets the batch norm layers of a model in eval mode use the statistics of each batch; its others stay."""
+def set_mode(model: torch.nn.Module, config: BatchNormOption) -> None:
+    """Sets a model to eval mode, in which its batch norm layers use the statistics of each batch if asked for."""
+    model.eval()
+    if config.batch_norm == "eval":
+        return
     layers = [module for module in model.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
     if not layers:
-        raise InputError(f"{name} has no batch norm layers; leave batch_norm at eval")
+        raise InputError(f"{config.model} has no batch norm layers; leave batch_norm at eval")
     for layer in layers:
         layer.train()
         layer.track_running_stats = False  # neither used nor updated
