@@ -75,13 +75,19 @@ class MClipConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a tower. base: the folder with the base transformer's config; linear: legacy layout only."""
+    """The files of a tower. base: folder or hub name of the base transformer; linear: legacy layout only."""
 
     folder: Path
-    tokenizer: Path
-    base: Path
+    base: str
     weights: Path
     linear: Path | None = None
+
+    def base_and_tokenizer(self) -> tuple[Path, Path]:
+        """The folders of the base transformer's config and of the tokenizer, downloaded if need be."""
+        if (self.folder / "tokenizer_config.json").is_file():
+            return hub.folder(self.base, ["config.json"]), self.folder
+        base = hub.folder(self.base, hub.TOKENIZER_FILES)
+        return base, base
 
 
 Width = Annotated[int, Field(ge=1, le=2**16, strict=True)]
@@ -100,41 +106,29 @@ def _settings(values: Mapping[str, Any]) -> TowerFields:
 
 
 def find(config: MClipConfig) -> Files:
-    """Config and tokenizer files of tower and base, and the weights; downloaded if need be."""
+    """The tower's files, downloaded if need be, and where its base is."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    values = hf.read_config(folder, EXPECTED)
+    values, weights = hf.read_config(folder, EXPECTED), hub.first_file(config.name, hf.WEIGHTS)
     if values.get("model_type") != "M-CLIP" and "modelBase" not in values:
         path = config.linear or next(iter(sorted(folder.glob("*Linear*.pkl"))), None)
         if path is None:
             what = f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own"
             raise InputError(f"{what}: give it by linear=PATH, or lay its '… Linear Weights.pkl' into the folder")
         linear = existing_file(path, "a file with the weights of a linear layer")
-        return Files(folder, folder, folder, hub.first_file(config.name, hf.WEIGHTS), linear)
+        return Files(folder, str(folder), weights, linear)
     if config.linear is not None:
         raise InputError(f"{config.model} has its linear layer among its weights; leave linear out")
     base = folder / "base"
-    has_tokenizer = (folder / "tokenizer_config.json").is_file()
-    if not base.is_dir():
-        wanted = ["config.json"] if has_tokenizer else hub.TOKENIZER_FILES
-        base = hub.folder(_settings(values).modelBase, wanted)
-    return Files(folder, folder if has_tokenizer else base, base, hub.first_file(config.name, hf.WEIGHTS))
-
-
-def check(config: MClipConfig) -> None:
-    hub.check_name(config.name)
-    folder = hub.model_path(config.name)
-    if folder.is_dir():
-        values = hf.read_config(folder, EXPECTED)
-        if (folder / "base").is_dir() or "modelBase" not in values:  # otherwise the base is on the hub
-            find(config)
+    return Files(folder, str(base) if base.is_dir() else _settings(values).modelBase, weights)
 
 
 def revision(config: MClipConfig) -> str:
     files = find(config)
+    base, tokenizer = files.base_and_tokenizer()
     # the config alone, because a base in the hub's cache may gain other files later
-    base = existing_file(files.base / "config.json", "the config of the base transformer")
+    base_config = existing_file(base / "config.json", "the config of the base transformer")
     facts = {"folder": hub.folder_digest(files.folder), "weights": sha256_of(files.weights)}
-    facts |= {"base": sha256_of(base), "tokenizer": hub.folder_digest(files.tokenizer)}
+    facts |= {"base": sha256_of(base_config), "tokenizer": hub.folder_digest(tokenizer)}
     return digest(facts | ({"linear": sha256_of(files.linear)} if files.linear else {}))
 
 
@@ -142,6 +136,7 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     from transformers import AutoModel
 
     files = find(config)
+    base, tokenizer_folder = files.base_and_tokenizer()
     weights = {"name": files.weights.name, "sha256": sha256_of(files.weights)}
     if files.linear:
         transformer = hf.load_model(AutoModel, files.folder, config.model)
@@ -150,7 +145,7 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     else:
         settings = _settings(hf.read_config(files.folder, EXPECTED))
         # the architecture alone: its own pretrained weights would be overwritten, so they are not downloaded
-        transformer = hf.from_settings(AutoModel, hf.read_settings(files.base, str(files.base)), str(files.base))
+        transformer = hf.from_settings(AutoModel, hf.read_settings(base, str(base)), str(base))
         with seeded():
             linear = nn.Linear(settings.transformerDimensions, settings.numDims)
         state = hub.read_state_dict(files.weights)
@@ -161,7 +156,7 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     image_model = None
     with suppress(InputError):
         image_model = paired_image_model(config.model)
-    tokenizer, head = hf.load_tokenizer(files.tokenizer, transformer.config), nn.Sequential(linear)
+    tokenizer, head = hf.load_tokenizer(tokenizer_folder, transformer.config), nn.Sequential(linear)
     width, facts = linear.in_features, {"image_model": image_model}
     return TextEncoder(config, device, transformer, tokenizer, mean_pooling, width, weights, head, facts=facts)
 
@@ -181,4 +176,4 @@ def _read_linear(path: Path, width: int) -> nn.Linear:
     return linear
 
 
-encoders.add("mclip", EncoderEntry(MClipConfig, load, revision, check))
+encoders.add("mclip", EncoderEntry(MClipConfig, load, revision, hub.local_check(find)))

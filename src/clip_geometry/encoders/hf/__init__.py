@@ -200,9 +200,8 @@ def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) ->
     loader: Any = AutoTokenizer
     with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
         tokenizer = loader.from_pretrained(str(folder), config=config, trust_remote_code=False)
-        without_padding = padding and tokenizer.pad_token_id is None
-    if without_padding:
-        raise InputError(f"the tokenizer in {folder} has no padding token, so texts cannot be embedded in batches")
+        if padding and tokenizer.pad_token_id is None:
+            raise InputError(f"the tokenizer in {folder} has no padding token, so texts cannot be embedded in batches")
     return tokenizer
 
 
