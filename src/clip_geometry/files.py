@@ -232,19 +232,6 @@ def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def is_locked(folder: Path) -> bool:
-    """Whether a process holds the folder's lock."""
-    with suppress(ImportError, OSError):  # a system without fcntl, or a folder without a lock file
-        import fcntl
-
-        with (folder / LOCK).open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-    return False
-
-
 def is_device(path: Path) -> bool:
     """Whether `path` is written to in place: /dev/null, /dev/stdout, a pipe of the shell (/dev/fd/63)."""
     streams = path.parts[:2] in (("/", "dev"), ("/", "proc")) and not path.is_dir() and not path.is_block_device()

@@ -177,17 +177,18 @@ def test_a_worker_knows_the_encoders_that_the_user_added(monkeypatch):
 
 
 def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
-    weights = engines.weights_of(FakeEncoder(FakeConfig()))
-    engines.require_equal(weights, dict(weights))
-    sentence = r"weights of fake:linear is older here and fake on .*make all machines alike"
-    with pytest.raises(InputError, match=sentence):
-        engines.require_equal(dict.fromkeys(weights, "older"), weights)
-    with monkeypatch.context() as there:
-        there.setattr(engines, "library_versions", lambda: {"torch": "2.15.0+cu132"})
-        assert engines.versions() == {"the version of torch": "2.15.0"}  # however it was built
-    driver = engines.environment(FakeEncoder(FakeConfig()))
-    with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
-        engines.replicate(driver | {"versions": {"the version of numpy": "1.0"}})
+    encoder = FakeEncoder(FakeConfig())
+    facts = engines.facts_of(encoder)
+    assert engines.environment(encoder)["facts"] == facts
+    engines.require_equal(facts, dict(facts))
+    for what, sentence in [
+        ("weights of fake:linear", r"weights of fake:linear is older here and fake on .*make all machines alike"),
+        ("the version of numpy", r"the version of numpy is older here and \d.* on "),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            engines.require_equal(facts | {what: "older"}, facts)
+    monkeypatch.setattr(engines, "library_versions", lambda: {"torch": "2.15.0+cu132"})
+    assert engines.facts_of(encoder)["the version of torch"] == "2.15.0"  # however it was built
 
 
 def test_a_folder_that_is_not_shared_is_found_out(tmp_path):

@@ -187,7 +187,7 @@ def test_a_sentence_transformer_gives_what_its_encode_gives():
     assert sets.keys() == {"text"} and sets["text"].provenance["truncated"] == 1
     # batches are padded to their longest text, which moves the last bits
     np.testing.assert_allclose(sets["text"].vectors, model.encode(texts), atol=1e-6)
-    with pytest.raises(InputError, match="takes images and texts itself; leave out preprocess and tokenizer"):
+    with pytest.raises(InputError, match="takes images and texts; leave out preprocess and tokenizer"):
         embed(model, {"text": texts}, tokenizer=len)
     part = embed({"text": model}, {"text": texts})
     assert np.array_equal(part["text"].vectors, sets["text"].vectors)
@@ -345,7 +345,7 @@ class Iterable(IterableDataset):
 @pytest.mark.parametrize(
     ("model", "given", "sentence"),
     [
-        (3, {"text": ["a"]}, "the model is 3; expected a function or module that takes a list of images or texts"),
+        (3, {"text": ["a"]}, "the model is 3; expected a function or module of lists"),
         ({"audio": len}, {"text": ["a"]}, "the model has the parts ['audio']; expected 'image', 'text' or both"),
         (
             {"text": {"text": len}},

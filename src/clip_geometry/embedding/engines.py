@@ -24,17 +24,16 @@ from clip_geometry import files
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.rows import Record, ShardMaker
 from clip_geometry.embedding.store import Shard
-from clip_geometry.embedding.supply import throughput_line
+from clip_geometry.embedding.supply import supply, throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.io.reading import first_line
-from clip_geometry.progress import Advance, PassProgress, detail, note
+from clip_geometry.progress import Advance, PassProgress, detail
 from clip_geometry.registry import InputError, library, library_versions, of_packages, unknown
 from clip_geometry.rows.streamed import Accumulate, StreamedRows, aggregate_blocks
 
 Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
 PASSED = ("CLIP_GEOMETRY_", "HF_", "TORCH_HOME")  # prefixes of the variables that say where data and models are
 RETRIES = 3  # of a shard or span whose worker died: a machine may be taken away, but what kills four workers is a bug
-PATIENCE = 60.0  # seconds without an answer until the user is notified
 MAX_SPANS = 1024  # of a pass: a worker that dies has little to do again
 MIN_BYTES = 2**25  # of a span's rows as stored: its sum takes time to come back as well
 SMALLER = "give it more memory or a smaller batch size, and run the same command again; finished shards are kept"
@@ -70,8 +69,9 @@ class Engine:
             with given.doing("write"):
                 return [each.result() for each in writing]
 
+        batches = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput)
         # worker processes are forked before the threads of the progress bar and of the writer begin
-        with maker.supply(side, shards) as given, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
+        with batches as given, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
             for shard in shards:
                 write = maker.compute(given, shard, advance)
                 yield from finished()
@@ -144,7 +144,6 @@ class RayEngine(Engine):
         waiting, left = deque(shards), len(shards)
         # an actor is given a shard once it has answered, so that one that waits for a place delays none
         busy: dict[Any, Any] = {actor.__ray_ready__.remote(): (actor, None) for actor in self.actors}
-        self._note_waiting(list(busy))
         with bar as advance:
             while left:
                 (done,), _ = self.ray.wait(list(busy), num_returns=1)
@@ -156,7 +155,7 @@ class RayEngine(Engine):
                     busy[actor.make.remote(self.sent, side.modality, following)] = actor, following
                 if shard is not None:
                     left -= 1
-                    require_shared(maker.folder / side.modality / shard.record)
+                    require_shared(maker.folder / side.modality / shard.files[-1])
                     advance(shard.stop - shard.start)
                     yield record
         self.spent[side.modality] = {"engine": self.name, "actors": len(self.actors)}
@@ -185,7 +184,6 @@ class RayEngine(Engine):
         task = self.span_task.options(max_retries=RETRIES, num_cpus=1)
         jobs = (task.remote(sent, span, part) for span, part in zip(spans, own, strict=True))
         under_way = deque(islice(jobs, 2 * max(1, int(self.ray.cluster_resources().get("CPU", 1)))))
-        self._note_waiting([under_way[0]])
         advance, total = PassProgress(x.name, len(x), row_bytes), None
         for span in spans:
             worker = f"the worker of rows {span.start} to {span.stop} of {x.name}"
@@ -206,11 +204,6 @@ class RayEngine(Engine):
             raise InputError(f"{what} cannot be sent to other processes ({why}); leave engine ray out") from None
         finally:
             self.ray.util.deregister_serializer(np.memmap)
-
-    def _note_waiting(self, jobs: list[Any]) -> None:
-        """Notifies the user where no job begins, for example because others hold the cluster's processors."""
-        if not self.ray.wait(jobs, num_returns=1, timeout=PATIENCE)[0]:
-            note(f"no worker has answered for {PATIENCE:.0f} s; others may use the processors: see ray status")
 
     def _result(self, job: Any, worker: str, advice: str) -> Any:
         """The result of a job. Its InputError and OSError are raised as they are; others keep Ray's traceback."""
@@ -242,22 +235,25 @@ class ShardWorker:
             driver: Any = ray.get(sent[0])
             replicate(driver)
             maker: Any = ray.get(sent[1])
-            require_equal(driver["weights"], weights_of(maker.encoder))
+            require_equal(driver["facts"], facts_of(maker.encoder))
             self.maker = maker
-        side = next(side for side in self.maker.dataset.sides if side.modality == modality)
-        with self.maker.supply(side, [shard]) as given:
-            return self.maker.compute(given, shard, lambda done: None)()
+        maker = self.maker
+        side = next(side for side in maker.dataset.sides if side.modality == modality)
+        with supply(maker.encoder, side, [shard], maker.batch_size, maker.throughput) as given:
+            return maker.compute(given, shard, lambda done: None)()
 
 
 def environment(encoder: Encoder) -> dict[str, Any]:
     """What rows depend on besides their arguments: folder, variables and the user's own encoder families are
-    replicated in a worker, versions and weights have to match."""
+    replicated in a worker, the facts have to match."""
     # workers find the families of the library and of its entry points themselves
     found = ("clip_geometry.", *(f"{each.module.partition('.')[0]}." for each in of_packages("clip_geometry.encoders")))
-    own = {name: entry for name, entry in encoders.items() if not entry.config.__module__.startswith(found)}
-    variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
-    here = {"folder": str(Path.cwd()), "variables": variables, "families": own}
-    return here | {"versions": versions(), "weights": weights_of(encoder)}
+    return {
+        "folder": str(Path.cwd()),
+        "variables": {name: value for name, value in os.environ.items() if name.startswith(PASSED)},
+        "families": {name: each for name, each in encoders.items() if not each.config.__module__.startswith(found)},
+        "facts": facts_of(encoder),
+    }
 
 
 def replicate(driver: Mapping[str, Any]) -> None:
@@ -269,25 +265,19 @@ def replicate(driver: Mapping[str, Any]) -> None:
     for name, entry in driver["families"].items():
         if name not in encoders:  # its module may have been imported just now, as entries were unpickled
             encoders.add(name, entry)
-    require_equal(driver["versions"], versions())
 
 
-def versions() -> dict[str, Any]:
-    """Without "+cu132" or "+cpu": a driver without a GPU may use workers that have one."""
-    return {f"the version of {name}": each.partition("+")[0] for name, each in library_versions().items()}
-
-
-def weights_of(encoder: Encoder) -> dict[str, Any]:
-    return {f"weights of {encoder.config.model}": encoder.describe().get("weights")}
+def facts_of(encoder: Encoder) -> dict[str, Any]:
+    """Versions, without "+cu132" or "+cpu", since a driver without a GPU may use workers that have one; and weights."""
+    versions = {f"the version of {name}": each.partition("+")[0] for name, each in library_versions().items()}
+    return versions | {f"weights of {encoder.config.model}": encoder.describe().get("weights")}
 
 
 def require_equal(driver: Mapping[str, Any], worker: Mapping[str, Any]) -> None:
     for what, value in driver.items():
         if value != worker.get(what):
-            raise InputError(
-                f"{what} is {value} here and {worker.get(what)} on {socket.gethostname()}, a machine of the cluster: "
-                "rows would depend on who computes them; make all machines alike"
-            )
+            there = f"{worker.get(what)} on {socket.gethostname()}, a machine of the cluster"
+            raise InputError(f"{what} is {value} here and {there}; make all machines alike, since rows depend on it")
 
 
 def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:
@@ -303,9 +293,9 @@ def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int,
 def with_readers(maker: ShardMaker, count: int) -> ShardMaker:
     """Sets the number of processes that decode images, unless the user did: an actor does not know which processors it
     has to itself."""
-    if maker.throughput.workers is not None:
-        return maker
-    return replace(maker, throughput=maker.throughput.model_copy(update={"workers": max(0, count)}))
+    if maker.throughput.workers is None:
+        maker = replace(maker, throughput=maker.throughput.model_copy(update={"workers": max(0, count)}))
+    return maker
 
 
 def require_shared(path: Path) -> None:
@@ -313,9 +303,7 @@ def require_shared(path: Path) -> None:
     with suppress(OSError):
         files.sync_folder(path.parent)  # a network file system may know its own view of the folder only
     if not path.is_file():
-        raise InputError(
-            f"a worker wrote {path}, which is not on this machine: -o needs a folder that all machines share"
-        )
+        raise InputError(f"a worker wrote {path}, which is not on this machine: -o needs a folder that all share")
 
 
 def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
@@ -342,10 +330,8 @@ def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
 
 def opened(description: tuple[Any, ...] | np.ndarray) -> Any:
     """The memory map or array that `described` was given."""
-    if isinstance(description, np.ndarray):
-        return description
     try:
-        return np.memmap(*description)
+        return description if isinstance(description, np.ndarray) else np.memmap(*description)
     except (OSError, ValueError) as error:
         return Unreadable(f"a worker cannot read {description[0]} ({error}): all machines of the cluster need it there")
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from clip_geometry.config import digest
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.data.given import given_dataset
 from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embedding.rows import ShardMaker
-from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, recipe_of, summary
+from clip_geometry.embedding.store import Shard, Store, indices_within, read_store, summary
 from clip_geometry.embedding.supply import Throughput
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import Encoder, EncoderConfig
@@ -149,12 +150,16 @@ def embed(
         job = _Job(maker, store, limit, max_corrupt, progress)
         with store.locked():
             job.open(shard_size)
-            manifest = job.finished()
-            if manifest is None:
+            manifest = store.manifest()
+            missing = {name: store.missing(name, items, job.shard_size) for name, items in job.items.items()}
+            if manifest is None or any(missing.values()):
                 store.unfinish()
                 with workers as opened:
-                    sides = {side.modality: job.embed_side(side, opened) for side in job.sides}
+                    sides = {side.modality: job.embed_side(side, missing[side.modality], opened) for side in job.sides}
                 manifest = store.finish(job.facts(sides, opened.spent))
+            else:
+                for name in job.items:
+                    job.check_corrupt(name, manifest["sides"][name]["skipped"])
         if keyed:
             return manifest
         return {modality: _in_memory(side) for modality, side in read_store(place, limit=limit).items()}
@@ -169,10 +174,8 @@ def _require_none(options: Mapping[str, Any], what: str) -> None:
 def _as_given(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encoder:
     """The user's own model, on the device where it is."""
     if device != "auto" and resolve_device(device) != encoder.device:
-        raise InputError(
-            f"device {device!r} was asked for, but {config.model} is on {encoder.device}; move it first, and leave "
-            "device out"
-        )
+        where = f"{config.model} is on {encoder.device}"
+        raise InputError(f"device {device!r} was asked for, but {where}; move it first, and leave device out")
     return encoder
 
 
@@ -183,12 +186,20 @@ def _in_memory(side: Embeddings) -> Embeddings:
 
 
 def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict[str, Any]:
-    """Everything that the rows of a store depend on; its "key" names the store."""
+    """Everything that the rows of a store depend on, and its hash as "key", which names the store.
+
+    The configs enter as whole objects, so that a new field needs no thought.
+    """
     from clip_geometry.encoders import encoder_revision
 
-    batch = batch_size if config.depends_on_batch else None
-    revision = config.revision if isinstance(config, OwnConfig) else encoder_revision(config)
-    return recipe_of(config, revision, dataset.config, dataset.revision, batch)
+    recipe = {
+        "encoder": config.model_dump(mode="json", serialize_as_any=True),
+        "encoder_revision": config.revision if isinstance(config, OwnConfig) else encoder_revision(config),
+        "dataset": dataset.config.model_dump(mode="json", serialize_as_any=True),
+        "dataset_revision": dataset.revision,
+        "batch_size": batch_size if config.depends_on_batch else None,
+    }
+    return {"key": digest(recipe), **recipe}
 
 
 @dataclass
@@ -206,9 +217,11 @@ class _Job:
 
     @cached_property
     def sides(self) -> list[Side]:
-        """The sides that the data set has and the encoder can embed."""
-        encoder, dataset = self.maker.encoder, self.maker.dataset
-        chosen, refusals = [], {}
+        """The sides that the data set has and the encoder can embed; a manifest names them without the encoder."""
+        dataset, manifest = self.maker.dataset, self.store.manifest()
+        if manifest is not None:
+            return [side for side in dataset.sides if side.modality in manifest["sides"]]
+        encoder, chosen, refusals = self.maker.encoder, [], {}
         for side in dataset.sides:
             try:
                 encoder.require(side.modality)
@@ -216,9 +229,9 @@ class _Job:
             except InputError as refusal:
                 refusals[side.modality] = str(refusal)
         if not chosen:
+            reasons = "; ".join(refusals.values())
             raise InputError(
-                f"the data set {dataset.config.name} has no side for this model: {'; '.join(refusals.values())}; "
-                "choose another model or data set, or give a prompt where the set has classes"
+                f"the data set {dataset.config.name} has no side for this model: {reasons}; choose another"
             )
         for modality, refusal in refusals.items():
             note(f"the {modality} side of {dataset.config.name} is left out: {refusal}")
@@ -229,17 +242,16 @@ class _Job:
         existing = self.store.recipe()
         if existing is None:
             self.shard_size = self.new_shard_size(shard_size)
-            for side in self.sides:
-                self.items(side)  # raises its errors before anything is written
+            for modality, items in self.items.items():
+                if not items:
+                    raise InputError(f"the {modality} side of {self.maker.dataset.config.name} is empty")
             self.store.begin(self.recipe, self.shard_size)
             return
         self.store.require(self.recipe)
         self.shard_size = existing["shard_size"]
         if shard_size not in (None, self.shard_size):
-            raise InputError(
-                f"{shown(self.store.folder)} has shards of {self.shard_size} items, not {shard_size}: "
-                "leave the shard size out or choose another folder"
-            )
+            there = f"{shown(self.store.folder)} has shards of {self.shard_size} items, not {shard_size}"
+            raise InputError(f"{there}: leave the shard size out or choose another folder")
 
     def new_shard_size(self, shard_size: int | None) -> int:
         batch_size, config = self.maker.batch_size, self.maker.config
@@ -247,38 +259,19 @@ class _Job:
             items = max(1, min(SHARD_SIZE, SHARD_BYTES // max(1, self.maker.encoder.item_bytes)))
             return items // batch_size * batch_size or (batch_size if items == SHARD_SIZE else items)
         if config.depends_on_batch and shard_size % batch_size:
-            raise InputError(
-                f"the rows of {config.model} depend on their batch: the shard size {shard_size} "
-                f"must be a multiple of the batch size {batch_size}"
-            )
+            wanted = f"the shard size {shard_size} must be a multiple of the batch size {batch_size}"
+            raise InputError(f"the rows of {config.model} depend on their batch: {wanted}")
         return shard_size
 
-    def finished(self) -> dict[str, Any] | None:
-        """The manifest of the store if nothing is missing."""
-        manifest = self.store.manifest()
-        if manifest is None:
-            return None
-        sides = [side for side in self.maker.dataset.sides if side.modality in manifest["sides"]]
-        if any(self.missing(side) for side in sides):
-            return None
-        for side in sides:
-            entry = manifest["sides"][side.modality]
-            self.check_corrupt(side, entry["skipped"], entry["items"])
-        return manifest
+    @cached_property
+    def items(self) -> dict[str, int]:
+        """By modality, the number of leading items to be stored: those within the limit and those stored already."""
+        wanted = {side.modality: indices_within(side.item_id, self.limit, side.pair_on) for side in self.sides}
+        return {modality: max(items, self.store.covered(modality)) for modality, items in wanted.items()}
 
-    def items(self, side: Side) -> int:
-        """Number of leading items that the store is to hold: those within the limit and those it has already."""
-        if not len(side):
-            raise InputError(f"the {side.modality} side of {self.maker.dataset.config.name} is empty")
-        return max(indices_within(side.item_id, self.limit, side.pair_on), self.store.covered(side.modality))
-
-    def missing(self, side: Side) -> list[Shard]:
-        return self.store.missing(side.modality, self.items(side), self.shard_size)
-
-    def embed_side(self, side: Side, engine: Engine) -> dict[str, Any]:
+    def embed_side(self, side: Side, missing: Sequence[Shard], engine: Engine) -> dict[str, Any]:
         """Computes the missing shards of a side and returns its entry in the manifest."""
-        items, missing = self.items(side), self.missing(side)
-        starts = {shard.start for shard in missing}
+        items, starts = self.items[side.modality], {shard.start for shard in missing}
         records = [record for record in self.store.records(side.modality) if record["start"] not in starts]
         skipped = [item for record in records for item in record["skipped"]]
         if missing:
@@ -288,25 +281,23 @@ class _Job:
                 for record in computed:
                     records.append(record)
                     skipped += record["skipped"]
-                    self.check_corrupt(side, skipped, items)
+                    self.check_corrupt(side.modality, skipped)
         records.sort(key=lambda record: record["start"])
         entry = summary(records)
-        self.check_corrupt(side, entry["skipped"], items)
+        self.check_corrupt(side.modality, entry["skipped"])
         dropped = sum(side.dropped.get(item, 0) for item in set(side.item_id[:items])) if side.dropped else 0
         facts = {"language": side.language, "pair_on": side.pair_on, **({"dropped": dropped} if dropped else {})}
         return {**facts, **entry}
 
-    def check_corrupt(self, side: Side, skipped: Sequence[dict], items: int) -> None:
-        name = self.maker.dataset.config.name
-        what = f"{len(skipped)} of {items} {side.modality} items of {name} cannot be read"
+    def check_corrupt(self, modality: str, skipped: Sequence[dict]) -> None:
+        items = self.items[modality]
+        what = f"{len(skipped)} of {items} {modality} items of {self.maker.dataset.config.name} cannot be read"
         first = ", ".join(f"{shown(item['item_id'], 40)} ({printable(item['reason'])[:80]})" for item in skipped[:2])
         if len(skipped) == items:
             raise InputError(f"{what}, none is left to embed: {first}")
         if len(skipped) > self.max_corrupt * items:
-            raise InputError(
-                f"{what}, more than the share {self.max_corrupt:g} that max_corrupt allows: {first}; "
-                "mend them, or raise max_corrupt to skip them"
-            )
+            allowed = f"more than the share {self.max_corrupt:g} that max_corrupt allows"
+            raise InputError(f"{what}, {allowed}: {first}; mend them, or raise max_corrupt to skip them")
 
     def facts(self, sides: dict[str, Any], spent: dict[str, Any]) -> dict[str, Any]:
         """The manifest."""

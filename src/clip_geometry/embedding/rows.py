@@ -1,7 +1,6 @@
 """The items of a shard through an encoder, batch by batch, and into the files of a store."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
@@ -13,7 +12,7 @@ import torch
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import Shard, Store
-from clip_geometry.embedding.supply import Supply, Throughput, supply
+from clip_geometry.embedding.supply import Supply, Throughput
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note
@@ -62,10 +61,6 @@ class ShardMaker:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "encoder"}
-
-    def supply(self, side: Side, shards: Sequence[Shard]) -> AbstractContextManager[Supply]:
-        """Opens the batches of these shards."""
-        return supply(self.encoder, side, shards, self.batch_size, self.throughput)
 
     def compute(self, given: Supply, shard: Shard, advance: Advance) -> Callable[[], Record]:
         """Computes the rows of a shard; returns a function that writes them and gives the record."""
@@ -143,18 +138,13 @@ def _joined(
 
 
 def _halved(size: int, encoder: Encoder) -> int:
-    model = encoder.config.model
+    model, problem = encoder.config.model, f"memory ran out with {size} items a batch"
     if encoder.config.depends_on_batch:
-        raise InputError(
-            f"memory ran out with {size} items a batch, and the rows of {model} depend on their batch: give a smaller "
-            "batch size"
-        )
+        raise InputError(f"{problem}, and the rows of {model} depend on their batch: give a smaller batch size")
     if size == 1:
-        raise InputError(
-            f"memory ran out with a single item: {model} needs a larger device than {encoder.device}, or a lower "
-            "precision"
-        )
-    note(f"memory ran out with {size} items a batch: trying {size // 2}")
+        needs = f"{model} needs a larger device than {encoder.device}, or a lower precision"
+        raise InputError(f"memory ran out with a single item: {needs}")
+    note(f"{problem}: trying {size // 2}")
     return size // 2
 
 
@@ -183,8 +173,6 @@ def _embed_batch(supply: Supply, indices: Sequence[int]) -> BatchRows:
     finite = np.isfinite(rows.vectors).all(axis=1)
     if not finite.all():
         item = shown(str(side.item_id[rows.index[int(finite.argmin())]]))
-        raise InputError(
-            f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}: its weights are "
-            f"damaged, or {encoder.config.precision} is too narrow for them; nothing of this shard was written"
-        )
+        what = f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}"
+        raise InputError(f"{what}: its weights are damaged, or {encoder.config.precision} is too narrow for them")
     return rows

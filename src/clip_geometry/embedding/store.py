@@ -18,9 +18,8 @@ from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 from clip_geometry import files
-from clip_geometry.config import Config, digest
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
-from clip_geometry.io.reading import read_npy, read_table
+from clip_geometry.io.reading import read_npy, read_table, reading_with
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_folder
 from clip_geometry.progress import note
@@ -44,58 +43,42 @@ class Skipped(Strict):
     reason: str
 
 
-class ShardRecord(Strict):
+class RowFacts(Strict):
+    """What a shard's record and a modality in the manifest have in common."""
+
+    d: Count
+    truncated: Count
+    skipped: list[Skipped]
+    lost: NotRequired[Count]
+
+
+class ShardRecord(RowFacts):
     """A finished shard: record-00000.json."""
 
     start: Count
     stop: Count
     rows: Count
-    d: Count
     files: dict[str, str]
-    truncated: Count
-    skipped: list[Skipped]
-    lost: NotRequired[Count]
 
 
-class SideFacts(Strict):
+class SideFacts(RowFacts):
     """A modality in the manifest."""
 
     n: Count
-    d: Count
     dtype: Literal["float32"]
     items: Count
-    truncated: Count
-    skipped: list[Skipped]
     shards: list[ShardRecord]
     language: str | None
     pair_on: Literal["item_id", "label"]
-    lost: NotRequired[Count]
     dropped: NotRequired[Count]
-
-
-class EncoderFacts(Strict):
-    """The encoder in a recipe."""
-
-    model: str
-    features: str
-    precision: str
-    seed: NotRequired[int | None]
-
-
-class DatasetFacts(Strict):
-    """The data set in a recipe."""
-
-    name: str
-    split: str
-    prompt: Any
 
 
 class Recipe(Strict):
     """recipe.json; without shard_size, the manifest's "recipe"."""
 
     key: str
-    encoder: EncoderFacts
-    dataset: DatasetFacts
+    encoder: dict[str, Any]
+    dataset: dict[str, Any]
     shard_size: NotRequired[Annotated[int, Field(ge=1)]]
 
 
@@ -119,38 +102,10 @@ class Shard:
     stop: int
 
     @property
-    def vectors(self) -> str:
-        return f"vectors-{self.number:05d}.npy"
-
-    @property
-    def metadata(self) -> str:
-        return f"metadata-{self.number:05d}.parquet"
-
-    @property
-    def record(self) -> str:
-        return f"record-{self.number:05d}.json"
-
-
-def recipe_of(
-    encoder: Config,
-    encoder_revision: str,
-    dataset: Config,
-    dataset_revision: str,
-    batch_size: int | None = None,
-) -> dict[str, Any]:
-    """Everything that a row depends on, and its hash as "key".
-
-    The configs enter as whole objects, so that a new field needs no thought. batch_size: None unless rows depend on
-    their batch (EncoderConfig.depends_on_batch).
-    """
-    recipe = {
-        "encoder": encoder.model_dump(mode="json", serialize_as_any=True),
-        "encoder_revision": encoder_revision,
-        "dataset": dataset.model_dump(mode="json", serialize_as_any=True),
-        "dataset_revision": dataset_revision,
-        "batch_size": batch_size,
-    }
-    return {"key": digest(recipe), **recipe}
+    def files(self) -> tuple[str, str, str]:
+        """Names of the files with its vectors, their metadata and its record."""
+        number = f"{self.number:05d}"
+        return f"vectors-{number}.npy", f"metadata-{number}.parquet", f"record-{number}.json"
 
 
 def indices_within(item_id: Sequence[str] | np.ndarray, limit: int | None, pair_on: str = "item_id") -> int:
@@ -180,8 +135,6 @@ class Store:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the folder; a second process notes that it waits. Removes what killed processes left behind."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"{shown(self.folder)} is a file; a folder to write the embeddings to was expected")
         lock = files.exclusive(self.folder, lambda: note(f"another process embeds into {self.folder}: waiting"))
         with ExitStack() as stack:
             try:
@@ -218,9 +171,8 @@ class Store:
             for key in sorted(old.keys() | new.keys())
             if key != "key" and old.get(key) != new.get(key)
         ]
-        raise InputError(
-            f"{shown(self.folder)} holds other embeddings: {'; '.join(changed[:3])}; choose another folder"
-        )
+        difference = "; ".join(changed[:3])
+        raise InputError(f"{shown(self.folder)} holds other embeddings: {difference}; choose another folder")
 
     def manifest(self) -> dict[str, Any] | None:
         """manifest.json; None if it is absent or damaged."""
@@ -249,27 +201,21 @@ class Store:
         return [shard for shard in shards if (shard.start, shard.stop) not in sound]
 
     def write_shard(
-        self,
-        modality: str,
-        shard: Shard,
-        vectors: np.ndarray,
-        columns: Mapping[str, Any],
-        facts: Mapping[str, Any],
+        self, modality: str, shard: Shard, vectors: np.ndarray, columns: Mapping[str, Any], facts: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Writes (rows, d) float32 `vectors`, their metadata `columns` and then the record, which it returns."""
         import pyarrow as pa
 
         folder = self.folder / modality
         folder.mkdir(exist_ok=True)
-        content = files.npy_bytes(vectors.astype(np.float32, copy=False))
         table = pa.table({name: pa.array(column) for name, column in columns.items()})
-        checksums = {
-            shard.vectors: files.write_atomically(folder / shard.vectors, content),
-            shard.metadata: files.write_atomically(folder / shard.metadata, files.parquet_bytes(table)),
-        }
+        vectors_name, metadata_name, record_name = shard.files
+        contents = {vectors_name: files.npy_bytes(vectors.astype(np.float32, copy=False))}
+        contents[metadata_name] = files.parquet_bytes(table)
+        checksums = {name: files.write_atomically(folder / name, content) for name, content in contents.items()}
         record = {"start": shard.start, "stop": shard.stop, "rows": len(vectors), "d": vectors.shape[1]}
         record |= {"files": checksums, **facts}
-        files.write_json(folder / shard.record, record)
+        files.write_json(folder / record_name, record)
         return record
 
     def unfinish(self) -> None:
@@ -309,16 +255,13 @@ def is_store(folder: Path) -> bool:
     return (folder / RECIPE).is_file() or (folder / MANIFEST).is_file()
 
 
-def read_store(
-    folder: str | Path, *, modality: str | None = None, limit: int | None = None, verify: bool = True
-) -> dict[str, Embeddings]:
+def read_store(folder: str | Path, *, modality: str | None = None, limit: int | None = None) -> dict[str, Embeddings]:
     """Reads a finished store, the folder that `embed` writes.
 
     Args:
         folder: The store.
         modality: "image" or "text". Default: all that the store has.
         limit: Use only the first N items, with all their captions.
-        verify: Compare the checksums of all files first.
 
     Returns:
         The embeddings of each modality, memory-mapped where they are one shard or large.
@@ -339,56 +282,44 @@ def read_store(
     """
     folder = existing_folder(folder, "a store")
     if not is_store(folder):
-        raise InputError(
-            f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give the folder of an embed"
-        )
-    try:
-        manifest = files.read_json(folder / MANIFEST, Manifest)
-        if manifest is None and not (folder / MANIFEST).is_file():
-            raise InputError(f"{shown(folder)}: the embedding was not finished: run the same embed command again")
-        if manifest is None:
-            raise InputError(f"{shown(folder / MANIFEST)} is damaged: run the same embed command again")
-        sides = manifest["sides"]
-        if modality is not None and modality not in sides:
-            raise InputError(
-                f"{shown(folder)} holds {' and '.join(sides)} embeddings, none of modality {shown(modality)}"
-            )
-        wanted = sides if modality is None else [modality]
-        return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
-    except InputError:
-        if not files.is_locked(folder):
-            raise
-    raise InputError(f"{shown(folder)} is being written by another process: read it again when that has finished")
+        raise InputError(f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give another folder")
+    manifest = files.read_json(folder / MANIFEST, Manifest)
+    if manifest is None:
+        problem = f"{MANIFEST} is damaged" if (folder / MANIFEST).is_file() else "the embedding was not finished"
+        raise InputError(f"{shown(folder)}: {problem}: run the same embed command again")
+    sides = manifest["sides"]
+    if modality is not None and modality not in sides:
+        held = " and ".join(sides)
+        raise InputError(f"{shown(folder)} holds {held} embeddings, none of modality {shown(modality)}")
+    wanted = sides if modality is None else [modality]
+    return {name: _read_side(folder, manifest, name, limit) for name in wanted}
 
 
-def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None, verify: bool) -> Embeddings:
+def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None) -> Embeddings:
     import pyarrow as pa
 
     side = manifest["sides"][modality]
-    _check_shards(side, folder / MANIFEST, modality)
-    shards = [shard for shard in side["shards"] if shard["rows"]]
-    tables = []
-    for shard in shards:
-        path = _sound_file(folder / modality, shard, "metadata", verify)
-        tables.append(_checked_table(path, shard, one_row_each="lost" not in side))
-        if tables[-1].schema != tables[0].schema:
-            raise _contradiction(path, "its columns are not those of the first shard")
-    table = pa.concat_tables(tables)
-    columns = {name: _values(table.column(name)) for name in table.column_names}
-    items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
-    items[columns["index"]] = columns["item_id"]
-    for skipped in side["skipped"]:
-        items[skipped["index"]] = skipped["item_id"]
+    several = "lost" in side  # several rows per item, which may be too many for the memory
+    shards = {Shard(k, each["start"], each["stop"]): each for k, each in enumerate(side["shards"]) if each["rows"]}
+    tables = [read_table(_sound_file(folder / modality, shard.files[1], shards[shard])) for shard in shards]
+    with reading_with(folder / MANIFEST, "manifest"):
+        table = pa.concat_tables(tables)
+        columns = {name: _values(table.column(name)) for name in table.column_names}
+        if list(map(len, tables)) != [each["rows"] for each in shards.values()] or not _covers(side, columns["index"]):
+            raise _contradiction(folder / MANIFEST, f"the {modality} shards do not hold its items, in order")
+        items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
+        items[columns["index"]] = columns["item_id"]
+        for skipped in side["skipped"]:
+            items[skipped["index"]] = skipped["item_id"]
     stop = indices_within(items, limit, side["pair_on"])
     rows = int(np.searchsorted(columns["index"], stop))
     parts = []
-    for shard in shards:
-        if shard["start"] < stop:
-            path = _sound_file(folder / modality, shard, "vectors", verify)
+    for shard, record in shards.items():
+        if not parts or shard.start < stop:
+            path = _sound_file(folder / modality, shard.files[0], record)
             parts.append(read_npy(path))
-            if (parts[-1].shape, parts[-1].dtype) != ((shard["rows"], shard["d"]), np.dtype(side["dtype"])):
+            if (parts[-1].shape, parts[-1].dtype) != ((record["rows"], side["d"]), np.dtype(side["dtype"])):
                 raise _contradiction(path, f"it holds {parts[-1].dtype} values of shape {parts[-1].shape}")
-    several = "lost" in side  # then they may be too many for the memory
     parts[-1] = parts[-1][: rows - sum(map(len, parts[:-1]))]
     vectors: Any = LazyRows(parts) if several and len(parts) > 1 else joined(parts)
     columns = {name: column[:rows] for name, column in columns.items()}
@@ -404,40 +335,17 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
     )
 
 
-def _check_shards(side: dict[str, Any], path: Path, modality: str) -> None:
-    """The shards have to follow each other, each with the files of its number, and to add up to the side."""
-    stop = 0
-    for number, record in enumerate(side["shards"]):
-        shard = Shard(number, record["start"], record["stop"])
-        if set(record["files"]) != {shard.vectors, shard.metadata} or not stop == shard.start < shard.stop:
-            raise _contradiction(path, f"the {modality} shards do not follow each other, each once")
-        skipped = {item["index"] for item in record["skipped"]}
-        others = any(not shard.start <= index < shard.stop for index in skipped)
-        if others or shard.stop - shard.start > record["rows"] + len(skipped):
-            raise _contradiction(path, f"{modality} shard {number} lacks items or skipped others than its own")
-        stop = shard.stop
-    dimensions = {shard["d"] for shard in side["shards"] if shard["rows"]}
-    if len(dimensions) != 1 or side | summary(side["shards"]) != side:
-        raise _contradiction(path, f"the {modality} shards are not, taken together, what it says of them")
-
-
-def _checked_table(path: Path, record: Mapping[str, Any], *, one_row_each: bool) -> Any:
-    """The metadata of a shard, which has a row per vector and every item that was not skipped, in order."""
-    import pyarrow as pa
-
-    table = read_table(path)
-    kinds = {"item_id": pa.types.is_string, "index": pa.types.is_integer}
-    if not all(name in table.column_names and kinds[name](table.schema.field(name).type) for name in kinds):
-        raise _contradiction(path, "it lacks the columns item_id and index")
-    if len(table) != record["rows"] or any(table.column(name).null_count for name in kinds):
-        raise _contradiction(path, f"it has {len(table)} rows, some without an item perhaps")
-    index = table.column("index").to_numpy()
-    skipped = [item["index"] for item in record["skipped"]]
-    there = np.sort(np.concatenate((np.unique(index), np.array(skipped, dtype=np.int64))))
-    ordered = bool((np.diff(index) >= (1 if one_row_each else 0)).all())
-    if not ordered or not np.array_equal(there, np.arange(record["start"], record["stop"])):
-        raise _contradiction(path, "its items are not those of the shard, in order and each once")
-    return table
+def _covers(side: dict[str, Any], index: np.ndarray) -> bool:
+    """Whether the shards follow each other and add up to the side, and rows are those of all items but the skipped."""
+    shards, steps = side["shards"], np.diff(index)
+    items = np.union1d(index, [each["index"] for each in side["skipped"]])
+    return (
+        side | summary(shards) == side
+        and [each["start"] for each in shards] == [0, *(each["stop"] for each in shards[:-1])]
+        and bool((steps >= (0 if "lost" in side else 1)).all())
+        and len(items) == side["items"]
+        and np.array_equal(items, np.arange(len(items)))
+    )
 
 
 def _contradiction(path: Path, what: str) -> InputError:
@@ -457,16 +365,13 @@ def _values(column: Any) -> np.ndarray:
     return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
 
 
-def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool) -> Path:
-    name, checksum = next((name, checksum) for name, checksum in shard["files"].items() if name.startswith(kind))
+def _sound_file(folder: Path, name: str, record: Mapping[str, Any]) -> Path:
     path = folder / name
-    if not path.is_file():
-        raise InputError(f"{shown(path)} is missing: run the same embed command again, it recomputes this shard")
-    if verify and files.sha256_of(path) != checksum:
-        raise InputError(
-            f"{shown(path)} is damaged (its checksum is not the manifest's): "
-            "run the same embed command again, it recomputes this shard"
-        )
+    problem = None if path.is_file() else "missing"
+    if problem is None and files.sha256_of(path) != record["files"].get(name):
+        problem = "damaged (its checksum is not the manifest's)"
+    if problem:
+        raise InputError(f"{shown(path)} is {problem}: run the same embed command again, it recomputes this shard")
     return path
 
 
@@ -474,24 +379,20 @@ def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop:
     recipe = manifest["recipe"]
     encoder, dataset = recipe["encoder"], recipe["dataset"]
     shards = [shard for shard in side["shards"] if shard["start"] < stop]
-    counts = {"truncated": sum(shard["truncated"] for shard in shards)}
-    if "lost" in side:
-        counts["lost"] = sum(shard.get("lost", 0) for shard in shards)
-    if "dropped" in side:
-        counts["dropped"] = side["dropped"]
+    lost = {"lost": sum(shard.get("lost", 0) for shard in shards)} if "lost" in side else {}
     return {
         "source": str(folder),
         "key": recipe["key"],
-        **{key: encoder[key] for key in ("model", "features", "precision")},
-        "seed": encoder.get("seed"),
-        "dataset": dataset["name"],
-        "split": dataset["split"],
+        **{key: encoder.get(key) for key in ("model", "features", "precision", "seed")},
+        "dataset": dataset.get("name"),
+        "split": dataset.get("split"),
         "language": side["language"],
-        "prompt": dataset["prompt"],
+        "prompt": dataset.get("prompt"),
         **{key: manifest[key] for key in ("model_options", "data_options")},
         "n": rows,
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
-        **counts,
-        "dtype": side["dtype"],
+        "truncated": sum(shard["truncated"] for shard in shards),
+        **lost,
+        **{key: side[key] for key in ("dropped", "dtype") if key in side},
         **{key: manifest[key] for key in ("class_names", "encoder", "recipe")},
     }

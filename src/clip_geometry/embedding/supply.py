@@ -232,14 +232,13 @@ def throughput_line(modality: str, facts: dict[str, Any]) -> str:
 def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput) -> Iterator[Supply]:
     """Opens the supply of the shards' batches. Texts are not sorted where rows depend on their batch, which sorting
     changes."""
-    if side.modality == "text":
-        sort = how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
-        yield Supply(encoder, side, sort=sort)
-        return
-    given, images = Supply(encoder, side), sum(shard.stop - shard.start for shard in shards)
-    given.workers = default_workers(images) if how.workers is None else how.workers
-    if not (FORKS and given.workers):
-        given.workers = 0
+    is_text = side.modality == "text"
+    sort = is_text and how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
+    given = Supply(encoder, side, sort=sort)
+    if FORKS and not is_text:
+        images = sum(shard.stop - shard.start for shard in shards)
+        given.workers = default_workers(images) if how.workers is None else how.workers
+    if not given.workers:
         yield given
         return
     given.planned.extend(
@@ -356,10 +355,11 @@ def reading_ahead(
         except RuntimeError as error:  # torch raises it wherever the main process is when a worker dies
             if not str(error).startswith("DataLoader worker"):
                 raise
-            raise InputError(
-                "a worker process that decodes images was killed, perhaps for lack of memory: run the same command "
-                "again to continue, with fewer workers (workers=0 for none) if it happens again"
-            ) from None
+            advice = (
+                "run the same command again to continue, with fewer workers (workers=0 for none) if it happens again"
+            )
+            problem = "a worker process that decodes images was killed, perhaps for lack of memory"
+            raise InputError(f"{problem}: {advice}") from None
         finally:
             if coming is not None:
                 coming._shutdown_workers()  # now, not when the last traceback that holds the iterator is gone

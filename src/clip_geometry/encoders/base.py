@@ -1,6 +1,6 @@
 """The encoder interface: preprocessing and features, nothing about files or batching."""
 
-from abc import ABC, abstractmethod
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -75,11 +75,8 @@ class NamedWeights(SeededConfig):
             return name, "path", path
         name, _, tag = self.name.rpartition("/")
         if not (name and tag):
-            family = self.model.partition(":")[0]
-            raise InputError(
-                f"{shown(self.model)} names no weights; expected {family}:NAME/TAG, {family}:NAME/fresh or "
-                f"{family}:NAME@PATH"
-            )
+            forms = "{0}:NAME/TAG, {0}:NAME/fresh or {0}:NAME@PATH".format(self.model.partition(":")[0])
+            raise InputError(f"{shown(self.model)} names no weights; expected {forms}")
         return name, "fresh" if tag == "fresh" else "tag", tag
 
     @property
@@ -151,10 +148,8 @@ class Pixels:
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """uint8 → float32. Divides by tensors, since a GPU turns division by a number into an inexact product."""
-        whole, mean, std = (
-            torch.tensor(values, dtype=torch.float32, device=pixels.device)
-            for values in ((255.0,), self.mean, self.std)
-        )
+        values = ((255.0,), self.mean, self.std)
+        whole, mean, std = (torch.tensor(each, dtype=torch.float32, device=pixels.device) for each in values)
         return pixels.to(torch.float32).div_(whole).sub_(mean[:, None, None]).div_(std[:, None, None])
 
 
@@ -180,7 +175,7 @@ class EncodedRows:
     lost: int = 0
 
 
-class Encoder(ABC):
+class Encoder:
     """A model that embeds images, texts or both. Rows are raw: never normalized.
 
     `preprocess` and `tokenize` run on the CPU, possibly in workers. `image_features` and `text_features` take their
@@ -191,19 +186,39 @@ class Encoder(ABC):
     config: EncoderConfig
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
-    transform: Callable[[Image.Image], Tensor]  # of an RGB image
+    model: Any  # a torch module
+    weights: Mapping[str, Any]  # name and checksum of their file, or "fresh" and seed
+    transform: Callable[[Image.Image], Tensor]  # of an RGB image; like the two below, where the model has any
+    tokenizer: Any
+    context_length: Any  # in tokens
     pixels: Pixels | None = None  # `preprocess` in two halves, if it can be divided
     takes_images: bool = False  # whether `image_features` takes a list of RGB images, and there is no `preprocess`
     pads_to_longest: bool = False  # whether the cost of a batch of texts depends on its longest text
     item_bytes: int = 0  # estimated size of an input's rows, where there are many; shards then hold fewer inputs
 
-    @abstractmethod
-    def describe(self) -> Mapping[str, Any]:
-        """JSON-like facts for the manifest, None where the model has no such thing.
+    def dim(self) -> Mapping[str, int | None]:
+        """Modality → number of columns."""
+        raise NotImplementedError
 
-        weights (name and checksum, or "fresh" and seed), dim (modality → number of columns), parameters, activation,
-        preprocessing, tokenizer, context_length, logit_scale, logit_bias; families add further ones (image_model).
+    def describe(self) -> dict[str, Any]:
+        """JSON-like facts for the manifest, None where the model has no such thing; families add or replace some.
+
+        activation: the class names of the activation functions in the model: "QuickGELU", "GELU, ReLU".
         """
+        kinds = {type(module).__name__.removesuffix("Activation") for module in self.model.modules()}
+        scale, bias = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias"))
+        transform, tokenizer = (getattr(self, name, None) for name in ("transform", "tokenizer"))
+        return {
+            "weights": dict(self.weights),
+            "dim": self.dim(),
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "activation": ", ".join(sorted(kind for kind in kinds if kind.lower().endswith(("gelu", "relu", "silu")))),
+            "preprocessing": None if transform is None else re.sub(r" at 0x\w+", "", repr(transform)),
+            "tokenizer": None if tokenizer is None else type(tokenizer).__name__,
+            "context_length": getattr(self, "context_length", None),
+            "logit_scale": scale.exp().item() if isinstance(scale, Tensor) and scale.numel() == 1 else None,
+            "logit_bias": bias.item() if isinstance(bias, Tensor) and bias.numel() == 1 else None,
+        }
 
     def require(self, modality: str) -> None:
         """Raises InputError where the model lacks the modality."""

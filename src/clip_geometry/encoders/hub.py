@@ -80,19 +80,14 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
     try:
         return plain(Path(snapshot_download(name, allow_patterns=list(patterns))))
     except RepositoryNotFoundError:
-        raise InputError(
-            f"there is no model {shown(name)} on the Hugging Face hub that this machine may read; check the name or "
-            "log in"
-        ) from None
+        what = f"there is no model {shown(name)} on the Hugging Face hub that this machine may read"
+        raise InputError(f"{what}; check the name or log in") from None
     except Exception as error:
         if not is_not_fetched(error):
             raise
         why = "no network?" if isinstance(error, OSError) else first_line(error)[:60]
-        raise InputError(
-            f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not in the "
-            f"local cache ({type(error).__name__}: {why}); give a local file or folder instead, such as "
-            "open_clip:NAME@PATH or hf-text:PATH"
-        ) from None
+        what = f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not cached"
+        raise InputError(f"{what} ({type(error).__name__}: {why}); give a local file or folder instead") from None
 
 
 def plain(folder: Path) -> Path:
@@ -150,9 +145,7 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) 
         for name, value in given.items():  # torch would convert other kinds of numbers without a word
             place = expected.get(name, value)
             if value.is_floating_point() != place.is_floating_point() or value.is_meta:
-                raise RuntimeError(
-                    f"\n{name} is {value.dtype} on {value.device} in the file, {place.dtype} in the model"
-                )
+                raise RuntimeError(f"\n{name} is {value.dtype} on {value.device}, {place.dtype} in the model")
         model.load_state_dict(given)
     except (RuntimeError, NotImplementedError) as error:  # the latter: sparse or quantized tensors
         problem = " ".join(str(error).partition("\n")[2].split()) or first_line(error)

@@ -56,10 +56,7 @@ def paired_image_model(model: str) -> str:
         stated = hf.read_config(folder, EXPECTED).get("image_model")
         if isinstance(stated, str) and stated:
             return stated
-        raise InputError(
-            f'{model} names no image model: add "image_model": "open_clip:NAME/TAG" to its config.json, '
-            "the one whose space it was trained to share"
-        )
+        raise InputError(f'{model} names no image model: add "image_model": "open_clip:NAME/TAG" to its config.json')
     pairs = read_yaml(Path(__file__).with_name("mclip.yaml"))
     if name not in pairs:
         raise InputError(f"no image model is known for {model}; it is for mclip: and one of {', '.join(pairs)}")
@@ -78,73 +75,60 @@ class MClipConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a tower. base: the folder with the base transformer's config; linear: legacy layout only."""
+    """The files of a tower. base: folder or hub name of the base transformer; linear: legacy layout only."""
 
     folder: Path
-    tokenizer: Path
-    base: Path
+    base: str
     weights: Path
     linear: Path | None = None
+
+    def base_and_tokenizer(self) -> tuple[Path, Path]:
+        """The folders of the base transformer's config and of the tokenizer, downloaded if need be."""
+        if (self.folder / "tokenizer_config.json").is_file():
+            return hub.folder(self.base, ["config.json"]), self.folder
+        base = hub.folder(self.base, hub.TOKENIZER_FILES)
+        return base, base
 
 
 Width = Annotated[int, Field(ge=1, le=2**16, strict=True)]
 
 
 class TowerFields(BaseModel):
-    """The fields of config.json that are used here."""
+    """The fields of config.json that are used here, with Multilingual-CLIP's defaults."""
 
-    modelBase: str = ""
-    transformerDimensions: Width = 1
-    numDims: Width = 1
+    modelBase: str = "xlm-roberta-large"
+    transformerDimensions: Width = 1024
+    numDims: Width = 768
 
 
-def _settings(values: Mapping[str, Any]) -> Any:
-    """config.json as the package's own config class, which has the defaults."""
-    from multilingual_clip.Config_MCLIP import MCLIPConfig
-
-    checked(values, f"the config.json of {EXPECTED}", TowerFields)
-    with hf.one_sentence(f"the config.json of {EXPECTED} cannot be read"):
-        return MCLIPConfig.from_dict(dict(values))
+def _settings(values: Mapping[str, Any]) -> TowerFields:
+    return checked(values, f"the config.json of {EXPECTED}", TowerFields)
 
 
 def find(config: MClipConfig) -> Files:
-    """Config and tokenizer files of tower and base, and the weights; downloaded if need be."""
+    """The tower's files, downloaded if need be, and where its base is."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    values = hf.read_config(folder, EXPECTED)
+    values, weights = hf.read_config(folder, EXPECTED), hub.first_file(config.name, hf.WEIGHTS)
     if values.get("model_type") != "M-CLIP" and "modelBase" not in values:
         path = config.linear or next(iter(sorted(folder.glob("*Linear*.pkl"))), None)
         if path is None:
-            raise InputError(
-                f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own: "
-                "give it by linear=PATH, or lay its '… Linear Weights.pkl' into the folder"
-            )
+            what = f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own"
+            raise InputError(f"{what}: give it by linear=PATH, or lay its '… Linear Weights.pkl' into the folder")
         linear = existing_file(path, "a file with the weights of a linear layer")
-        return Files(folder, folder, folder, hub.first_file(config.name, hf.WEIGHTS), linear)
+        return Files(folder, str(folder), weights, linear)
     if config.linear is not None:
         raise InputError(f"{config.model} has its linear layer among its weights; leave linear out")
     base = folder / "base"
-    has_tokenizer = (folder / "tokenizer_config.json").is_file()
-    if not base.is_dir():
-        wanted = ["config.json"] if has_tokenizer else hub.TOKENIZER_FILES
-        base = hub.folder(_settings(values).modelBase, wanted)
-    return Files(folder, folder if has_tokenizer else base, base, hub.first_file(config.name, hf.WEIGHTS))
-
-
-def check(config: MClipConfig) -> None:
-    hub.check_name(config.name)
-    folder = hub.model_path(config.name)
-    if folder.is_dir():
-        values = hf.read_config(folder, EXPECTED)
-        if (folder / "base").is_dir() or "modelBase" not in values:  # otherwise the base is on the hub
-            find(config)
+    return Files(folder, str(base) if base.is_dir() else _settings(values).modelBase, weights)
 
 
 def revision(config: MClipConfig) -> str:
     files = find(config)
+    base, tokenizer = files.base_and_tokenizer()
     # the config alone, because a base in the hub's cache may gain other files later
-    base = existing_file(files.base / "config.json", "the config of the base transformer")
+    base_config = existing_file(base / "config.json", "the config of the base transformer")
     facts = {"folder": hub.folder_digest(files.folder), "weights": sha256_of(files.weights)}
-    facts |= {"base": sha256_of(base), "tokenizer": hub.folder_digest(files.tokenizer)}
+    facts |= {"base": sha256_of(base_config), "tokenizer": hub.folder_digest(tokenizer)}
     return digest(facts | ({"linear": sha256_of(files.linear)} if files.linear else {}))
 
 
@@ -152,6 +136,7 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     from transformers import AutoModel
 
     files = find(config)
+    base, tokenizer_folder = files.base_and_tokenizer()
     weights = {"name": files.weights.name, "sha256": sha256_of(files.weights)}
     if files.linear:
         transformer = hf.load_model(AutoModel, files.folder, config.model)
@@ -160,7 +145,7 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     else:
         settings = _settings(hf.read_config(files.folder, EXPECTED))
         # the architecture alone: its own pretrained weights would be overwritten, so they are not downloaded
-        transformer = hf.from_settings(AutoModel, hf.read_settings(files.base, str(files.base)), str(files.base))
+        transformer = hf.from_settings(AutoModel, hf.read_settings(base, str(base)), str(base))
         with seeded():
             linear = nn.Linear(settings.transformerDimensions, settings.numDims)
         state = hub.read_state_dict(files.weights)
@@ -171,17 +156,9 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     image_model = None
     with suppress(InputError):
         image_model = paired_image_model(config.model)
-    return TextEncoder(
-        config,
-        device,
-        transformer=transformer,
-        tokenizer=hf.load_tokenizer(files.tokenizer, transformer.config),
-        pool=mean_pooling,
-        width=linear.in_features,
-        weights=weights,
-        head=nn.Sequential(linear),
-        facts={"image_model": image_model},
-    )
+    tokenizer, head = hf.load_tokenizer(tokenizer_folder, transformer.config), nn.Sequential(linear)
+    width, facts = linear.in_features, {"image_model": image_model}
+    return TextEncoder(config, device, transformer, tokenizer, mean_pooling, width, weights, head, facts=facts)
 
 
 def _read_linear(path: Path, width: int) -> nn.Linear:
@@ -191,14 +168,12 @@ def _read_linear(path: Path, width: int) -> nn.Linear:
     shapes = [array.shape for array in arrays]
     is_float = all(array.dtype.kind == "f" for array in arrays)
     if not is_float or len(shapes) != 2 or len(shapes[1]) != 1 or shapes[0] != (width, *shapes[1]):
-        raise InputError(
-            f"{path} holds {shapes or 'something else'}; the pickled arrays ({width}, d) and (d,) of floating-point "
-            "numbers, weight and bias of a linear layer, were expected"
-        )
+        wanted = f"the pickled arrays ({width}, d) and (d,) of floating-point numbers, a linear layer, were expected"
+        raise InputError(f"{path} holds {shapes or 'something else'}; {wanted}")
     weight, bias = (torch.tensor(array, dtype=torch.float32) for array in arrays)
     linear = nn.Linear(width, len(bias), device="meta")
     linear.load_state_dict({"weight": weight.t().contiguous(), "bias": bias}, assign=True)
     return linear
 
 
-encoders.add("mclip", EncoderEntry(MClipConfig, load, revision, check))
+encoders.add("mclip", EncoderEntry(MClipConfig, load, revision, hub.local_check(find)))

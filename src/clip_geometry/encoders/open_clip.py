@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -108,8 +108,6 @@ class PreprocessingFields(BaseModel):
 
 class OpenClipFile(BaseModel):
     """open_clip_config.json."""
-
-    model_config = ConfigDict(protected_namespaces=())
 
     model_cfg: ModelFields
     preprocess_cfg: PreprocessingFields | None = None
@@ -201,10 +199,8 @@ class NamedConfig(base.NamedWeights, FreshConfig):
         is_timm, is_hf = "timm_model_name" in architecture["vision_cfg"], "hf_model_name" in architecture["text_cfg"]
         has_choice = not (is_timm and is_hf)
         if self.quick_gelu is None and has_choice and not by_name:
-            raise InputError(
-                f"{self.model}: a checkpoint does not tell its activation; add quick_gelu=true (OpenAI's weights, "
-                f"anything trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
-            )
+            choices = f"quick_gelu=true (trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
+            raise InputError(f"{self.model}: a checkpoint does not tell its activation; add {choices}")
         if by_name and self.quick_gelu is False:
             plain = name.removesuffix(QUICKGELU)
             raise InputError(f"{self.model}: {name} is built with QuickGELU; for quick_gelu=false name {plain}")
@@ -227,10 +223,8 @@ def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> ModelSou
         if (other, tag) in open_clip.list_pretrained() and other != name:
             remedy = f"use open_clip:{other}/{tag}"
         words = {True: "QuickGELU", False: "GELU"}
-        raise InputError(
-            f"open_clip says the weights {tag!r} were trained with {words[trained]}, but the architecture {name} is "
-            f"built with {words[built]}; {remedy}"
-        )
+        what = f"were trained with {words[trained]}, but the architecture {name} is built with {words[built]}"
+        raise InputError(f"open_clip says the weights {tag!r} {what}; {remedy}")
     preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
     # hf_hub is "ORG/NAME/FILE", or "ORG/NAME/" for the usual file; safetensors are preferred
     repository, _, filename = settings["hf_hub"].rpartition("/")
@@ -251,10 +245,8 @@ class LocalConfig(base.FreshOption, FreshConfig):
         others = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
         if not named and len(others) != 1:
             held = f"several checkpoints ({', '.join(path.name for path in others[:3])})" if others else "no weights"
-            raise InputError(
-                f"{shown(folder)} has {held}; name one file {HUB_WEIGHTS[0]} ({HUB_WEIGHTS[1]} if it is pickled), or "
-                "add fresh=true for a freshly initialised model"
-            )
+            names = f"{HUB_WEIGHTS[0]} ({HUB_WEIGHTS[1]} if it is pickled)"
+            raise InputError(f"{shown(folder)} has {held}; name one file {names}, or add fresh=true to initialise it")
         path = (named or others)[0]
         return replace(source, weights=lambda: path)
 
@@ -335,9 +327,7 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
             else:
                 hub.load_state_dict(model, hub.read_state_dict(path), str(path))
     transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
-    model.eval()
-    if config.batch_norm == "batch":
-        runtime.use_batch_statistics(model, config.model)
+    runtime.set_mode(model, config)
     return OpenClipEncoder(config, model.to(device), transform, tokenizer, source.architecture, weights)
 
 
@@ -496,6 +486,7 @@ class OpenClipEncoder(Encoder):
 
     def __post_init__(self) -> None:
         self.device = self.model.logit_scale.device
+        self.context_length = self.tokenizer.context_length
         self.pixels = Pixels.of(self.transform)
         text = self.model.text if hasattr(self.model, "text") else TextTower(self.model)
         self._towers = {"image": self.model.visual, "text": text}
@@ -523,10 +514,8 @@ class OpenClipEncoder(Encoder):
             if self.config.features == "projected":
                 rows = encode(inputs, normalize=False)  # CoCa normalizes by default
             elif place is None:
-                raise InputError(
-                    f"the {modality} tower of {self.config.model} ends without a projection, it has no pooled "
-                    "features; use features=projected"
-                )
+                tower = f"the {modality} tower of {self.config.model} ends without a projection"
+                raise InputError(f"{tower}, it has no pooled features; use features=projected")
             else:
                 rows = pooled(self._towers[modality], place, inputs)
             return rows.float().cpu()
@@ -545,24 +534,17 @@ class OpenClipEncoder(Encoder):
             found[modality] = head.detach().double().cpu().numpy()
         return found
 
-    def describe(self) -> Mapping[str, Any]:
-        dim = {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
+    def dim(self) -> Mapping[str, int | None]:
         if self.config.features == "projected":
-            dim = dict.fromkeys(self._towers, self.architecture["embed_dim"])
-        tokenizer, inner = type(self.tokenizer).__name__, getattr(self.tokenizer, "tokenizer", None)
+            return dict.fromkeys(self._towers, self.architecture["embed_dim"])
+        places = self._projections.items()
+        return {modality: None if place is None else pooled_width(place) for modality, place in places}
+
+    def describe(self) -> dict[str, Any]:
+        facts, inner = super().describe(), getattr(self.tokenizer, "tokenizer", None)
         if inner is not None:
-            tokenizer += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
-        bias = self.model.logit_bias
-        return runtime.model_facts(
-            self.model,
-            self.weights,
-            dim,
-            preprocessing=repr(self.transform),
-            tokenizer=tokenizer,
-            context_length=self.tokenizer.context_length,
-            logit_scale=self.model.logit_scale.exp().item(),
-            logit_bias=None if bias is None else bias.item(),
-        )
+            facts["tokenizer"] += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
+        return facts
 
 
 encoders.add("open_clip", EncoderEntry(NamedConfig, load, revision, NamedConfig.source))

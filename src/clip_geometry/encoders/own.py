@@ -15,17 +15,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clip_geometry.config import digest
-from clip_geometry.data.images import rgb
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
 from clip_geometry.encoders.hf import token_counts
-from clip_geometry.encoders.runtime import inference, model_facts
+from clip_geometry.encoders.runtime import inference
 from clip_geometry.registry import InputError, printable, shown
 
 PREPARES = {"image": "preprocess", "text": "tokenizer"}  # modality → the option that makes tensors of its lists
-ACCEPTED = (
-    "a function or module that takes a list of images or texts, {'image': f, 'text': g}, a model with encode_image and "
-    "encode_text, or a SentenceTransformer"
-)
+ACCEPTED = "a function or module of lists, {'image': f, 'text': g}, a model with encode_image, or a SentenceTransformer"
 PRECISIONS: Mapping[Any, Any] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -66,39 +62,38 @@ class OwnEncoder(Encoder):
             model = {modality: model[modality] for modality in PREPARES if modality in model}
         parts = list(model.values()) if isinstance(model, dict) else [model]
         for part in parts:
-            _require_callable(part)
-        self.model = model
-        self._preprocess, self._tokenizer = preprocess, tokenizer
+            if not callable(part) and not _encodes(part):
+                raise InputError(f"the model is {shown(part)}; expected {ACCEPTED}, or the config or name of a model")
+        self.transform: Any = preprocess
+        self.tokenizer = tokenizer
         self.takes_images = preprocess is None
+        self.context_length = getattr(tokenizer, "context_length", None)
+        self._given = model
         self._towers = self._functions(modalities)
         self.modalities = frozenset(self._towers)
-        self._modules = [module for part in parts if (module := _module(part)) is not None]
         self._dtypes = {modality: _dtype(_module(tower)) for modality, tower in self._towers.items()}
-        tensors = (value for module in self._modules for value in (*module.parameters(), *module.buffers()))
-        self.device = next((value.device for value in tensors), torch.device("cpu"))
+        modules = nn.ModuleList([module for part in parts if (module := _module(part)) is not None])
+        self.model = model if isinstance(model, nn.Module) else modules
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        self.device = tensors[0].device if tensors else torch.device("cpu")
         self._dim: dict[str, int] = {}
 
         name = "+".join(dict.fromkeys(map(_name, parts))) if name is None else str(name)
         if revision is None and keyed:
             revision = self._identified(parts, name)
-        self._revision = str(revision or "")
-        precision = next(filter(None, map(_dtype, self._modules)), None)
-        self.config = OwnConfig(
-            model=f"own:{printable(name)[:200]}",
-            revision=self._revision,
-            precision=PRECISIONS.get(precision, "fp32"),
-        )
+        revision = str(revision or "")
+        precision = PRECISIONS.get(next(filter(None, map(_dtype, modules)), None), "fp32")
+        self.config = OwnConfig(model=f"own:{printable(name)[:200]}", revision=revision, precision=precision)
+        self.weights = {"name": self.config.name, "revision": revision}
 
     def _functions(self, modalities: Sequence[str]) -> dict[str, Any]:
         """Modality → what is called with lists, or with what its preprocess or tokenizer makes of them."""
-        model, prepares = self.model, {"image": self._preprocess, "text": self._tokenizer}
+        model, prepares = self._given, {"image": self.transform, "text": self.tokenizer}
         if isinstance(model, dict):
             return {modality: _function(part) for modality, part in model.items()}
         if _is_sentence_transformer(model):
             if any(prepares.values()):
-                raise InputError(
-                    "a SentenceTransformer takes images and texts itself; leave out preprocess and tokenizer"
-                )
+                raise InputError("a SentenceTransformer takes images and texts; leave out preprocess and tokenizer")
             return {each: _function(model) for each in PREPARES if each in getattr(model, "modalities", ["text"])}
         if not _encodes(model):
             # who prepares one modality has a model of that one
@@ -110,10 +105,8 @@ class OwnEncoder(Encoder):
             if encode is None:
                 continue
             if not callable(prepares[modality]):
-                raise InputError(
-                    f"{type(model).__name__}.encode_{modality} takes what a {option} gives; give {option}= the "
-                    "model's own, as open_clip.create_model_and_transforms and open_clip.get_tokenizer return them"
-                )
+                what = f"{type(model).__name__}.encode_{modality} takes what a {option} gives"
+                raise InputError(f"{what}; give {option}= the model's own, such as open_clip returns")
             normalizes = "normalize" in inspect.signature(encode).parameters  # by default, in CoCa
             functions[modality] = partial(encode, normalize=False) if normalizes else encode
         return functions
@@ -124,25 +117,21 @@ class OwnEncoder(Encoder):
         for part in parts:
             module = _module(part)
             if module is None or isinstance(part, partial):
-                raise InputError(
-                    f"the model {shown(name)} is no torch module whose weights identify it; give revision=…, a text "
-                    "that changes whenever its rows do, or no folder"
-                )
+                what = f"the model {shown(name)} is no torch module whose weights identify it"
+                raise InputError(f"{what}; give revision=…, a text that changes whenever its rows do, or no folder")
             facts.append([_name(part), _described(module), _weights(module)])
             if _is_sentence_transformer(module):  # which does not describe these
                 names = ("prompts", "default_prompt_name", "max_seq_length", "truncate_dim")
                 facts.append([str(getattr(module, each, None)) for each in names])
-        prepares = (self._preprocess, self._tokenizer)
-        kinds = [None if each is None else type(each).__qualname__ for each in prepares]
-        sizes = {key: str(getattr(self._tokenizer, key, None)) for key in ("context_length", "vocab_size")}
-        return digest([facts, kinds, None if self._preprocess is None else _described(self._preprocess), sizes])
+        kinds = [None if each is None else type(each).__qualname__ for each in (self.transform, self.tokenizer)]
+        sizes = {key: str(getattr(self.tokenizer, key, None)) for key in ("context_length", "vocab_size")}
+        return digest([facts, kinds, None if self.transform is None else _described(self.transform), sizes])
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Modules in eval mode; afterwards each is in the mode that it was in."""
-        before = {each: each.training for module in self._modules for each in module.modules()}
-        for module in self._modules:
-            module.eval()
+        before = {each: each.training for each in self.model.modules()}
+        self.model.eval()
         try:
             yield
         finally:
@@ -150,24 +139,22 @@ class OwnEncoder(Encoder):
                 each.training = training
 
     def preprocess(self, image: Image.Image) -> Tensor:
-        assert self._preprocess is not None
-        pixels = self._preprocess(rgb(image))
+        pixels = super().preprocess(image)
         if not isinstance(pixels, Tensor):
             raise InputError(f"preprocess gave {type(pixels).__name__} for an image; a tensor was expected")
         return pixels.float() if pixels.dtype == torch.bfloat16 else pixels  # numpy, which holds batches, has none
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
-        inputs = list(texts) if self._tokenizer is None else self._tokenizer(list(texts))
+        inputs = list(texts) if self.tokenizer is None else self.tokenizer(list(texts))
         return Tokens((inputs, len(texts)), self._truncated(list(texts), inputs))
 
     def _truncated(self, texts: list[str], inputs: Any) -> int:
         """Number of texts that did not fit; 0 for the models that do not say."""
-        tokenizer: Any = self._tokenizer
-        if type(tokenizer).__module__.startswith("open_clip."):
+        if type(self.tokenizer).__module__.startswith("open_clip."):
             from clip_geometry.encoders.open_clip import count_truncated
 
-            return count_truncated(tokenizer, texts, inputs, tokenizer.context_length)
-        model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
+            return count_truncated(self.tokenizer, texts, inputs, self.tokenizer.context_length)
+        model: Any = self._given.get("text") if isinstance(self._given, dict) else self._given
         limit = getattr(model, "max_seq_length", None)
         if not _is_sentence_transformer(model) or limit is None:
             return 0
@@ -189,37 +176,24 @@ class OwnEncoder(Encoder):
             with inference():
                 rows = self._towers[modality](batch)
         except Exception as error:
-            what = f"a list of {count} ({modality})" if isinstance(batch, list) else f"a batch of {count} ({modality})"
-            error.add_note(f"{self.config.model} was called with {what}; preprocess= and tokenizer= make tensors of it")
+            what = f"{self.config.model} was called with a batch of {count} ({modality})"
+            error.add_note(f"{what}; preprocess= and tokenizer= make tensors of lists")
             raise
         if isinstance(rows, list | tuple) and rows and all(isinstance(row, Tensor | np.ndarray) for row in rows):
             rows = torch.stack([torch.as_tensor(row) for row in rows])
         given = torch.as_tensor(rows) if isinstance(rows, Tensor | np.ndarray) else torch.empty(0, dtype=torch.bool)
+        name = shown(self.config.model)
         if given.ndim != 2 or len(given) != count or not given.numel() or not given.is_floating_point():
             what = f"{given.dtype} of shape {tuple(given.shape)}" if hasattr(rows, "shape") else type(rows).__name__
-            raise InputError(
-                f"the model {shown(self.config.model)} gave {what} for a list of {count} ({modality}); a tensor or "
-                f"array ({count}, d) of floating-point numbers was expected"
-            )
+            wanted = f"a tensor or array ({count}, d) of floating-point numbers was expected"
+            raise InputError(f"the model {name} gave {what} for a list of {count} ({modality}); {wanted}")
         if self._dim.setdefault(modality, given.shape[1]) != given.shape[1]:
-            raise InputError(
-                f"the model {shown(self.config.model)} gave {given.shape[1]} columns for some {modality}s and "
-                f"{self._dim[modality]} for others"
-            )
+            columns = f"{given.shape[1]} columns for some {modality}s and {self._dim[modality]} for others"
+            raise InputError(f"the model {name} gave {columns}")
         return given.float().cpu()
 
-    def describe(self) -> Mapping[str, Any]:
-        scale, bias = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias"))
-        return model_facts(
-            nn.ModuleList(self._modules),
-            {"name": self.config.name, "revision": self._revision},
-            {modality: self._dim.get(modality) for modality in sorted(self.modalities)},
-            preprocessing=None if self._preprocess is None else _described(self._preprocess),
-            tokenizer=None if self._tokenizer is None else type(self._tokenizer).__name__,
-            context_length=getattr(self._tokenizer, "context_length", None),
-            logit_scale=scale.exp().item() if isinstance(scale, Tensor) and scale.numel() == 1 else None,
-            logit_bias=bias.item() if isinstance(bias, Tensor) and bias.numel() == 1 else None,
-        )
+    def dim(self) -> Mapping[str, int | None]:
+        return {modality: self._dim.get(modality) for modality in sorted(self.modalities)}
 
 
 def _encodes(model: Any) -> bool:
@@ -229,11 +203,6 @@ def _encodes(model: Any) -> bool:
 def _is_sentence_transformer(model: Any) -> bool:
     kinds = type(model).__mro__
     return hasattr(model, "encode") and any(kind.__module__.startswith("sentence_transformers.") for kind in kinds)
-
-
-def _require_callable(part: Any) -> None:
-    if not callable(part) and not _encodes(part):
-        raise InputError(f"the model is {shown(part)}; expected {ACCEPTED}, or the config or name of a model")
 
 
 def _function(model: Any) -> Callable[[Any], Any]:

@@ -1,12 +1,13 @@
 """The machine that an encoder runs on: its device, exact float32, quiet logs, and a limit on memory."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from clip_geometry.encoders.base import BatchNormOption
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
 
@@ -23,9 +24,8 @@ def resolve_device(device: str = "auto") -> torch.device:
     except RuntimeError:
         raise InputError(f"device is {device!r}; expected auto, cpu, cuda or cuda:NUMBER") from None
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"device {device!r} was asked for, but PyTorch sees {torch.cuda.device_count()} GPUs; use auto or cpu"
-        )
+        gpus = f"PyTorch sees {torch.cuda.device_count()} GPUs"
+        raise InputError(f"device {device!r} was asked for, but {gpus}; use auto or cpu")
     return chosen
 
 
@@ -53,27 +53,14 @@ def seeded(seed: int = 0) -> Iterator[None]:
         yield
 
 
-def model_facts(model: torch.nn.Module, weights: Mapping[str, Any], dim: Mapping[str, Any], **others: Any) -> dict:
-    """What `Encoder.describe` says of a model of torch; None of what is not among `others`.
-
-    activation: the class names of the activation functions in the model: "QuickGELU", "GELU, ReLU".
-    """
-    kinds = {type(module).__name__.removesuffix("Activation") for module in model.modules()}
-    return {
-        "weights": dict(weights),
-        "dim": dim,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "activation": ", ".join(sorted(kind for kind in kinds if kind.lower().endswith(("gelu", "relu", "silu")))),
-        **dict.fromkeys(("preprocessing", "tokenizer", "context_length", "logit_scale", "logit_bias")),
-        **others,
-    }
-
-
-def use_batch_statistics(model: torch.nn.Module, name: str) -> None:
-    """Lets the batch norm layers of a model in eval mode use the statistics of each batch; its others stay."""
+def set_mode(model: torch.nn.Module, config: BatchNormOption) -> None:
+    """Sets a model to eval mode, in which its batch norm layers use the statistics of each batch if asked for."""
+    model.eval()
+    if config.batch_norm == "eval":
+        return
     layers = [module for module in model.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
     if not layers:
-        raise InputError(f"{name} has no batch norm layers; leave batch_norm at eval")
+        raise InputError(f"{config.model} has no batch norm layers; leave batch_norm at eval")
     for layer in layers:
         layer.train()
         layer.track_running_stats = False  # neither used nor updated
@@ -109,10 +96,8 @@ def bounded(name: str) -> Iterator[None]:
         if isinstance(tensor, torch.Tensor) and tensor.is_meta:
             count, size = count + 1, size + tensor.numel() * tensor.element_size()
         if count > MAX_TENSORS or size > limit:
-            raise InputError(
-                f"the config of {name} declares a model of at least {count} tensors and {size / 1e9:.3g} GB, more than "
-                f"the {limit / 1e9:.3g} GB of memory here hold; correct its sizes"
-            )
+            declared = f"a model of at least {count} tensors and {size / 1e9:.3g} GB"
+            raise InputError(f"the config of {name} declares {declared}, more than {limit / 1e9:.3g} GB of memory hold")
 
     hooks = [module.register_module_parameter_registration_hook(add)]
     hooks.append(module.register_module_buffer_registration_hook(add))

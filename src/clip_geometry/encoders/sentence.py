@@ -74,7 +74,7 @@ class ModuleEntry(BaseModel):
     """One entry of modules.json. path: where its files are within the folder, "" for the folder itself."""
 
     type: str
-    path: Annotated[str, Field(max_length=200, pattern=r"^[\w ./-]*$")]
+    path: Annotated[str, Field(max_length=200, pattern=r"^([\w -][\w .-]*(/[\w -][\w .-]*)*/?)?$")]  # no .. and no /…
 
     @property
     def kind(self) -> str:
@@ -108,17 +108,13 @@ def find(config: EncoderConfig) -> tuple[Path, list[ModuleEntry], list[Path]]:
     folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns match in its subfolders too
     path = folder / "modules.json"
     if not path.is_file():
-        raise InputError(
-            f"{shown(folder)} has no modules.json, so it is no sentence-transformers model; a plain transformers "
-            "encoder is loaded by hf-text:, with pooling=mean or cls"
-        )
+        what = f"{shown(folder)} has no modules.json, so it is no sentence-transformers model"
+        raise InputError(f"{what}; a plain transformers encoder is loaded by hf-text:, with pooling=mean or cls")
     modules = read_json(path, "a list of modules", list[ModuleEntry])
     kinds = [module.kind for module in modules]
     if kinds[:2] != FIRST or not set(kinds[2:]) <= set(AFTER):
         expected = f"{', '.join(FIRST)}, then {' or '.join(AFTER)}"
         raise InputError(f"{shown(path)} has the modules {listed(kinds)}; expected {expected}; {CLIP}")
-    if any(PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts for module in modules):
-        raise InputError(f"{shown(path)} names files outside of its own folder")
     weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
     weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
     hub.plain(folder / modules[0].path)
@@ -129,14 +125,9 @@ def revision(config: EncoderConfig) -> str:
     folder, modules, weights = find(config)
     # a module without settings may have no folder: git keeps no empty ones
     paths = [module.path for module in modules if (folder / module.path).is_dir()]
-    return digest(
-        {
-            "root": hub.folder_digest(folder),
-            "modules": [module.kind for module in modules],
-            "places": {path: hub.folder_digest(folder / path) for path in paths},
-            "weights": [sha256_of(path) for path in weights],
-        }
-    )
+    facts: dict[str, Any] = {"root": hub.folder_digest(folder), "modules": [module.kind for module in modules]}
+    facts["places"] = {path: hub.folder_digest(folder / path) for path in paths}
+    return digest(facts | {"weights": [sha256_of(path) for path in weights]})
 
 
 # --- the pipeline
@@ -181,21 +172,11 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
         module = _load_module(folder, entry, columns)
         columns = module.get_embedding_dimension() if entry.kind == "Dense" else columns
         head.append(OnRows(module))
-    facts: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
+    files: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
     if weights[1:]:
-        facts["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
-    return TextEncoder(
-        config,
-        device,
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pool=pool,
-        width=width,
-        weights=facts,
-        head=head,
-        prepare=prepare,
-        facts={"modules": [entry.kind for entry in entries], "prompt": prompt},
-    )
+        files["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
+    facts = {"modules": [entry.kind for entry in entries], "prompt": prompt}
+    return TextEncoder(config, device, transformer, tokenizer, pool, width, files, head, prepare, facts=facts)
 
 
 def _transformer_settings(root: Path) -> TransformerSettings:
@@ -225,9 +206,8 @@ def _load_module(folder: Path, entry: ModuleEntry, columns: int) -> Any:
     if path.exists() or entry.kind != "Normalize":  # which git may have no folder for
         takes = read_json(path, f"the config of a {entry.kind}", ModuleSettings).in_features
         if takes not in (None, columns):
-            raise InputError(
-                f"{shown(place)}: its {entry.kind} takes {takes} columns, but what is before it gives {columns}"
-            )
+            before = f"what is before it gives {columns}"
+            raise InputError(f"{shown(place)}: its {entry.kind} takes {takes} columns, but {before}")
     modules = library("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "sentence:")
     with one_sentence(f"sentence-transformers cannot load the {entry.kind} in {shown(place)}"):
         kind = getattr(modules, entry.kind)

@@ -92,10 +92,8 @@ def load(config: TimmConfig, device: torch.device) -> "TimmEncoder":
         hub.load_state_dict(model, state, str(path))
     weights = {"name": path.name, "sha256": sha256_of(path)} if path else config.initialized(model)
     transform = create_transform(**resolve_model_data_config(model), is_training=False)
-    model = model.eval().to(device, runtime.DTYPES[config.precision])
-    if config.batch_norm == "batch":
-        runtime.use_batch_statistics(model, config.model)
-    return TimmEncoder(config, model, transform, weights)
+    runtime.set_mode(model, config)
+    return TimmEncoder(config, model.to(device, runtime.DTYPES[config.precision]), transform, weights)
 
 
 @dataclass(eq=False)
@@ -117,9 +115,8 @@ class TimmEncoder(base.Encoder):
         with runtime.inference():
             return self.model(pixels.to(self.device, runtime.DTYPES[self.config.precision])).float().cpu()
 
-    def describe(self) -> Mapping[str, Any]:
-        dim = {"image": self.model.head_hidden_size}
-        return runtime.model_facts(self.model, self.weights, dim, preprocessing=repr(self.transform))
+    def dim(self) -> Mapping[str, int]:
+        return {"image": self.model.head_hidden_size}
 
 
 base.encoders.add("timm", base.EncoderEntry(TimmConfig, load, revision, check))

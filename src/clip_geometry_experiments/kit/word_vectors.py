@@ -231,7 +231,7 @@ class WordEncoder(Encoder):
             )
         return rows
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "weights": dict(self._weights),
             "dim": {"text": self.words.dim},

@@ -71,13 +71,12 @@ def one_sentence(problem: str) -> Iterator[None]:
     except InputError:
         raise
     except BaseException as error:
-        # Rust's panics derive from BaseException only
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            why = f"{type(error).__name__}: {first_line(ValueError(' '.join(str(error).split())))}"
-            if "trust_remote_code" in str(error):
-                why = "it needs Python code of its own, which is never run"
-            raise InputError(f"{problem} ({why})") from None
-        raise
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of Rust, which is none
+            raise
+        why = f"{type(error).__name__}: {first_line(' '.join(str(error).split()))}"
+        if "trust_remote_code" in str(error):
+            why = "it needs Python code of its own, which is never run"
+        raise InputError(f"{problem} ({why})") from None
     finally:
         logging.set_verbosity(before)
         if bar:
@@ -135,9 +134,8 @@ def load_model(loader: Any, folder: Path, name: str, settings: Any = None) -> An
     if drop_pooler(model):
         missing = {key for key in missing if not key.startswith("pooler.")}
     if missing:
-        raise InputError(
-            f"the weights of {name} lack {len(missing)} parameters of the architecture, {min(missing)!r} among them"
-        )
+        what = f"{len(missing)} parameters of the architecture, {min(missing)!r} among them"
+        raise InputError(f"the weights of {name} lack {what}")
     return model
 
 
@@ -202,9 +200,8 @@ def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) ->
     loader: Any = AutoTokenizer
     with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
         tokenizer = loader.from_pretrained(str(folder), config=config, trust_remote_code=False)
-        without_padding = padding and tokenizer.pad_token_id is None
-    if without_padding:
-        raise InputError(f"the tokenizer in {folder} has no padding token, so texts cannot be embedded in batches")
+        if padding and tokenizer.pad_token_id is None:
+            raise InputError(f"the tokenizer in {folder} has no padding token, so texts cannot be embedded in batches")
     return tokenizer
 
 
@@ -233,10 +230,8 @@ def check_ids(ids: torch.Tensor, embedding: Any, name: str) -> None:
     """Raises InputError where a token is outside the model's vocabulary; torch would raise an IndexError."""
     highest = int(ids.max())
     if highest >= embedding.num_embeddings:
-        raise InputError(
-            f"the tokenizer of {name} gives the token {highest}, but the model has {embedding.num_embeddings} tokens; "
-            "its folder holds files of two models, or one is missing"
-        )
+        what = f"gives the token {highest}, but the model has {embedding.num_embeddings} tokens"
+        raise InputError(f"the tokenizer of {name} {what}; its folder holds files of two models")
 
 
 def context_length(tokenizer: Any, model: Any, name: str) -> int:
@@ -250,8 +245,6 @@ def context_length(tokenizer: Any, model: Any, name: str) -> int:
     stated = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None]
     limits = [int(limit) for limit in stated if isinstance(limit, int | float) and 0 < limit < UNLIMITED]
     if not limits or not all(isinstance(limit, int | float) for limit in stated):
-        raise InputError(
-            f"the tokenizer and the config of {name} state {shown(stated)} as the number of tokens that a text may "
-            "have; set model_max_length in its tokenizer_config.json"
-        )
+        what = f"the tokenizer and the config of {name} state {shown(stated)} as the number of tokens of a text"
+        raise InputError(f"{what}; set model_max_length in its tokenizer_config.json")
     return min(limits)

@@ -14,7 +14,7 @@ from clip_geometry.data.images import rgb
 from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.open_clip import Mean, Sides, StandardDeviation
-from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
+from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.io.reading import read_json
 from clip_geometry.registry import InputError, shown
 
@@ -47,10 +47,8 @@ def find(config: HFClipConfig) -> tuple[Path, Path | None]:
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     kind = hf.read_config(folder, "a CLIP model in transformers' layout").get("model_type")
     if kind != "clip":
-        raise InputError(
-            f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' "
-            "models; sentence-transformers may load others, and cg.embed takes a SentenceTransformer"
-        )
+        other = "cg.embed takes a SentenceTransformer, which may load others"
+        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' models; {other}")
     return folder, hf.weights_of(config)
 
 
@@ -75,12 +73,10 @@ def image_processor(folder: Path, model: Any) -> Any:
     with hf.one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
         processor = AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
         given = tuple(processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"].shape[1:])
-    side = model.config.vision_config.image_size
-    if given != (3, side, side):
-        raise InputError(
-            f"the image processor in {shown(folder)} gives pixels of shape {given}, but the model takes "
-            f"{(3, side, side)}; the folder holds files of two models, or one is damaged"
-        )
+    taken = (3, model.config.vision_config.image_size, model.config.vision_config.image_size)
+    if given != taken:
+        what = f"gives pixels of shape {given}, but the model takes {taken}"
+        raise InputError(f"the image processor in {shown(folder)} {what}; the folder holds files of two models")
     return processor
 
 
@@ -123,20 +119,17 @@ class HFClipEncoder(Encoder):
             rows = rows.pooler_output
         return rows.float().cpu()
 
-    def describe(self) -> Mapping[str, Any]:
+    def dim(self) -> Mapping[str, int]:
         config = self.model.config
-        widths = {"image": config.vision_config.hidden_size, "text": config.text_config.hidden_size}
-        projected = dict.fromkeys(widths, config.projection_dim)
-        return model_facts(
-            self.model,
-            self.weights,
-            projected if self.config.features == "projected" else widths,
-            activation=", ".join(sorted({config.vision_config.hidden_act, config.text_config.hidden_act})),
-            preprocessing=f"{type(self.processor).__name__}({self.processor.to_json_string()})",
-            tokenizer=type(self.tokenizer).__name__,
-            context_length=self.context_length,
-            logit_scale=self.model.logit_scale.exp().item(),
-        )
+        if self.config.features == "projected":
+            return {"image": config.projection_dim, "text": config.projection_dim}
+        return {"image": config.vision_config.hidden_size, "text": config.text_config.hidden_size}
+
+    def describe(self) -> dict[str, Any]:
+        towers = (self.model.config.vision_config, self.model.config.text_config)
+        activation = ", ".join(sorted({tower.hidden_act for tower in towers}))
+        processor = f"{type(self.processor).__name__}({self.processor.to_json_string()})"
+        return super().describe() | {"activation": activation, "preprocessing": processor}
 
 
 encoders.add("hf-clip", EncoderEntry(HFClipConfig, load, revision, hub.local_check(find)))

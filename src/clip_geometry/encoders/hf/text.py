@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
+from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.registry import InputError
 
 # hidden (n, t, d), mask (n, t), 1 for tokens and 0 for padding on either side → rows (n, d or a multiple)
@@ -85,17 +85,12 @@ class TextEncoder(Encoder):
                 rows = self.head(rows.to(hidden.dtype))
             return rows.float().cpu()
 
-    def describe(self) -> Mapping[str, Any]:
+    def dim(self) -> Mapping[str, int]:
         linear = [module for module in self.head.modules() if isinstance(module, nn.Linear)]
-        projected = linear and self.config.features == "projected"
-        return model_facts(
-            self.model,
-            self.weights,
-            {"text": linear[-1].out_features if projected else self.width},
-            tokenizer=type(self.tokenizer).__name__,
-            context_length=self.context_length,
-            **self.facts,
-        )
+        return {"text": linear[-1].out_features if linear and self.config.features == "projected" else self.width}
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | dict(self.facts)
 
 
 # --- the family hf-text

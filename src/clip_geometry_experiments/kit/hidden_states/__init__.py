@@ -28,7 +28,7 @@ from clip_geometry.encoders.hf import (
     weights_of,
 )
 from clip_geometry.encoders.hf.clip import HFClipEncoder
-from clip_geometry.encoders.runtime import DTYPES, inference, model_facts
+from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.hidden_states.rows import (
@@ -151,7 +151,7 @@ class TextHiddenStates(HiddenStatesEncoder):
         self.context_length = context_length(tokenizer, model, config.model)
         self.layers = config.chosen_layers(model.config.num_hidden_layers + 1, config.model)
         self.item_bytes = len(self.layers) * SENTENCE * model.config.hidden_size * 4
-        self._weights = weights
+        self.weights = weights
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         found = in_sub_words(self.tokenizer, texts, self.context_length)
@@ -181,16 +181,11 @@ class TextHiddenStates(HiddenStatesEncoder):
             )
         return chosen
 
-    def describe(self) -> Mapping[str, Any]:
-        width = self.model.config.hidden_size
-        return model_facts(
-            self.model,
-            self._weights,
-            {"text": width},
-            tokenizer=type(self.tokenizer).__name__,
-            context_length=self.context_length,
-            layers={"text": list(self.layers)},
-        )
+    def dim(self) -> Mapping[str, int]:
+        return {"text": self.model.config.hidden_size}
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"layers": {"text": list(self.layers)}}
 
 
 class ClipHiddenStates(HiddenStatesEncoder):
@@ -283,7 +278,7 @@ class ClipHiddenStates(HiddenStatesEncoder):
             forward()
         return [kept[layer] for layer in self.streams[modality]]
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             **self.inner.describe(),
             "dim": {modality: self.widths[modality] for modality in self.streams},
