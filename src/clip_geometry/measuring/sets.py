@@ -111,11 +111,13 @@ class MeasuredSets(View):
 
     def context(self) -> Row:
         """What every row of these sets has in common."""
-        shared = context(
-            self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks
-        )
-        shared |= {"streamed": True} if self.streamed else {}
-        return shared | ({"engine": self.engine.name} if self.engine is not None else {})
+        origin = {"steps": self.steps, "fitted_on": self.fitted_on, "seed": self.seed, "blocks": self.blocks}
+        shared = context(self.embeddings, **origin)
+        if self.streamed:
+            shared["streamed"] = True
+        if self.engine is not None:
+            shared["engine"] = self.engine.name
+        return shared
 
     def remarks(self) -> list[str]:
         """What is worth knowing of the sets before any number: pairs out of order, copies of rows."""
@@ -153,9 +155,8 @@ class MeasuredSets(View):
 
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> "MeasuredSets":
         """Other sets in place of these, in their order."""
-        sets = {modality: sets[modality] for modality in self.embeddings}
         same = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine, "in_memory": self.in_memory}
-        return MeasuredSets(sets, self.steps, **same | changes)
+        return MeasuredSets({**self.embeddings, **sets}, self.steps, **same | changes)
 
     def whole(self, what: str) -> "MeasuredSets":
         """The same with all rows in memory; InputError where they are too large, or where an engine has them.
@@ -189,7 +190,7 @@ class MeasuredSets(View):
             if len(classes) < len(text):
                 ids, rows = np.array([f"class-{label}" for label in classes]), ensemble(text.vectors, codes)
                 ensembles[modality] = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
-        return self._with({**self.embeddings, **ensembles}) if ensembles else self
+        return self._with(ensembles) if ensembles else self
 
     def _without_block(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""
@@ -247,7 +248,7 @@ class MeasuredSets(View):
         row = {
             "measure": measure.name,
             "value": value,
-            "standard_error": errors.pop("standard_error", None),
+            "standard_error": None,
             "null_value": null_value,
             "n": n + len(arguments[1]) if measure.takes == "two sets" else n,
             "d": d,
@@ -298,8 +299,10 @@ class MeasuredSets(View):
             return {**found, "by_item": values, **self.items.identity, "item_blocks": blocks}
         if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.can_be_dealt:
             return {}
+        without = []
         try:
-            without = [float(measure.pick(result)) for result in self._without_each(measure, place)]
+            for result in self._without_each(measure, place):
+                without.append(float(measure.pick(result)))
         except (InputError, KeyError):  # too small without a block
             return {}
         return {"standard_error": jackknife(without), "without": without, **self.items.identity} if without else {}
@@ -319,14 +322,14 @@ class MeasuredSets(View):
         key = (*call_of(measure), place)
         if key not in self._shares:
             arguments, couple = self.arguments(measure, place), self.couples[place]
-            rows = [np.arange(len(self.rows[name])) for name in couple]
+            rows: Sequence[Any] = slice(None), slice(None)
             if measure.takes == "matched sets":
                 i, j = self.pairs_of(*couple)
-                rows = [np.unique(i), np.unique(j)] if len(arguments) > 2 else [i, j]
-            items = tuple(
-                torch.from_numpy(self.items.of_rows[name][each]) for name, each in zip(couple, rows, strict=True)
-            )
-            self._shares[key] = measure.shares(*arguments, items=items, **measure.options)
+                rows = (np.unique(i), np.unique(j)) if len(arguments) > 2 else (i, j)
+            items = []
+            for name, each in zip(couple, rows, strict=True):
+                items.append(torch.from_numpy(self.items.of_rows[name][each]))
+            self._shares[key] = measure.shares(*arguments, items=tuple(items), **measure.options)
         return self._shares[key].get(measure.attribute or "")
 
     def _result(self, measure: Measure, place: str) -> Any:
@@ -367,32 +370,33 @@ class MeasuredSets(View):
         return results
 
     def _dealt_arguments(self, measure: Measure, place: str) -> tuple[Any, ...] | None:
-        """What the measure takes, dealt into blocks; None where its rows are not those of a set or of pairs."""
-        couple = self.couples.get(place)
-        if couple is None:
-            return (self._dealt(place), *self.arguments(measure, place)[1:])
-        if measure.takes == "two sets":
-            return tuple(self._dealt(modality) for modality in couple)
-        if measure.takes in ("pairs", "distinct pairs"):
-            paired = self.pairs_of(*couple, distinct=measure.takes == "distinct pairs")
-            return tuple(self._dealt(modality, couple, rows) for modality, rows in zip(couple, paired, strict=True))
-        return None
+        """What the measure takes, dealt into blocks; None where its rows are not those of a set or of pairs.
 
-    def _dealt(self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None) -> Dealt:
-        """The rows of a modality, or those paired in a couple; kept, with the work that measures share."""
-        if self._from_sums and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
-            couple = paired = None  # all couples share it
-        if (modality, couple) in self._parts:
-            return self._parts[modality, couple]
-        rows, dealt = self.rows[modality], self.items.can_be_dealt
-        block_of = self.items.block_of[modality] if dealt else np.full(len(rows), -1)
-        if paired is not None:
-            rows, block_of = taken(rows, paired), block_of[paired]
-        blocks = (self.blocks if dealt else 0) + self._from_sums
-        part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks)
-        if self._many and couple:  # of all couples together they would take the memory of all sets once for each
-            return part
-        return self._parts.setdefault((modality, couple), part)  # another thread may have been first
+        Dealt rows are kept, with the work that measures share.
+        """
+        couple, found = self.couples.get(place), []
+        if couple and measure.takes not in ("two sets", "pairs", "distinct pairs"):
+            return None
+        pairs = (None, None)
+        if couple and measure.takes != "two sets":
+            pairs = self.pairs_of(*couple, distinct=measure.takes == "distinct pairs")
+        dealt = self.items.can_be_dealt
+        for modality, paired in zip(couple or (place,), pairs, strict=False):
+            rows = self.rows[modality]
+            if self._from_sums and paired is not None and np.array_equal(paired, range(len(rows))):
+                paired = None  # all couples share it
+            key = modality, None if paired is None else couple
+            part = self._parts.get(key)
+            if part is None:
+                block_of = self.items.block_of[modality] if dealt else np.full(len(rows), -1)
+                if paired is not None:
+                    rows, block_of = taken(rows, paired), block_of[paired]
+                blocks = (self.blocks if dealt else 0) + self._from_sums
+                part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks)
+                if not self._many or paired is None:  # those of all couples together take the memory of all sets
+                    part = self._parts.setdefault(key, part)  # another thread may have been first
+            found.append(part)
+        return (*found, *(() if couple else self.arguments(measure, place)[1:]))
 
 
 def call_of(measure: Measure) -> tuple[Any, ...]:
