@@ -10,7 +10,7 @@ import clip_geometry as cg
 from clip_geometry.cli import options
 from clip_geometry.registry import InputError, shown
 
-COLUMN_STEPS = options.NameList("pipeline step", lambda: [*options.step_names(), "raw"], "transforms")
+COLUMN_STEPS = options.NameList("pipeline step", lambda: [*options.names_in("transforms"), "raw"], "transforms")
 
 
 def _chosen(everything: bool, measures: str | None) -> str | None:
@@ -107,4 +107,4 @@ def compare(
         write_text(json_file, found.to_json())
     if latex is not None and bibliography is not None:
         write_text(latex, found.to_latex())
-        write_text(bibliography, found.to_bibtex())
+        found.to_bibtex(bibliography)

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clip_geometry.config import digest
 from clip_geometry.display.explained import explain
-from clip_geometry.display.table import Table, bibtex, latex
+from clip_geometry.display.table import ShownAsTable, Table, latex, written
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import naming_files
-from clip_geometry.files import write_text
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.given import given_sets, split_by
 from clip_geometry.measuring.records import measure_sets, names_to_measure
 from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.table import measurement_table, verdict
-from clip_geometry.paths import expanded
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 from clip_geometry.results import Record, lines_of
@@ -50,7 +48,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Measurement:
+class Measurement(ShownAsTable):
     """Numbers of one or several sets, each with its standard error and its null value.
 
     Iteration and `len` are over the records of the numbers that could be computed; `notes` says why others could not.
@@ -121,14 +119,10 @@ class Measurement:
             about = explain(record.measure)  # None for numbers that only an experiment has
             keys = ("measure", "value", "standard_error", "null_value", "n", "d")
             row = {**record.at, "set": record.at.get("modality"), **{key: record.get(key) for key in keys}}
-            row |= {
-                "note": record.note or "",
-                **{key: getattr(about, key, "") for key in ("unit", "direction", "title")},
-            }
+            row |= {key: getattr(about, key, "") for key in ("unit", "direction", "title")}
             row |= dict(zip(("n/2", "n/4"), sizes[-2::-1], strict=False))
-            row |= {"expected": expected.get("value")}
             row |= {f"expected_{end}": expected.get(end) for end in ("low", "high")}
-            rows.append(row)
+            rows.append(row | {"expected": expected.get("value"), "note": record.note or ""})
         numbers = ["value", "standard_error", "null_value"]
         numbers += ["n/4", "n/2"] if any(record.scaling for record in self) else []
         numbers += ["expected", "expected_low", "expected_high"] if any(record.expected for record in self) else []
@@ -173,15 +167,9 @@ class Measurement:
         """The numbers with what they say and what the columns mean: a `Table`, as text, HTML, Markdown or JSON."""
         return measurement_table(self.records)
 
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table.html()
-
     def to_csv(self, path: str | Path) -> None:
         """Writes `frame` as a .csv file."""
-        _write(path, self.frame.to_csv(index=False))
+        written(self.frame.to_csv(index=False), path)
 
     def to_latex(self, path: str | Path | None = None) -> str:
         r"""The table in LaTeX, for a document that loads booktabs.
@@ -213,41 +201,11 @@ class Measurement:
             <BLANKLINE>
         """
         table = measurement_table(self.records, crossed=False)
-        text = latex(table, label="tab:geometry", measures=self._measures)
-        if path is not None:
-            _write(path, text)
-        return text
-
-    def to_bibtex(self, path: str | Path | None = None) -> str:
-        """The BibTeX entries that `to_latex` cites: this package, and the sources of the measures.
-
-        The sources have authors, year and identifier; a reference manager completes them.
-
-        Args:
-            path: Where to write them, too.
-
-        Example:
-            >>> import numpy as np, clip_geometry as cg
-            >>> x = np.random.default_rng(0).normal(size=(100, 8))
-            >>> print(cg.measure({"audio": x}, measures="average_cosine").to_bibtex())  # doctest: +ELLIPSIS
-            @misc{clip-geometry,
-            ...
-            @misc{ethayarajh2019,
-              author = {Ethayarajh},
-              year = {2019},
-              eprint = {1909.00512},
-              archiveprefix = {arXiv},
-            }
-            <BLANKLINE>
-        """
-        text = bibtex(self._measures)
-        if path is not None:
-            _write(path, text)
-        return text
+        return written(latex(table, label="tab:geometry", measures=self._measures), path)
 
     def to_json(self, path: str | Path) -> None:
         """Writes what `clip-geometry measure --json` writes: `read_rows` and `clip-geometry compare` read it."""
-        _write(path, lines_of(digest([dict(record) for record in self.records]), self.records))
+        written(lines_of(digest([dict(record) for record in self.records]), self.records), path)
 
 
 def _is_at(record: Record, places: Sequence[Any]) -> bool:
@@ -257,10 +215,6 @@ def _is_at(record: Record, places: Sequence[Any]) -> bool:
     couple = str(record.at.get("modality", "")).split("+")
     swaps = "swap" in getattr(explain(record.measure), "invariances", ())
     return names in ([], couple) or (swaps and names == couple[::-1])
-
-
-def _write(path: str | Path, text: str) -> None:
-    write_text(expanded(path), text)
 
 
 def measure(
@@ -356,5 +310,6 @@ def measure(
                 (value,) = at.values()
                 raise InputError(f"in the group of {by} {value}: {error}") from None
             shared |= {"remarks": remarks} if remarks else {}
-            records += [Record.of({**shared, **row, "at": {**at, **row["at"]}}) for row in rows]
+            for row in rows:
+                records.append(Record.of({**shared, **row, "at": {**at, **row["at"]}}))
     return Measurement(records)

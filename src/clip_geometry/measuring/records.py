@@ -7,7 +7,7 @@ from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.distances.nearest import keeping_lists
 from clip_geometry.geometry.statistics import Moments
 from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber, call_of
-from clip_geometry.registry import InputError, unknown
+from clip_geometry.registry import InputError, parts, unknown
 from clip_geometry.results import Row
 from clip_geometry.rows.threads import side_by_side
 
@@ -42,11 +42,10 @@ def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool
         return list(CORE), True
     if names == ALL:
         return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
-    given = names.split(",") if isinstance(names, str) else names
-    chosen = [each.name for each in named(name.strip() for name in given if name.strip())]
-    if not chosen:
+    given = parts(names) if isinstance(names, str) else [*filter(None, map(str.strip, names))]
+    if not given:
         raise InputError("measures is empty; give names, comma-separated, or leave it out for the core")
-    return chosen, False
+    return [each.name for each in named(given)], False
 
 
 def named(names: Iterable[str]) -> list[Measure]:
@@ -121,9 +120,9 @@ def measure_sets(
 
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
     """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
-    if not named and (why := _why_not_unasked(sets, measure)):
-        return [_note(measure, {}, InputError(why))]
     try:
+        if not named:
+            _require_affordable(sets, measure)
         places = sets.places(measure)
     except InputError as error:
         if named:
@@ -144,22 +143,22 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
     return rows
 
 
-def _why_not_unasked(sets: MeasuredSets, measure: Measure) -> str | None:
-    """Why a measure is not taken unless it is named: it takes minutes, or an engine cannot run it."""
+def _require_affordable(sets: MeasuredSets, measure: Measure) -> None:
+    """Raises InputError where a measure is taken only if it is named: it takes minutes, or an engine cannot run it."""
     if sets.engine is not None and not (measure.aggregated or measure.statistic is Moments):
-        return "no function of moments and class sums, which the engine takes; without --engine it is taken here"
+        needs = "no function of moments and class sums, which the engine takes"
+        raise InputError(f"{needs}; without --engine it is taken here")
     if not measure.quadratic:
-        return None
+        return
     anyway = "named in --measures it is taken all the same"
     if sets.streamed and measure.streams:
-        return f"time grows with n² and the rows are streamed; {anyway}"
+        raise InputError(f"time grows with n² and the rows are streamed; {anyway}")
     work, couples = 0, sets.couples.values()
     for one, other in couples if measure.inputs.across else ():
         work += len(sets.embeddings[one]) * len(sets.embeddings[other]) * sets.embeddings[one].dim
     if work > MOST_WORK:
         rows_of = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
-        return f"time grows with n², and is minutes for {rows_of}; {anyway}"
-    return None
+        raise InputError(f"time grows with n², and is minutes for {rows_of}; {anyway}")
 
 
 def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:

@@ -100,6 +100,8 @@ class MeasuredSets(View):
         self.learns = any(transforms[step.name].fits for step in self.steps)
         self._many = not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
         self._from_sums = self.streamed or self._many  # whether they replace the rows without each block
+        # whether measures can be taken side by side, in threads: fitting without each block has warnings to hide
+        self.small = not self._from_sums and not (self.learns and blocks > 1)
         # what was computed, by call (see `call_of`) and place
         self._results: dict[Any, Any] = {}
         self._without: dict[Any, list[Any]] = {}
@@ -148,8 +150,10 @@ class MeasuredSets(View):
                 noise: Any = rows.mul_(float(np.sqrt(squares / (n * d)))).numpy()
             else:
                 any_scale = bool(self.steps) and self.steps[0].name == "normalize"
-                scale = 1.0 if any_scale else math.sqrt(_sum_of_squares(self._raw[modality]) / (n * d))
-                noise = gaussian_rows((n, d), self.seed + k, scale)
+                squares = n * d
+                if not any_scale:
+                    squares = self._raw[modality].aggregate(float, _add_squares, operator.add, BLOCK)
+                noise = gaussian_rows((n, d), self.seed + k, math.sqrt(squares / (n * d)))
             sets[modality] = replace(each, vectors=noise)
         return self._with(sets, blocks=0, name=" (null)")
 
@@ -163,20 +167,17 @@ class MeasuredSets(View):
 
         what: what needs them, for the message.
         """
-        if self.engine is not None:
-            raise InputError(f"{what} needs all rows in memory; leave --engine out")
         shapes = [rows.shape for rows in self.rows.values()]
+        if self.streamed and self.engine is not None:
+            raise InputError(f"{what} needs all rows in memory; leave --engine out")
         if self.streamed and not can_be_held(*shapes):
-            size = sum(8 * n * d for n, d in shapes)
-            raise InputError(
-                f"{what} needs all rows in memory, where they would take {size / 1e9:.3g} GB of "
-                f"{memory() / 1e9:.3g}; measure a part of them"
-            )
-        return self._whole
+            size = f"{sum(8 * n * d for n, d in shapes) / 1e9:.3g} GB of {memory() / 1e9:.3g}"
+            raise InputError(f"{what} needs all rows in memory, where they would take {size}; measure a part of them")
+        return self._whole if self.streamed else self
 
     @cached_property
     def _whole(self) -> "MeasuredSets":
-        return self._with(self.embeddings, in_memory=True) if self.streamed else self
+        return self._with({}, in_memory=True)
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
@@ -192,29 +193,26 @@ class MeasuredSets(View):
                 ensembles[modality] = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
         return self._with(ensembles) if ensembles else self
 
+    def part(self, chosen: Mapping[str, np.ndarray], *, refit: bool = False) -> View:
+        """Some rows of each modality: by the pipeline as it was fitted on all, or by one that is fitted on them."""
+        kept = {modality: each.take(chosen[modality]) for modality, each in self.embeddings.items()}
+        if not refit:
+            return View(kept, {name: np.asarray(rows)[chosen[name]] for name, rows in self.rows.items()})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once, of all rows
+            return View(kept).through(self.steps)
+
     def _without_block(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""
         if block in self._views:
             return self._views[block]
         outside = {modality: blocks != block for modality, blocks in self.items.block_of.items()}
-        kept = {modality: each.take(outside[modality]) for modality, each in self.embeddings.items()}
-        if self.learns:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # said once, of all rows
-                view = View(kept).through(self.steps)
-        else:
-            view = View(kept, {name: np.asarray(rows)[outside[name]] for name, rows in self.rows.items()})
+        view = self.part(outside, refit=self.learns)
         if self.blocks * sum(rows.nbytes for rows in view.rows.values()) < KEPT_BYTES:
             self._views[block] = view
         return view
 
     # --- numbers
-
-    @property
-    def small(self) -> bool:
-        """Whether measures of these rows can be taken side by side, in threads."""
-        # fitting without each block has warnings to hide
-        return not self._from_sums and not (self.learns and self.blocks > 1)
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -310,8 +308,7 @@ class MeasuredSets(View):
     def forget(self, statistic: type[Statistic] | None) -> None:
         """Give up a statistic of these rows and of their noise: no measure will ask for it again. Small ones stay."""
         for sets in () if self.small else filter(None, (self, self.__dict__.get("null"))):
-            for key in [key for key in sets._statistics if key[0] is statistic]:
-                del sets._statistics[key]
+            sets._statistics = {key: found for key, found in sets._statistics.items() if key[0] is not statistic}
 
     def _share(self, measure: Measure, place: str) -> Share | None:
         """The number as a mean over queries, for an error over items; None where it is none, or of many rows."""
@@ -424,8 +421,5 @@ def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None
     return rows
 
 
-def _sum_of_squares(rows: StreamedRows) -> float:
-    def accumulate(found: float, block: torch.Tensor, along: torch.Tensor | None) -> float:
-        return found + float(block.double().square().sum())
-
-    return rows.aggregate(float, accumulate, operator.add, BLOCK)
+def _add_squares(total: float, block: torch.Tensor, along: torch.Tensor | None) -> float:
+    return total + float(block.double().square().sum())

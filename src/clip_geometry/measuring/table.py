@@ -108,7 +108,7 @@ def _rows_of(name: str, members: Sequence[tuple[Row, list[str]]], explanation: E
         limits = " … ".join(map(bound, explanation.range))
     measure = Cell(name + unit, full=title_of(name, explanation) + unit, hint=hint, of=explanation)
     # sorting is stable: within a set, runs keep their order
-    for row, cells in sorted(members, key=lambda member: set_order(member[0])):
+    for row, cells in sorted(members, key=lambda member: (*SETS, set_of(member[0])).index(set_of(member[0]))):
         value = "" if as_number(row.get("value")) is None else with_error(row, *near)
         null = to_error(row.get("null_value"), row.get("standard_error"), *near)
         yield [measure, set_of(row), *cells, Cell(value, of=row), null, arrow, direction, limits]
@@ -117,11 +117,6 @@ def _rows_of(name: str, members: Sequence[tuple[Row, list[str]]], explanation: E
 def set_of(row: Row) -> str:
     """The set or the couple of sets that a number is of."""
     return str((row.get("at") or {}).get("modality") or "")
-
-
-def set_order(row: Row) -> int:
-    """The place of its set in tables and figures."""
-    return SETS.index(set_of(row)) if set_of(row) in SETS else len(SETS)
 
 
 def couples(rows: Iterable[R]) -> list[R]:

@@ -183,7 +183,8 @@ class Items:
     def __len__(self) -> int:
         if self._by_position:
             return max(map(len, self.sets.values()))
-        return len(self._numbers) if self.of_rows else 0
+        _ = self.of_rows  # which numbers the items
+        return len(self._numbers)
 
     @property
     def can_be_dealt(self) -> bool:

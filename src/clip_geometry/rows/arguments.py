@@ -69,7 +69,8 @@ def as_tensor(x: Any, name: str) -> Tensor:
             except ValueError:  # torch has no negative strides, no strides within an element and no byte orders
                 x = torch.from_numpy(x.astype(x.dtype.newbyteorder("="), order="C"))
     require_plain(x, name)
-    _require_matrix(x, name)
+    if x.ndim != 2:
+        raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
     if x.dtype not in FLOATS:
         raise InputError(f"{name} has dtype {str(x.dtype).removeprefix('torch.')}; {EXPECTED}")
     return x.resolve_neg()
@@ -99,11 +100,6 @@ def require_plain(x: Tensor, name: str) -> None:
         raise InputError(f"{name} is {what}; expected a dense one with values")
 
 
-def _require_matrix(x: Any, name: str) -> None:
-    if x.ndim != 2:
-        raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
-
-
 def _as_array(x: Any, name: str) -> "np.ndarray":
     import numpy as np
 
@@ -120,7 +116,6 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
         raise InputError(
             f"{name} is a {type(x).__name__} that is no table of numbers; expected rows of one length (n, d)"
         ) from None
-    _require_matrix(array, name)
     if array.dtype.kind != "f" or array.itemsize > 8:
         raise InputError(f"{name} has dtype {printable(str(array.dtype))[:60]}; {EXPECTED}")
     return array

@@ -186,7 +186,8 @@ class OntoTransform(Transform):
     onto = True
     one_space: ClassVar[bool] = True
 
-    def _check_sets(self, source: Rows, target: Rows) -> None:
+    def _check_sets(self, *sets: Any) -> None:
+        source, target = sets
         if self.paired and len(source) != len(target):
             raise InputError(
                 f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
