@@ -11,7 +11,7 @@ from clip_geometry.display.table import Cell, Table, TableColumn
 COLUMNS = (
     TableColumn("measure", shared=True),
     TableColumn("set"),
-    TableColumn("angle (degrees)", "number"),
+    TableColumn("angle", "number", unit="degrees"),
     TableColumn("range", shared=True, spare=1),
 )
 ROWS = {
@@ -108,7 +108,7 @@ def test_markdown_is_a_table_that_github_reads():
 
 def test_json_has_everything():
     found = json.loads(json.dumps(TABLE.as_dict()))
-    assert [column["kind"] for column in found["columns"]] == ["text", "text", "number", "text"]
+    assert [column["unit"] for column in found["columns"]] == ["", "", "degrees", ""]
     assert {group["name"]: group["rows"] for group in found["groups"]} == ROWS
     written = json.dumps(found, ensure_ascii=False)
     assert all(sentence in written for sentence in SENTENCES)

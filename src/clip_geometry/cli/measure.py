@@ -107,4 +107,4 @@ def compare(
         write_text(json_file, found.to_json())
     if latex is not None and bibliography is not None:
         write_text(latex, found.to_latex())
-        found.to_bibtex(bibliography)
+        write_text(bibliography, found.to_bibtex())

@@ -33,8 +33,6 @@ def runs(rows: Iterable[Row]) -> list[Run]:
         # an option that is missing is the same as none, and a pipeline as a tuple as a list
         origin = {name: (row.get(name) or {}) if name in OWNER else row.get(name) for name in ORIGIN}
         grouped.setdefault(json.dumps(origin, sort_keys=True, default=str), []).append(row)
-    if len(grouped) == 1:
-        return [Run(letter(0), "", own) for own in grouped.values()]
     origins = [json.loads(origin) for origin in grouped]
     varying = [name for name in ORIGIN if any(origin[name] != origins[0][name] for origin in origins)]
     # what a step was fitted on mostly follows from the data and the pipeline

@@ -3,7 +3,6 @@
 import io
 import re
 import unicodedata
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -58,18 +57,24 @@ class TableColumn:
     Args:
         name: Its heading.
         kind: "number" is aligned right. A number and a "name" are never folded.
+        unit: Shown after the heading.
         shared: Whether rows with the same first cell share the cell of this column: HTML shows it once.
         spare: Columns with a number are left out, the lowest first, where a terminal is too narrow, and in LaTeX.
     """
 
     name: str
     kind: Literal["text", "name", "number"] = "text"
+    unit: str = ""
     shared: bool = False
     spare: int = 0
 
     @property
     def is_number(self) -> bool:
         return self.kind == "number"
+
+    @property
+    def heading(self) -> str:
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ class Table:
     def _grid(self, width: int) -> list[tuple[str, str]]:
         """The heads and rows in columns, as lines with their styles."""
         names = [name for name in self.groups or {} if self.named_groups and name]
-        cells = [_plain([column.name for column in self.columns])]
+        cells = [_plain([column.heading for column in self.columns])]
         for name, members in (self.groups or {}).items():
             cells += [[GROUP] + [""] * (len(self.columns) - 1)] if name in names else []
             cells += [_plain(["  " + row[0], *row[1:]] if names else row) for row in members]
@@ -187,7 +192,7 @@ class Table:
         lines = [f"**{line}**" for line in (self.title, *self.verdict) if line] + list(self.heading)
         if self.rows:
             rule = ["--:" if column.is_number else "---" for column in self.columns]
-            rows = [[column.name for column in self.columns], rule, *self.rows]
+            rows = [[column.heading for column in self.columns], rule, *self.rows]
             escaped = ([printable(cell).replace("|", r"\|") for cell in row] for row in rows)
             lines.append("\n".join(f"| {' | '.join(row)} |" for row in escaped))
         return "\n\n".join([*lines, *(table.markdown() for table in self.more), *self.legend, *self.notes])
@@ -198,66 +203,12 @@ class Table:
             "title": self.title,
             "verdict": list(self.verdict),
             "heading": list(self.heading),
-            "columns": [{"name": each.name, "kind": each.kind} for each in self.columns],
+            "columns": [{"name": each.name, "kind": each.kind, "unit": each.unit} for each in self.columns],
             "groups": [{"name": name, "rows": list(map(list, rows))} for name, rows in (self.groups or {}).items()],
             "more": [table.as_dict() for table in self.more],
             "legend": list(self.legend),
             "notes": list(self.notes),
         }
-
-
-class ShownAsTable(ABC):
-    """A result that shows itself as its table, in a notebook too."""
-
-    @property
-    @abstractmethod
-    def table(self) -> Table:
-        """The result as a `Table`: text, HTML, Markdown or JSON."""
-
-    @property
-    @abstractmethod
-    def _measures(self) -> Iterable[str]:
-        """The names of the measures in it."""
-
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table.html()
-
-    def to_bibtex(self, path: str | Path | None = None) -> str:
-        """The BibTeX entries that `to_latex` cites: this package, and the sources of the measures.
-
-        The sources have authors, year and identifier; a reference manager completes them.
-
-        Args:
-            path: Where to write them, too.
-
-        Example:
-            >>> import numpy as np, clip_geometry as cg
-            >>> x = np.random.default_rng(0).normal(size=(100, 8))
-            >>> print(cg.measure({"audio": x}, measures="average_cosine").to_bibtex())  # doctest: +ELLIPSIS
-            @misc{clip-geometry,
-            ...
-            @misc{ethayarajh2019,
-              author = {Ethayarajh},
-              year = {2019},
-              eprint = {1909.00512},
-              archiveprefix = {arXiv},
-            }
-            <BLANKLINE>
-        """
-        return written(bibtex(self._measures), path)
-
-
-def written(text: str, path: str | Path | None) -> str:
-    """The text, which is written to the path, if any."""
-    from clip_geometry.files import write_text  # imports NumPy
-    from clip_geometry.paths import expanded
-
-    if path is not None:
-        write_text(expanded(path), text)
-    return text
 
 
 def console() -> Console:
@@ -347,7 +298,7 @@ def latex(found: Table, *, label: str, measures: Iterable[str], caption: Iterabl
             rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{{''.join('r' if right else 'l' for right in numbers)}}}",
             r"\toprule",
-            " & ".join(escaped(found.columns[k].name) for k in shown) + r" \\",
+            " & ".join(escaped(found.columns[k].heading) for k in shown) + r" \\",
             r"\midrule",
             *(["\n\\addlinespace\n".join(groups)] if groups else []),
             r"\bottomrule",

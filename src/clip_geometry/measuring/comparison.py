@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from clip_geometry.display.explained import explain, title_of
 from clip_geometry.display.numbers import MISSING, in_ascii, plus_minus, to_error, with_error
 from clip_geometry.display.origin import heading, letter, words
-from clip_geometry.display.table import Cell, ShownAsTable, Table, TableColumn, latex
+from clip_geometry.display.table import Cell, Table, TableColumn, bibtex, latex
 from clip_geometry.evaluators.base import Z
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
@@ -134,7 +134,7 @@ class Change:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(ShownAsTable):
+class Comparison:
     """Result of `compare`; it shows itself as the table that `clip-geometry compare` prints.
 
     Args:
@@ -180,6 +180,16 @@ class Comparison(ShownAsTable):
         """The changes as JSON, with all digits."""
         content = {"flips": self.flips, "seed": self.seed, "changes": self.rows()}
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+    def __repr__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.table.html()
+
+    def to_bibtex(self) -> str:
+        """The BibTeX entries that `to_latex` cites."""
+        return bibtex(self._measures)
 
     def to_latex(self) -> str:
         """A table in LaTeX for each column but the first: both values with their own errors, the change and p."""

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clip_geometry.config import digest
 from clip_geometry.display.explained import explain
-from clip_geometry.display.table import ShownAsTable, Table, latex, written
+from clip_geometry.display.table import Table, bibtex, latex
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import naming_files
+from clip_geometry.files import write_text
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.given import given_sets, split_by
 from clip_geometry.measuring.records import measure_sets, names_to_measure
 from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.table import measurement_table, verdict
+from clip_geometry.paths import expanded
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 from clip_geometry.results import Record, lines_of
@@ -48,7 +50,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Measurement(ShownAsTable):
+class Measurement:
     """Numbers of one or several sets, each with its standard error and its null value.
 
     Iteration and `len` are over the records of the numbers that could be computed; `notes` says why others could not.
@@ -167,9 +169,15 @@ class Measurement(ShownAsTable):
         """The numbers with what they say and what the columns mean: a `Table`, as text, HTML, Markdown or JSON."""
         return measurement_table(self.records)
 
+    def __repr__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.table.html()
+
     def to_csv(self, path: str | Path) -> None:
         """Writes `frame` as a .csv file."""
-        written(self.frame.to_csv(index=False), path)
+        _written(self.frame.to_csv(index=False), path)
 
     def to_latex(self, path: str | Path | None = None) -> str:
         r"""The table in LaTeX, for a document that loads booktabs.
@@ -201,11 +209,35 @@ class Measurement(ShownAsTable):
             <BLANKLINE>
         """
         table = measurement_table(self.records, crossed=False)
-        return written(latex(table, label="tab:geometry", measures=self._measures), path)
+        return _written(latex(table, label="tab:geometry", measures=self._measures), path)
+
+    def to_bibtex(self, path: str | Path | None = None) -> str:
+        """The BibTeX entries that `to_latex` cites: this package, and the sources of the measures.
+
+        The sources have authors, year and identifier; a reference manager completes them.
+
+        Args:
+            path: Where to write them, too.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> x = np.random.default_rng(0).normal(size=(100, 8))
+            >>> print(cg.measure({"audio": x}, measures="average_cosine").to_bibtex())  # doctest: +ELLIPSIS
+            @misc{clip-geometry,
+            ...
+            @misc{ethayarajh2019,
+              author = {Ethayarajh},
+              year = {2019},
+              eprint = {1909.00512},
+              archiveprefix = {arXiv},
+            }
+            <BLANKLINE>
+        """
+        return _written(bibtex(self._measures), path)
 
     def to_json(self, path: str | Path) -> None:
         """Writes what `clip-geometry measure --json` writes: `read_rows` and `clip-geometry compare` read it."""
-        written(lines_of(digest([dict(record) for record in self.records]), self.records), path)
+        _written(lines_of(digest([dict(record) for record in self.records]), self.records), path)
 
 
 def _is_at(record: Record, places: Sequence[Any]) -> bool:
@@ -215,6 +247,13 @@ def _is_at(record: Record, places: Sequence[Any]) -> bool:
     couple = str(record.at.get("modality", "")).split("+")
     swaps = "swap" in getattr(explain(record.measure), "invariances", ())
     return names in ([], couple) or (swaps and names == couple[::-1])
+
+
+def _written(text: str, path: str | Path | None) -> str:
+    """The text, which is written to the path, if any."""
+    if path is not None:
+        write_text(expanded(path), text)
+    return text
 
 
 def measure(
