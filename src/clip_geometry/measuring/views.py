@@ -167,6 +167,7 @@ class Items:
     def of_rows(self) -> dict[str, np.ndarray]:
         """The number of the item of each row, from 0; -1 of class prompts."""
         found: dict[str, np.ndarray] = {}
+        numbers: dict[Any, int] = {}
         samples = [each for each in self.sets.values() if not is_prompts(each)]
         for name, own in self.sets.items():
             if is_prompts(own):
@@ -177,7 +178,8 @@ class Items:
                 alike = (each.item_id for each in (own, *samples) if len(each) == len(own))
                 ids = next((ids for ids in alike if ids is not None), None)
                 keys = range(len(own)) if ids is None else ids.tolist()
-                found[name] = np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys])
+                found[name] = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+        self._numbers = numbers
         return found
 
     def __len__(self) -> int:

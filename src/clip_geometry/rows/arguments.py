@@ -59,7 +59,12 @@ def as_tensor(x: Any, name: str) -> Tensor:
     anything else, integers and booleans too: they are more often labels, tokens or quantized rows than embeddings.
     """
     if isinstance(x, list | tuple) and x and all(isinstance(row, Tensor) for row in x):
-        x = _stacked(x, name)
+        try:
+            x = torch.stack(list(x))
+        except (RuntimeError, TypeError):
+            raise InputError(
+                f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
+            ) from None
     if not isinstance(x, Tensor):
         x = _as_array(x, name)
         with _WARNINGS, warnings.catch_warnings():
@@ -74,17 +79,6 @@ def as_tensor(x: Any, name: str) -> Tensor:
     if x.dtype not in FLOATS:
         raise InputError(f"{name} has dtype {str(x.dtype).removeprefix('torch.')}; {EXPECTED}")
     return x.resolve_neg()
-
-
-def _stacked(rows: Sequence[Tensor], name: str) -> Tensor:
-    for k, row in enumerate(rows):
-        require_plain(row, f"row {k} of {name}")
-    try:
-        return torch.stack(list(rows))
-    except (RuntimeError, TypeError):
-        raise InputError(
-            f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
-        ) from None
 
 
 def require_plain(x: Tensor, name: str) -> None:
