@@ -19,7 +19,7 @@ from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.io.sources import by_suffix
 from clip_geometry.measuring.given import given_sets
-from clip_geometry.measuring.measurement import DEFAULT_STEPS, measure
+from clip_geometry.measuring.records import DEFAULT_STEPS, measure
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows
