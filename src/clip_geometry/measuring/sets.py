@@ -21,7 +21,7 @@ from clip_geometry.evaluators.base import Share
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, jackknife
-from clip_geometry.measuring.views import Items, View, context, is_prompts, origin_of
+from clip_geometry.measuring.views import Items, View, context, is_prompts
 from clip_geometry.memory import can_be_held, give_back, memory
 from clip_geometry.progress import PassProgress
 from clip_geometry.registry import InputError
@@ -91,9 +91,7 @@ class MeasuredSets(View):
         if not self.streamed:
             for modality, each in sets.items():
                 as_rows(each.vectors, name=modality)
-        view = View(sets, self._raw).through(self.steps, origin_of(sets))
-        super().__init__(sets, view.rows, view.fitted)
-        self.fitted_on = view.fitted.fitted_on if view.fitted else None
+        super().__init__(sets, self._raw, self.steps)
         for each in sets.values():
             release(each.vectors)
         self.items = Items(sets, blocks=blocks, seed=seed)
@@ -113,8 +111,8 @@ class MeasuredSets(View):
 
     def context(self) -> Row:
         """What every row of these sets has in common."""
-        origin = {"steps": self.steps, "fitted_on": self.fitted_on, "seed": self.seed, "blocks": self.blocks}
-        shared = context(self.embeddings, **origin)
+        fitted_on = self.fitted and self.fitted.fitted_on
+        shared = context(self.embeddings, seed=self.seed, steps=self.steps, fitted_on=fitted_on, blocks=self.blocks)
         if self.streamed:
             shared["streamed"] = True
         if self.engine is not None:
@@ -200,7 +198,7 @@ class MeasuredSets(View):
             return View(kept, {name: np.asarray(rows)[chosen[name]] for name, rows in self.rows.items()})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once, of all rows
-            return View(kept).through(self.steps)
+            return View(kept, steps=self.steps)
 
     def _without_block(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""

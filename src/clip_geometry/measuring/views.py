@@ -12,6 +12,7 @@ from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.io.sources import Sets
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row
@@ -29,20 +30,18 @@ class View:
 
     Args:
         embeddings: As they were before it; they have the ids and labels.
-        rows: Modality → the rows after it. Default: the vectors as they are.
-        fitted: The pipeline as it was fitted on these rows, or None.
+        rows: Modality → the rows. Default: the vectors as they are.
+        steps: The pipeline that is fitted on these rows and applied to them; None if they went through it before.
     """
 
-    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows | None = None, fitted: Pipeline | None = None):
+    def __init__(self, embeddings: Sets, rows: Rows | None = None, steps: Sequence[Step] | None = None):
         self.embeddings = dict(embeddings)
         self.rows: Mapping[str, Any] = rows or {modality: each.vectors for modality, each in embeddings.items()}
-        self.fitted = fitted
+        self.fitted: Pipeline | None = None
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}
-
-    def through(self, steps: Sequence[Step], origin: str = "these rows") -> "View":
-        """The rows after a pipeline that is fitted on them."""
-        fitted, rows = Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
-        return View(self.embeddings, rows, fitted)
+        if steps is not None:
+            origin = origin_of(embeddings)
+            self.fitted, self.rows = Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
 
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:
@@ -157,7 +156,7 @@ class Items:
         seed: Seed of the dealing.
     """
 
-    def __init__(self, sets: Mapping[str, Embeddings], *, blocks: int, seed: int):
+    def __init__(self, sets: Sets, *, blocks: int, seed: int):
         self.sets = dict(sorted(sets.items()))  # the order in which sets are given changes no number
         self.blocks, self.seed = blocks, seed
         self._by_position = not any(each.item_id is not None or is_prompts(each) for each in sets.values())
@@ -224,7 +223,7 @@ def is_prompts(embeddings: Embeddings) -> bool:
 
 
 def context(
-    sets: Mapping[str, Embeddings],
+    sets: Sets,
     *,
     seed: int,
     steps: Sequence[Step | str] = (),
@@ -254,12 +253,12 @@ def context(
     }
 
 
-def origin_of(sets: Mapping[str, Embeddings]) -> str:
+def origin_of(sets: Sets) -> str:
     """`scenes/test`: the data set and split of the rows, where they are known."""
     return "/".join(filter(None, (_of_all(sets, "dataset", "source"), _of_all(sets, "split")))) or "these rows"
 
 
-def _of_all(sets: Mapping[str, Embeddings], *keys: str) -> str | None:
+def _of_all(sets: Sets, *keys: str) -> str | None:
     """What the provenance of the sets says under the first key that any has, each value once."""
     for key in keys:
         values = {}
@@ -271,7 +270,7 @@ def _of_all(sets: Mapping[str, Embeddings], *keys: str) -> str | None:
     return None
 
 
-def _of_each(sets: Mapping[str, Embeddings], key: str) -> dict[str, Any]:
+def _of_each(sets: Sets, key: str) -> dict[str, Any]:
     """Options that all sets share, or those of each."""
     options = {}
     for modality, each in sets.items():
@@ -280,7 +279,7 @@ def _of_each(sets: Mapping[str, Embeddings], key: str) -> dict[str, Any]:
     return first if others.count(first) == len(others) else options
 
 
-def _maps(sets: Mapping[str, Embeddings]) -> str | None:
+def _maps(sets: Sets) -> str | None:
     """The saved maps that the rows had gone through before they were read, in words."""
     words = {}
     for modality, each in sets.items():
