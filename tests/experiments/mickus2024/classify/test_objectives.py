@@ -186,7 +186,7 @@ VECTORS = torch.eye(3, dtype=torch.float64)
         ([0, 1, 2, 0], torch.ones(3), r"class_vectors has shape \(3,\); expected a matrix"),
         ([0, 1, 2, 0], torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]), "class_vectors has NaN or infinity in row 1"),
         (["a", "b", "a", "b"], VECTORS, r"labels\[0\] = 'a'; expected a whole number from 0 to 2"),
-        ([0.0, 1.0, 2.0, 0.0], VECTORS, r"labels\[0\] is 0.0; expected a whole number"),
+        ([0.0, 1.0, 2.0, 0.0], VECTORS, r"labels\[0\] = 0.0; expected a whole number"),
         ([0, 1, 2], VECTORS, "3 labels for 4 rows; expected one label per row"),
         ([0, 1, 3, 0], VECTORS, r"labels\[2\] = 3; expected a whole number from 0 to 2"),
         ([0, 1, -1, 0], VECTORS, r"labels\[2\] = -1; expected a whole number from 0 to 2"),
