@@ -103,10 +103,10 @@ from clip_geometry.training.losses import IStar as IStar
 from clip_geometry.training.losses import SIGReg as SIGReg
 from clip_geometry.measuring.measurement import Estimate as Estimate
 from clip_geometry.measuring.measurement import Measurement as Measurement
-from clip_geometry.measuring.measurement import measure as measure
 from clip_geometry.measuring.comparison import Change as Change
 from clip_geometry.measuring.comparison import Comparison as Comparison
 from clip_geometry.measuring.comparison import compare as compare
+from clip_geometry.measuring.records import measure as measure
 from clip_geometry.measuring.records import measure_sets as measure_sets
 from clip_geometry.measuring.sets import MeasuredSets as MeasuredSets
 from clip_geometry.registry import InputError as InputError

@@ -111,7 +111,7 @@ SENTENCES = {
     "embed scenes-clip/fresh scenes -o out --language de,": "is no name of a modality",
     "embed scenes-clip/fresh scenes -o out --device cuda:99": "device 'cuda:99' was asked for",
     "embed scenes-clip/fresh photos -o out": "photos",
-    "embed scenes-clip/fresh two.txt groups.txt -o out": "groups.txt' is a second data set; give the folder",
+    "embed scenes-clip/fresh two.txt groups.txt -o out": "two.txt is no data set",
 }
 
 

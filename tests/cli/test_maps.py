@@ -224,7 +224,10 @@ def test_rows_of_one_modality_in_the_lengths_that_the_map_gives(ok, sets, x):
         ("ship each.safetensors -o new --to faiss", "--to faiss needs FOLDER, embeddings of the index"),
         ("ship each.safetensors both.npz -o new --to onnx", "--to onnx writes the map alone"),
         ("ship each.safetensors narrow -o new --to faiss", "has rows of dimension 3, but each.safetensors takes rows"),
-        ("ship zscore.safetensors narrow.npz -o new --to faiss", "has rows of dimension 3, but zscore.safetensors"),
+        (
+            "ship zscore.safetensors narrow.npz -o new --to faiss",
+            "rows have dimension 3, but the map was fitted on",
+        ),
         ("ship quantile.safetensors both.npz -o new --to faiss", "ship it --to numpy, which writes a reranker"),
         ("ship zscore.safetensors other.npy -o new --to faiss --as audio", "image and text rows, but audio rows were"),
     ],

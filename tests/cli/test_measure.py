@@ -160,7 +160,7 @@ def test_ctrl_c_is_one_sentence(command, ending):
     """A process that is interrupted while it works; only what was embedded is found again."""
     code = (
         "import os, signal, sys; from clip_geometry.cli import main\n"
-        "import clip_geometry.measuring.measurement as m, clip_geometry.encoders as e\n"
+        "import clip_geometry.measuring.records as m, clip_geometry.encoders as e\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which jobs in the background ignore
         "m.given_sets = e.config_class = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
         f"sys.argv = ['clip-geometry', *{command.split()}]; main()"

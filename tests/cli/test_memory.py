@@ -16,7 +16,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 
-import clip_geometry.measuring.measurement, clip_geometry.search.shipping, scipy.linalg, sklearn.cluster
+import clip_geometry.measuring.records, clip_geometry.search.shipping, scipy.linalg, sklearn.cluster
 from clip_geometry.cli import main
 
 (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize"))

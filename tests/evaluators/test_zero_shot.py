@@ -85,8 +85,11 @@ def test_many_rows_go_in_blocks():
     ("change", "sentence"),
     [
         ({"logits": "euclidean"}, "logits 'euclidean' is unknown; known are 'cosine', 'dot', 'neg_distance'"),
-        ({"labels": [0.0, 1.0]}, r"labels\[0\] is 0.0; expected a whole number, the index 0 to 2 of the rows"),
-        ({"labels": [0, 3]}, r"labels\[1\] is 3; expected an index 0 to 2 of the rows of class_text"),
+        ({"labels": [0.0, 1.0]}, r"labels\[0\] = 0.0; expected a whole number from 0 to 2"),
+        (
+            {"labels": [0, 3]},
+            r"labels\[1\] = 3; expected a whole number from 0 to 2, an index of the rows of class_text",
+        ),
         ({"labels": [0, 1, 2]}, "3 labels for 2 rows; expected one label per row of image"),
         ({"class_text": np.ones((3, 5))}, "image has dimension 4 and class_text has 5; expected the same dimension"),
         ({"class_text": np.ones((1, 4))}, "class_text has 1 row; expected at least 2"),
@@ -118,7 +121,7 @@ def test_ensemble(kind):
         (
             np.ones((2, 3)),
             [0, 2],
-            r"classes\[1\] is 2; expected an index 0 to 1 of the classes, of which 2 prompts make at most 2",
+            r"classes\[1\] = 2; expected a whole number from 0 to 1, an index of the classes, of which",
         ),
         (np.zeros((2, 3)), [0, 1], "rows has a zero row"),
         (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"the mean prompts has a zero row \(row 0\)"),

@@ -73,5 +73,5 @@ def test_unusable_classes():
         neural_collapse(np.concatenate([x, x]), [0] * 6 + [1] * 6)
     with pytest.raises(InputError, match="the texts of the 2 classes are all equal; NC3 is undefined there"):
         neural_collapse(x, [0, 1] * 3, np.ones((2, 3)))
-    with pytest.raises(InputError, match=r"labels\[1\] is 2; expected an index 0 to 1 of the rows of class_text"):
+    with pytest.raises(InputError, match=r"labels\[1\] = 2; expected a whole number from 0 to 1, an index of the rows"):
         neural_collapse(x, [0, 2, 1, 0, 1, 1], x[:2])

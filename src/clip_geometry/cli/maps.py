@@ -159,8 +159,7 @@ def ship(
     _check_dimensions(existing_file(map_file, MAP), paths, modality)
 
     from clip_geometry.io.sources import read_sets, read_sides
-    from clip_geometry.search.repairs import InnerProduct
-    from clip_geometry.search.shipping import SavedPipeline, item_map, targets, write_shipment
+    from clip_geometry.search.shipping import SavedPipeline, targets, write_shipment
     from clip_geometry.transforms import ANY
 
     if targets[to].stores_rows and not paths:
@@ -178,9 +177,6 @@ def ship(
             note(f"--no-normalize is for maps; {fitted.name} gives its rows the lengths that its scores need")
     else:  # a map of every modality is one of those that are given
         repair = SavedPipeline(fitted, sets or None if ANY in fitted.chains else None, normalize=not no_normalize)
-    for name, side in sets.items():
-        if isinstance(repair, InnerProduct):
-            _require_dimension(side.provenance.get("source"), side.dim, map_file, item_map(repair, name).d_in)
     files = write_shipment(repair, to, out, sets)
     _print(f"repair: {repair.name}")
     for name, says in {**files, to: out}.items():
@@ -201,8 +197,11 @@ def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | Non
                 continue
             one = len(set(takes.values())) == 1
             d_in = next(iter(takes.values())) if one else takes.get(modality or file.stem)
-            if d_in is not None:
-                _require_dimension(file, d, map_file, d_in)
+            if d_in is not None and d != d_in:
+                raise InputError(
+                    f"{shown(file)} has rows of dimension {d}, but {shown(map_file)} takes rows of dimension {d_in}; "
+                    "give the embeddings that it was fitted for"
+                )
 
 
 def _dimensions(map_file: Path) -> Mapping[str, int]:
@@ -221,14 +220,6 @@ def _dimensions(map_file: Path) -> Mapping[str, int]:
             return found
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return {}
-
-
-def _require_dimension(source: str | Path | None, d: int, map_file: Path, expected: int) -> None:
-    if d != expected:
-        raise InputError(
-            f"{shown(Path(str(source)))} has rows of dimension {d}, but {shown(map_file)} takes rows of dimension "
-            f"{expected}; give the embeddings that it was fitted for"
-        )
 
 
 def _read(path: Path) -> "cg.Pipeline | cg.Repair":

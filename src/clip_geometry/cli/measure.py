@@ -10,7 +10,7 @@ import clip_geometry as cg
 from clip_geometry.cli import options
 from clip_geometry.registry import InputError, shown
 
-COLUMN_STEPS = options.NameList("pipeline step", lambda: [*options.step_names(), "raw"], "transforms")
+COLUMN_STEPS = options.NameList("pipeline step", lambda: [*options.names_in("transforms"), "raw"], "transforms")
 
 
 def _chosen(everything: bool, measures: str | None) -> str | None:

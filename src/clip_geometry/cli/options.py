@@ -32,14 +32,6 @@ def measure_names() -> list[str]:
     return list(dict.fromkeys((*names, *(name.partition(".")[0] for name in names if "." in name))))
 
 
-def step_names() -> list[str]:
-    return names_in("transforms")
-
-
-def repair_names() -> list[str]:
-    return names_in("search/repairs")
-
-
 def model_names() -> list[str]:
     """The models of the package, the beginnings of other names, and open_clip's architectures."""
     spec = importlib.util.find_spec("open_clip")
@@ -95,9 +87,9 @@ class NameList:
         return Argument(metavar=metavar, help=text, autocompletion=self.complete, callback=self.check)
 
 
-STEPS = NameList("pipeline step", step_names, "transforms")
+STEPS = NameList("pipeline step", lambda: names_in("transforms"), "transforms")
 MEASURES = NameList("measure", measure_names, "measures")
-REPAIRS = NameList("repair", repair_names, "repairs")
+REPAIRS = NameList("repair", lambda: names_in("search/repairs"), "repairs")
 
 Sources = Annotated[list[Path], Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with several")]
 Source = Annotated[Path, Argument(metavar="SOURCE", help="embeddings: a file or a folder")]

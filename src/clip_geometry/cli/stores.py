@@ -44,10 +44,6 @@ def embed(
     KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
     have a field, the encoder's is set; data.seed=1 sets the data set's.
     """
-    more = next((each for each in overrides or () if "=" not in each and Path(each).exists()), None)
-    if more is not None:  # the shell has expanded a * or {000..123}
-        raise InputError(f"{shown(more)} is a second data set; give the folder that holds both")
-
     from clip_geometry import data, encoders
     from clip_geometry.config import parse_overrides, validate
     from clip_geometry.embedding.supply import Throughput

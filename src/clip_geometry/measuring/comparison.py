@@ -12,14 +12,14 @@ from scipy.stats import binomtest
 
 from clip_geometry.display.explained import explain, title_of
 from clip_geometry.display.numbers import MISSING, in_ascii, plus_minus, to_error, with_error
-from clip_geometry.display.origin import heading, words
+from clip_geometry.display.origin import heading, letter, words
 from clip_geometry.display.table import Cell, Table, TableColumn, bibtex, latex
 from clip_geometry.evaluators.base import Z
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.io.sources import by_suffix
 from clip_geometry.measuring.given import given_sets
-from clip_geometry.measuring.measurement import DEFAULT_STEPS, measure
+from clip_geometry.measuring.records import DEFAULT_STEPS, measure
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows
@@ -172,12 +172,6 @@ class Comparison:
         """What is compared, and a table of the changes of each column but the first."""
         return comparison_table(self)
 
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table.html()
-
     @property
     def _measures(self) -> list[str]:
         return list(dict.fromkeys(change.measure for changes in self.changes for change in changes))
@@ -186,6 +180,16 @@ class Comparison:
         """The changes as JSON, with all digits."""
         content = {"flips": self.flips, "seed": self.seed, "changes": self.rows()}
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+    def __repr__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.table.html()
+
+    def to_bibtex(self) -> str:
+        """The BibTeX entries that `to_latex` cites."""
+        return bibtex(self._measures)
 
     def to_latex(self) -> str:
         """A table in LaTeX for each column but the first: both values with their own errors, the change and p."""
@@ -197,10 +201,6 @@ class Comparison:
             label = f"tab:compare-a-{b.lower()}"
             tables.append(latex(part, label=label, measures=self._measures, caption=[what, *table.legend]))
         return "\n".join(tables)
-
-    def to_bibtex(self) -> str:
-        """The BibTeX entries that `to_latex` cites."""
-        return bibtex(self._measures)
 
     @property
     def frame(self) -> "pandas.DataFrame":
@@ -408,7 +408,9 @@ def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Ch
         valued = _has_value(before), _has_value(after)
         if before is None or after is None or not all(valued):
             if any(valued):
-                yield replace(change, obstacle=_missing(name, place, other if valued[0] else first))
+                record, lacking = (after, other) if valued[0] else (before, first)
+                why = (record.note if record else None) or f"not measured in {lacking.name}"
+                yield replace(change, obstacle=why)
         elif known is not None and known.depends_on_n and before.n != after.n:
             why = f"depends on n, which is {before.n} and {after.n}; measure as many rows of both"
             yield replace(change, obstacle=why)
@@ -480,17 +482,6 @@ def _p_of_flips(blocks: np.ndarray, mean: float, flips: int, seed: int) -> float
         signs = 2 * generator.integers(0, 2, (min(512, flips - start), len(blocks)), dtype=np.int8) - 1
         larger += int((np.abs(signs @ blocks) >= abs(mean) * len(blocks) * (1 - ROUNDING)).sum())
     return (1 + larger) / (1 + flips)
-
-
-def _missing(name: str, place: str, lacking: Column) -> str:
-    """Why a column has no value of a measure that the other has."""
-    record = lacking.records.get((name, place))
-    return (record.note if record else None) or f"not measured in {lacking.name}"
-
-
-def letter(number: int) -> str:
-    """A, B, …"""
-    return chr(ord("A") + number) if number < 26 else f"#{number + 1}"
 
 
 def comparison_table(found: Comparison) -> Table:

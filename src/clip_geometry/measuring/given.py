@@ -19,7 +19,7 @@ from clip_geometry.registry import InputError, did_you_mean, shown
 def given_sets(image: Any, text: Any = None, *more: Any, labels: Any = None, ids: Any = None) -> dict[str, Embeddings]:
     """Return the sets by modality, with labels and ids; the arguments are those of `clip_geometry.measure`."""
     sets = _sets([image, *([] if text is None else [text]), *more])
-    for modality, values in _by_modality(ids, sets, "ids").items():
+    for modality, values in _by_modality(ids, sets, "ids").items() if ids is not None else ():
         sets[modality] = replace(sets[modality], item_id=_values(values))
     if isinstance(labels, Mapping):
         for modality, values in _by_modality(labels, sets, "labels").items():
@@ -32,7 +32,7 @@ def given_sets(image: Any, text: Any = None, *more: Any, labels: Any = None, ids
 def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
     """What each modality was given: the same for all, or what a mapping has for it."""
     if not isinstance(given, Mapping):
-        return {} if given is None else dict.fromkeys(sets, given)
+        return dict.fromkeys(sets, given)
     for name in given.keys() - sets.keys():
         raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
     return given
@@ -43,10 +43,8 @@ def _values(given: Any) -> Any:
 
 
 def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
-    first = given[0]
-    if any(isinstance(each, Mapping) for each in given):
-        if len(given) > 1:
-            raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
+    first, alone = given[0], len(given) == 1
+    if alone and isinstance(first, Mapping):
         if not first:
             raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")
         found = {}
@@ -56,21 +54,23 @@ def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
                 each = read_embeddings(each, modality=name)
             found[key] = replace(each, modality=name) if isinstance(each, Embeddings) else Embeddings(each, name)
         return found
-    if all(isinstance(each, str | Path) for each in given):
-        return read_sets(*given)
+    if alone and isinstance(first, str | Path):
+        return read_sets(first)
     sources = []  # what a message calls a set, its name where it has none, and its sides
     for place, each in enumerate(given):
+        if isinstance(each, Mapping):
+            raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
         if isinstance(each, str | Path):
             sources.append((shown(Path(each)), own_name(each), read_sides(each)))
             continue
         what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
         embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
+        if len(given) > 2 and embeddings.modality == UNNAMED:
+            raise InputError(
+                f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
+                "{'image': x, 'text': y, 'audio': z}"
+            )
         sources.append((what, "rows", {embeddings.modality: embeddings}))
-    if len(given) > 2 and any(UNNAMED in sides for *_, sides in sources):
-        raise InputError(
-            f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
-            "{'image': x, 'text': y, 'audio': z}"
-        )
     return dict(together(sources))
 
 

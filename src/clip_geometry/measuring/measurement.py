@@ -1,4 +1,4 @@
-"""One call for a notebook: embeddings in, a measurement out that shows itself as a table or a file."""
+"""What was measured: numbers with their errors, which show themselves as a table or a file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,26 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clip_geometry.config import digest
 from clip_geometry.display.explained import explain
 from clip_geometry.display.table import Table, bibtex, latex
-from clip_geometry.embedding.engines import Engine
-from clip_geometry.embeddings import naming_files
 from clip_geometry.files import write_text
-from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.given import given_sets, split_by
-from clip_geometry.measuring.records import measure_sets, names_to_measure
-from clip_geometry.measuring.scaling import add_scaling
-from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.table import measurement_table, verdict
 from clip_geometry.paths import expanded
-from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 from clip_geometry.results import Record, lines_of
-from clip_geometry.rows.arguments import RowError, seed_number, whole_number
-from clip_geometry.transforms import Step, parse_pipeline
 
 if TYPE_CHECKING:
     import pandas
-
-DEFAULT_STEPS = "normalize"
 
 
 class Estimate(NamedTuple):
@@ -121,14 +109,10 @@ class Measurement:
             about = explain(record.measure)  # None for numbers that only an experiment has
             keys = ("measure", "value", "standard_error", "null_value", "n", "d")
             row = {**record.at, "set": record.at.get("modality"), **{key: record.get(key) for key in keys}}
-            row |= {
-                "note": record.note or "",
-                **{key: getattr(about, key, "") for key in ("unit", "direction", "title")},
-            }
+            row |= {key: getattr(about, key, "") for key in ("unit", "direction", "title")}
             row |= dict(zip(("n/2", "n/4"), sizes[-2::-1], strict=False))
-            row |= {"expected": expected.get("value")}
             row |= {f"expected_{end}": expected.get(end) for end in ("low", "high")}
-            rows.append(row)
+            rows.append(row | {"expected": expected.get("value"), "note": record.note or ""})
         numbers = ["value", "standard_error", "null_value"]
         numbers += ["n/4", "n/2"] if any(record.scaling for record in self) else []
         numbers += ["expected", "expected_low", "expected_high"] if any(record.expected for record in self) else []
@@ -181,7 +165,7 @@ class Measurement:
 
     def to_csv(self, path: str | Path) -> None:
         """Writes `frame` as a .csv file."""
-        _write(path, self.frame.to_csv(index=False))
+        _written(self.frame.to_csv(index=False), path)
 
     def to_latex(self, path: str | Path | None = None) -> str:
         r"""The table in LaTeX, for a document that loads booktabs.
@@ -213,10 +197,7 @@ class Measurement:
             <BLANKLINE>
         """
         table = measurement_table(self.records, crossed=False)
-        text = latex(table, label="tab:geometry", measures=self._measures)
-        if path is not None:
-            _write(path, text)
-        return text
+        return _written(latex(table, label="tab:geometry", measures=self._measures), path)
 
     def to_bibtex(self, path: str | Path | None = None) -> str:
         """The BibTeX entries that `to_latex` cites: this package, and the sources of the measures.
@@ -240,14 +221,11 @@ class Measurement:
             }
             <BLANKLINE>
         """
-        text = bibtex(self._measures)
-        if path is not None:
-            _write(path, text)
-        return text
+        return _written(bibtex(self._measures), path)
 
     def to_json(self, path: str | Path) -> None:
         """Writes what `clip-geometry measure --json` writes: `read_rows` and `clip-geometry compare` read it."""
-        _write(path, lines_of(digest([dict(record) for record in self.records]), self.records))
+        _written(lines_of(digest([dict(record) for record in self.records]), self.records), path)
 
 
 def _is_at(record: Record, places: Sequence[Any]) -> bool:
@@ -259,102 +237,8 @@ def _is_at(record: Record, places: Sequence[Any]) -> bool:
     return names in ([], couple) or (swaps and names == couple[::-1])
 
 
-def _write(path: str | Path, text: str) -> None:
-    write_text(expanded(path), text)
-
-
-def measure(
-    image: Any,
-    text: Any = None,
-    *more: Any,
-    labels: Any = None,
-    ids: Any = None,
-    pipeline: str | Sequence[str | Step] | None = DEFAULT_STEPS,
-    measures: str | Sequence[str] | None = None,
-    by: str | None = None,
-    seed: int = 0,
-    blocks: int | None = None,
-    engine: Engine | None = None,
-    scaling: bool = False,
-    full_size: int | None = None,
-    progress: Progress = quiet,
-) -> Measurement:
-    """Measures one or several sets of embeddings, as `clip-geometry measure` does.
-
-    A set is a matrix (n, d) of floats (a NumPy array, a torch tensor, a pandas table, a list of lists), `Embeddings`,
-    or a path as for `read_any`. Rows of two sets belong together where their ids agree; sets of equal length without
-    ids pair by position, whatever the index of a pandas table.
-
-    Args:
-        image: The first set; or all sets, as a mapping of modality → set, or as a folder with several.
-        text: The second set. What `Embeddings` and files say of their modality takes precedence over the order. A
-            single array is called "rows".
-        more: Further sets, each of which says its modality. A mapping is the way to name arrays.
-        labels: One label per row, or a path to them. A single sequence goes to all sets of its length; a mapping of
-            modality → labels tells sets apart.
-        ids: The item of each row, or a path as for labels. A single sequence goes to all sets; a mapping of modality →
-            ids tells sets apart.
-        pipeline: The steps before measuring, such as "normalize,center[each]"; by default rows are made unit length.
-            "" or None measures them as given.
-        measures: Names of measures and evaluators, as a list or comma-separated. None for the core: a dozen numbers and
-            a verdict on them; "all" for it and all default measures.
-        by: "label" or a metadata column of the sets; each of its values is measured separately.
-        seed: Seed of the null values and of the jackknife.
-        blocks: Number of jackknife blocks behind the standard errors, 0 for none; default: 20 where there are as many
-            items.
-        engine: Of `open_engine`, to read large sets on a cluster.
-        scaling: Take the measures that depend on n at n/2, n/4 and n/8 items, too: columns of `frame`, and
-            `scaling` of each record. The pipeline stays as it was fitted on all items.
-        full_size: Number of items of the set that these are a sample of, which implies `scaling`. The numbers that
-            depend on n then say what to expect there, where a fit of the trend supports it.
-        progress: Shows the progress over measures, such as `clip_geometry.progress.progress`.
-
-    Returns:
-        A `Measurement`: a number for each measure and set, with its standard error and its null value.
-
-    Raises:
-        InputError: A set, a column, a step or a name is not as described, or a named measure cannot be taken.
-
-    Example:
-        >>> import numpy as np, clip_geometry as cg
-        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> result = cg.measure(image, text + 1, measures=["isoscore", "modality_gap"])
-        >>> value, error, null = result["isoscore", "image"]
-        >>> round(value, 3), round(error, 3), round(null, 3)
-        (0.919, 0.024, 0.901)
-        >>> result.frame[["measure", "set", "value", "n", "d"]].round(3)
-                measure    set  value    n  d
-        0      isoscore  image  0.919  100  8
-        1      isoscore   text  0.889  100  8
-        2  modality_gap   both  0.759  200  8
-        >>> list(cg.measure({"audio": image, "text": text, "video": text + 1}, measures="cka").frame["set"])
-        ['audio+text', 'audio+video', 'text+video']
-    """
-    seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
-    steps = parse_pipeline(pipeline or "")
-    names, optional = names_to_measure(measures)
-    sets = given_sets(image, text, *more, labels=labels, ids=ids)
-    if full_size is not None and by is not None:
-        raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
-    dealt = BLOCKS if blocks is None else blocks
-    groups = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
-    records = []
-    with naming_files(sets), progress("measures", len(groups) * len(names)) as advance:
-        for at, part in groups:
-            try:
-                measured = MeasuredSets(part, steps, seed=seed, blocks=dealt, engine=engine)
-                if blocks and not 2 <= blocks <= len(measured.items):  # rather than a table without standard errors
-                    most = f"the number of items, which is {len(measured.items)}"
-                    raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
-                shared, remarks = measured.context(), measured.remarks()
-                rows = list(measure_sets(measured, names, advance, optional=optional))
-                if scaling or full_size is not None:
-                    add_scaling(measured, rows, full_size)
-            except InputError as error:
-                if not at or isinstance(error, RowError):  # a row is named by its file, in which rows are counted
-                    raise
-                (value,) = at.values()
-                raise InputError(f"in the group of {by} {value}: {error}") from None
-            shared |= {"remarks": remarks} if remarks else {}
-            records += [Record.of({**shared, **row, "at": {**at, **row["at"]}}) for row in rows]
-    return Measurement(records)
+def _written(text: str, path: str | Path | None) -> str:
+    """The text, which is written to the path, if any."""
+    if path is not None:
+        write_text(expanded(path), text)
+    return text

@@ -1,35 +1,128 @@
-"""Records of sets: the measures that were asked for, each in every place where it can be taken."""
+"""Embeddings in, records out: the measures that were asked for, each in every place where it can be taken."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clip_geometry.geometry import Measure, by_group, measures
+from clip_geometry.embedding.engines import Engine
+from clip_geometry.embeddings import naming_files
+from clip_geometry.geometry import Measure, by_group
+from clip_geometry.geometry import measures as known_measures
 from clip_geometry.geometry.distances.nearest import keeping_lists
 from clip_geometry.geometry.statistics import Moments
+from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.given import given_sets, split_by
+from clip_geometry.measuring.measurement import Measurement
+from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber, call_of
-from clip_geometry.registry import InputError, unknown
-from clip_geometry.results import Row
+from clip_geometry.measuring.table import CORE
+from clip_geometry.progress import Progress, quiet
+from clip_geometry.registry import InputError, parts, unknown
+from clip_geometry.results import Record, Row
+from clip_geometry.rows.arguments import RowError, seed_number, whole_number
 from clip_geometry.rows.threads import side_by_side
+from clip_geometry.transforms import Step, parse_pipeline
 
-# what a first look needs, as it is read; all but retrieval in O(n)
-CORE = (
-    "average_cosine",
-    "isoscore[unbiased]",
-    "modality_gap",
-    "relative_modality_gap",
-    "modality_silhouette[cosine]",
-    "matching_cosine",
-    "random_cosine",
-    "retrieval.image_to_text.r_at_1",
-    "retrieval.text_to_image.r_at_1",
-    "retrieval[mixed].image.same_modality_at_10",
-    "retrieval[mixed].text.same_modality_at_10",
-    "retrieval[mixed].image_to_text.r_at_1",
-    "retrieval[mixed].text_to_image.r_at_1",
-    "silhouette[cosine]",
-)
+DEFAULT_STEPS = "normalize"
 ALL = "all"  # in place of names: the core and all default measures
 MOST_WORK = 2e11  # multiplications of all couples in one O(n²) measure: about a minute for the core on two cores
+
+
+def measure(
+    image: Any,
+    text: Any = None,
+    *more: Any,
+    labels: Any = None,
+    ids: Any = None,
+    pipeline: str | Sequence[str | Step] | None = DEFAULT_STEPS,
+    measures: str | Sequence[str] | None = None,
+    by: str | None = None,
+    seed: int = 0,
+    blocks: int | None = None,
+    engine: Engine | None = None,
+    scaling: bool = False,
+    full_size: int | None = None,
+    progress: Progress = quiet,
+) -> Measurement:
+    """Measures one or several sets of embeddings, as `clip-geometry measure` does.
+
+    A set is a matrix (n, d) of floats (a NumPy array, a torch tensor, a pandas table, a list of lists), `Embeddings`,
+    or a path as for `read_any`. Rows of two sets belong together where their ids agree; sets of equal length without
+    ids pair by position, whatever the index of a pandas table.
+
+    Args:
+        image: The first set; or all sets, as a mapping of modality → set, or as a folder with several.
+        text: The second set. What `Embeddings` and files say of their modality takes precedence over the order. A
+            single array is called "rows".
+        more: Further sets, each of which says its modality. A mapping is the way to name arrays.
+        labels: One label per row, or a path to them. A single sequence goes to all sets of its length; a mapping of
+            modality → labels tells sets apart.
+        ids: The item of each row, or a path as for labels. A single sequence goes to all sets; a mapping of modality →
+            ids tells sets apart.
+        pipeline: The steps before measuring, such as "normalize,center[each]"; by default rows are made unit length.
+            "" or None measures them as given.
+        measures: Names of measures and evaluators, as a list or comma-separated. None for the core: a dozen numbers and
+            a verdict on them; "all" for it and all default measures.
+        by: "label" or a metadata column of the sets; each of its values is measured separately.
+        seed: Seed of the null values and of the jackknife.
+        blocks: Number of jackknife blocks behind the standard errors, 0 for none; default: 20 where there are as many
+            items.
+        engine: Of `open_engine`, to read large sets on a cluster.
+        scaling: Take the measures that depend on n at n/2, n/4 and n/8 items, too: columns of `frame`, and
+            `scaling` of each record. The pipeline stays as it was fitted on all items.
+        full_size: Number of items of the set that these are a sample of, which implies `scaling`. The numbers that
+            depend on n then say what to expect there, where a fit of the trend supports it.
+        progress: Shows the progress over measures, such as `clip_geometry.progress.progress`.
+
+    Returns:
+        A `Measurement`: a number for each measure and set, with its standard error and its null value.
+
+    Raises:
+        InputError: A set, a column, a step or a name is not as described, or a named measure cannot be taken.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> result = cg.measure(image, text + 1, measures=["isoscore", "modality_gap"])
+        >>> value, error, null = result["isoscore", "image"]
+        >>> round(value, 3), round(error, 3), round(null, 3)
+        (0.919, 0.024, 0.901)
+        >>> result.frame[["measure", "set", "value", "n", "d"]].round(3)
+                measure    set  value    n  d
+        0      isoscore  image  0.919  100  8
+        1      isoscore   text  0.889  100  8
+        2  modality_gap   both  0.759  200  8
+        >>> list(cg.measure({"audio": image, "text": text, "video": text + 1}, measures="cka").frame["set"])
+        ['audio+text', 'audio+video', 'text+video']
+    """
+    seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
+    steps = parse_pipeline(pipeline or "")
+    names, optional = names_to_measure(measures)
+    sets = given_sets(image, text, *more, labels=labels, ids=ids)
+    if full_size is not None and by is not None:
+        raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
+    dealt = BLOCKS if blocks is None else blocks
+    groups = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
+    records = []
+    with naming_files(sets), progress("measures", len(groups) * len(names)) as advance:
+        for at, part in groups:
+            try:
+                measured = MeasuredSets(part, steps, seed=seed, blocks=dealt, engine=engine)
+                if blocks and not 2 <= blocks <= len(measured.items):  # rather than a table without standard errors
+                    most = f"the number of items, which is {len(measured.items)}"
+                    raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
+                shared, remarks = measured.context(), measured.remarks()
+                rows = list(measure_sets(measured, names, advance, optional=optional))
+                if scaling or full_size is not None:
+                    add_scaling(measured, rows, full_size)
+            except InputError as error:
+                if not at or isinstance(error, RowError):  # a row is named by its file, in which rows are counted
+                    raise
+                (value,) = at.values()
+                raise InputError(f"in the group of {by} {value}: {error}") from None
+            shared |= {"remarks": remarks} if remarks else {}
+            for row in rows:
+                records.append(Record.of({**shared, **row, "at": {**at, **row["at"]}}))
+    return Measurement(records)
 
 
 def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool]:
@@ -42,25 +135,24 @@ def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool
         return list(CORE), True
     if names == ALL:
         return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
-    given = names.split(",") if isinstance(names, str) else names
-    chosen = [each.name for each in named(name.strip() for name in given if name.strip())]
-    if not chosen:
+    given = parts(names) if isinstance(names, str) else [*filter(None, map(str.strip, names))]
+    if not given:
         raise InputError("measures is empty; give names, comma-separated, or leave it out for the core")
-    return chosen, False
+    return [each.name for each in named(given)], False
 
 
 def named(names: Iterable[str]) -> list[Measure]:
     """Measures and numbers of evaluators; the name of an evaluator stands for all of its numbers."""
     numbers: dict[str, list[Measure]] = {}
-    for measure in measures.values():
+    for measure in known_measures.values():
         numbers.setdefault(measure.evaluator or measure.name, []).append(measure)
     found: dict[str, Measure] = {}
     for name in names:
-        if name not in measures and name not in numbers:
+        if name not in known_measures and name not in numbers:
             evaluator = [each.name for each in numbers.get(name.partition(".")[0], ())]
-            known, what = (evaluator, "evaluators") if evaluator else ([*measures, *numbers], "measures")
+            known, what = (evaluator, "evaluators") if evaluator else ([*known_measures, *numbers], "measures")
             raise unknown("measure", name, known, f"clip-geometry list {what}")
-        for each in numbers.get(name) or [measures[name]]:
+        for each in numbers.get(name) or [known_measures[name]]:
             found[each.name] = each
     return list(found.values())
 
@@ -121,9 +213,9 @@ def measure_sets(
 
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
     """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
-    if not named and (why := _why_not_unasked(sets, measure)):
-        return [_note(measure, {}, InputError(why))]
     try:
+        if not named:
+            _require_affordable(sets, measure)
         places = sets.places(measure)
     except InputError as error:
         if named:
@@ -144,22 +236,22 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
     return rows
 
 
-def _why_not_unasked(sets: MeasuredSets, measure: Measure) -> str | None:
-    """Why a measure is not taken unless it is named: it takes minutes, or an engine cannot run it."""
+def _require_affordable(sets: MeasuredSets, measure: Measure) -> None:
+    """Raises InputError where a measure is taken only if it is named: it takes minutes, or an engine cannot run it."""
     if sets.engine is not None and not (measure.aggregated or measure.statistic is Moments):
-        return "no function of moments and class sums, which the engine takes; without --engine it is taken here"
+        needs = "no function of moments and class sums, which the engine takes"
+        raise InputError(f"{needs}; without --engine it is taken here")
     if not measure.quadratic:
-        return None
+        return
     anyway = "named in --measures it is taken all the same"
     if sets.streamed and measure.streams:
-        return f"time grows with n² and the rows are streamed; {anyway}"
+        raise InputError(f"time grows with n² and the rows are streamed; {anyway}")
     work, couples = 0, sets.couples.values()
     for one, other in couples if measure.inputs.across else ():
         work += len(sets.embeddings[one]) * len(sets.embeddings[other]) * sets.embeddings[one].dim
     if work > MOST_WORK:
         rows_of = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
-        return f"time grows with n², and is minutes for {rows_of}; {anyway}"
-    return None
+        raise InputError(f"time grows with n², and is minutes for {rows_of}; {anyway}")
 
 
 def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:

@@ -1,6 +1,5 @@
 """How numbers that depend on the size of a set change with it, and what they are expected to be at full size."""
 
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,17 +172,13 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
         for k in range(len(sets.items) // n):
             inside = np.isin(np.arange(len(sets.items)), order[k * n : (k + 1) * n])
             # class prompts are item -1, the last one, and in all subsets
-            chosen, outside = (np.append(some, True) for some in (inside, ~inside))
-            kept = {name: each.take(chosen[items[name]]) for name, each in sets.embeddings.items()}
-            if not unseen:
-                yield View(kept, {name: np.asarray(sets.rows[name])[chosen[items[name]]] for name in kept})
-                continue
-            others = View({name: each.take(outside[items[name]]) for name, each in sets.embeddings.items()})
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # said once, of all rows
-                fitted = others.through(sets.steps).fitted
-            assert fitted is not None
-            yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
+            chosen, outside = (
+                {name: np.append(some, True)[numbers] for name, numbers in items.items()} for some in (inside, ~inside)
+            )
+            part = sets.part(chosen)
+            fitted = sets.part(outside, refit=True).fitted if unseen else None
+            rows = {name: each.vectors for name, each in part.embeddings.items()}
+            yield View(part.embeddings, fitted.transform(rows)) if fitted else part
 
 
 def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int) -> Row:

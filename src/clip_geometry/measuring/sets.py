@@ -21,7 +21,7 @@ from clip_geometry.evaluators.base import Share
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, jackknife
-from clip_geometry.measuring.views import Items, View, context, is_prompts, origin_of
+from clip_geometry.measuring.views import Items, View, context, is_prompts
 from clip_geometry.memory import can_be_held, give_back, memory
 from clip_geometry.progress import PassProgress
 from clip_geometry.registry import InputError
@@ -91,15 +91,15 @@ class MeasuredSets(View):
         if not self.streamed:
             for modality, each in sets.items():
                 as_rows(each.vectors, name=modality)
-        view = View(sets, self._raw).through(self.steps, origin_of(sets))
-        super().__init__(sets, view.rows, view.fitted)
-        self.fitted_on = view.fitted.fitted_on if view.fitted else None
+        super().__init__(sets, self._raw, self.steps)
         for each in sets.values():
             release(each.vectors)
         self.items = Items(sets, blocks=blocks, seed=seed)
         self.learns = any(transforms[step.name].fits for step in self.steps)
         self._many = not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
         self._from_sums = self.streamed or self._many  # whether they replace the rows without each block
+        # whether measures can be taken side by side, in threads: fitting without each block has warnings to hide
+        self.small = not self._from_sums and not (self.learns and blocks > 1)
         # what was computed, by call (see `call_of`) and place
         self._results: dict[Any, Any] = {}
         self._without: dict[Any, list[Any]] = {}
@@ -111,11 +111,13 @@ class MeasuredSets(View):
 
     def context(self) -> Row:
         """What every row of these sets has in common."""
-        shared = context(
-            self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks
-        )
-        shared |= {"streamed": True} if self.streamed else {}
-        return shared | ({"engine": self.engine.name} if self.engine is not None else {})
+        fitted_on = self.fitted and self.fitted.fitted_on
+        shared = context(self.embeddings, seed=self.seed, steps=self.steps, fitted_on=fitted_on, blocks=self.blocks)
+        if self.streamed:
+            shared["streamed"] = True
+        if self.engine is not None:
+            shared["engine"] = self.engine.name
+        return shared
 
     def remarks(self) -> list[str]:
         """What is worth knowing of the sets before any number: pairs out of order, copies of rows."""
@@ -146,36 +148,34 @@ class MeasuredSets(View):
                 noise: Any = rows.mul_(float(np.sqrt(squares / (n * d)))).numpy()
             else:
                 any_scale = bool(self.steps) and self.steps[0].name == "normalize"
-                scale = 1.0 if any_scale else math.sqrt(_sum_of_squares(self._raw[modality]) / (n * d))
-                noise = gaussian_rows((n, d), self.seed + k, scale)
+                squares = n * d
+                if not any_scale:
+                    squares = self._raw[modality].aggregate(float, _add_squares, operator.add, BLOCK)
+                noise = gaussian_rows((n, d), self.seed + k, math.sqrt(squares / (n * d)))
             sets[modality] = replace(each, vectors=noise)
         return self._with(sets, blocks=0, name=" (null)")
 
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> "MeasuredSets":
         """Other sets in place of these, in their order."""
-        sets = {modality: sets[modality] for modality in self.embeddings}
         same = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine, "in_memory": self.in_memory}
-        return MeasuredSets(sets, self.steps, **same | changes)
+        return MeasuredSets({**self.embeddings, **sets}, self.steps, **same | changes)
 
     def whole(self, what: str) -> "MeasuredSets":
         """The same with all rows in memory; InputError where they are too large, or where an engine has them.
 
         what: what needs them, for the message.
         """
-        if self.engine is not None:
-            raise InputError(f"{what} needs all rows in memory; leave --engine out")
         shapes = [rows.shape for rows in self.rows.values()]
+        if self.streamed and self.engine is not None:
+            raise InputError(f"{what} needs all rows in memory; leave --engine out")
         if self.streamed and not can_be_held(*shapes):
-            size = sum(8 * n * d for n, d in shapes)
-            raise InputError(
-                f"{what} needs all rows in memory, where they would take {size / 1e9:.3g} GB of "
-                f"{memory() / 1e9:.3g}; measure a part of them"
-            )
-        return self._whole
+            size = f"{sum(8 * n * d for n, d in shapes) / 1e9:.3g} GB of {memory() / 1e9:.3g}"
+            raise InputError(f"{what} needs all rows in memory, where they would take {size}; measure a part of them")
+        return self._whole if self.streamed else self
 
     @cached_property
     def _whole(self) -> "MeasuredSets":
-        return self._with(self.embeddings, in_memory=True) if self.streamed else self
+        return self._with({}, in_memory=True)
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
@@ -189,31 +189,28 @@ class MeasuredSets(View):
             if len(classes) < len(text):
                 ids, rows = np.array([f"class-{label}" for label in classes]), ensemble(text.vectors, codes)
                 ensembles[modality] = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
-        return self._with({**self.embeddings, **ensembles}) if ensembles else self
+        return self._with(ensembles) if ensembles else self
+
+    def part(self, chosen: Mapping[str, np.ndarray], *, refit: bool = False) -> View:
+        """Some rows of each modality: by the pipeline as it was fitted on all, or by one that is fitted on them."""
+        kept = {modality: each.take(chosen[modality]) for modality, each in self.embeddings.items()}
+        if not refit:
+            return View(kept, {name: np.asarray(rows)[chosen[name]] for name, rows in self.rows.items()})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once, of all rows
+            return View(kept, steps=self.steps)
 
     def _without_block(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""
         if block in self._views:
             return self._views[block]
         outside = {modality: blocks != block for modality, blocks in self.items.block_of.items()}
-        kept = {modality: each.take(outside[modality]) for modality, each in self.embeddings.items()}
-        if self.learns:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # said once, of all rows
-                view = View(kept).through(self.steps)
-        else:
-            view = View(kept, {name: np.asarray(rows)[outside[name]] for name, rows in self.rows.items()})
+        view = self.part(outside, refit=self.learns)
         if self.blocks * sum(rows.nbytes for rows in view.rows.values()) < KEPT_BYTES:
             self._views[block] = view
         return view
 
     # --- numbers
-
-    @property
-    def small(self) -> bool:
-        """Whether measures of these rows can be taken side by side, in threads."""
-        # fitting without each block has warnings to hide
-        return not self._from_sums and not (self.learns and self.blocks > 1)
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -247,7 +244,7 @@ class MeasuredSets(View):
         row = {
             "measure": measure.name,
             "value": value,
-            "standard_error": errors.pop("standard_error", None),
+            "standard_error": None,
             "null_value": null_value,
             "n": n + len(arguments[1]) if measure.takes == "two sets" else n,
             "d": d,
@@ -298,8 +295,10 @@ class MeasuredSets(View):
             return {**found, "by_item": values, **self.items.identity, "item_blocks": blocks}
         if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.can_be_dealt:
             return {}
+        without = []
         try:
-            without = [float(measure.pick(result)) for result in self._without_each(measure, place)]
+            for result in self._without_each(measure, place):
+                without.append(float(measure.pick(result)))
         except (InputError, KeyError):  # too small without a block
             return {}
         return {"standard_error": jackknife(without), "without": without, **self.items.identity} if without else {}
@@ -307,8 +306,7 @@ class MeasuredSets(View):
     def forget(self, statistic: type[Statistic] | None) -> None:
         """Give up a statistic of these rows and of their noise: no measure will ask for it again. Small ones stay."""
         for sets in () if self.small else filter(None, (self, self.__dict__.get("null"))):
-            for key in [key for key in sets._statistics if key[0] is statistic]:
-                del sets._statistics[key]
+            sets._statistics = {key: found for key, found in sets._statistics.items() if key[0] is not statistic}
 
     def _share(self, measure: Measure, place: str) -> Share | None:
         """The number as a mean over queries, for an error over items; None where it is none, or of many rows."""
@@ -319,14 +317,14 @@ class MeasuredSets(View):
         key = (*call_of(measure), place)
         if key not in self._shares:
             arguments, couple = self.arguments(measure, place), self.couples[place]
-            rows = [np.arange(len(self.rows[name])) for name in couple]
+            rows: Sequence[Any] = slice(None), slice(None)
             if measure.takes == "matched sets":
                 i, j = self.pairs_of(*couple)
-                rows = [np.unique(i), np.unique(j)] if len(arguments) > 2 else [i, j]
-            items = tuple(
-                torch.from_numpy(self.items.of_rows[name][each]) for name, each in zip(couple, rows, strict=True)
-            )
-            self._shares[key] = measure.shares(*arguments, items=items, **measure.options)
+                rows = (np.unique(i), np.unique(j)) if len(arguments) > 2 else (i, j)
+            items = []
+            for name, each in zip(couple, rows, strict=True):
+                items.append(torch.from_numpy(self.items.of_rows[name][each]))
+            self._shares[key] = measure.shares(*arguments, items=tuple(items), **measure.options)
         return self._shares[key].get(measure.attribute or "")
 
     def _result(self, measure: Measure, place: str) -> Any:
@@ -367,32 +365,33 @@ class MeasuredSets(View):
         return results
 
     def _dealt_arguments(self, measure: Measure, place: str) -> tuple[Any, ...] | None:
-        """What the measure takes, dealt into blocks; None where its rows are not those of a set or of pairs."""
-        couple = self.couples.get(place)
-        if couple is None:
-            return (self._dealt(place), *self.arguments(measure, place)[1:])
-        if measure.takes == "two sets":
-            return tuple(self._dealt(modality) for modality in couple)
-        if measure.takes in ("pairs", "distinct pairs"):
-            paired = self.pairs_of(*couple, distinct=measure.takes == "distinct pairs")
-            return tuple(self._dealt(modality, couple, rows) for modality, rows in zip(couple, paired, strict=True))
-        return None
+        """What the measure takes, dealt into blocks; None where its rows are not those of a set or of pairs.
 
-    def _dealt(self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None) -> Dealt:
-        """The rows of a modality, or those paired in a couple; kept, with the work that measures share."""
-        if self._from_sums and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
-            couple = paired = None  # all couples share it
-        if (modality, couple) in self._parts:
-            return self._parts[modality, couple]
-        rows, dealt = self.rows[modality], self.items.can_be_dealt
-        block_of = self.items.block_of[modality] if dealt else np.full(len(rows), -1)
-        if paired is not None:
-            rows, block_of = taken(rows, paired), block_of[paired]
-        blocks = (self.blocks if dealt else 0) + self._from_sums
-        part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks)
-        if self._many and couple:  # of all couples together they would take the memory of all sets once for each
-            return part
-        return self._parts.setdefault((modality, couple), part)  # another thread may have been first
+        Dealt rows are kept, with the work that measures share.
+        """
+        couple, found = self.couples.get(place), []
+        if couple and measure.takes not in ("two sets", "pairs", "distinct pairs"):
+            return None
+        pairs = (None, None)
+        if couple and measure.takes != "two sets":
+            pairs = self.pairs_of(*couple, distinct=measure.takes == "distinct pairs")
+        dealt = self.items.can_be_dealt
+        for modality, paired in zip(couple or (place,), pairs, strict=False):
+            rows = self.rows[modality]
+            if self._from_sums and paired is not None and np.array_equal(paired, range(len(rows))):
+                paired = None  # all couples share it
+            key = modality, None if paired is None else couple
+            part = self._parts.get(key)
+            if part is None:
+                block_of = self.items.block_of[modality] if dealt else np.full(len(rows), -1)
+                if paired is not None:
+                    rows, block_of = taken(rows, paired), block_of[paired]
+                blocks = (self.blocks if dealt else 0) + self._from_sums
+                part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks)
+                if not self._many or paired is None:  # those of all couples together take the memory of all sets
+                    part = self._parts.setdefault(key, part)  # another thread may have been first
+            found.append(part)
+        return (*found, *(() if couple else self.arguments(measure, place)[1:]))
 
 
 def call_of(measure: Measure) -> tuple[Any, ...]:
@@ -420,8 +419,5 @@ def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None
     return rows
 
 
-def _sum_of_squares(rows: StreamedRows) -> float:
-    def accumulate(found: float, block: torch.Tensor, along: torch.Tensor | None) -> float:
-        return found + float(block.double().square().sum())
-
-    return rows.aggregate(float, accumulate, operator.add, BLOCK)
+def _add_squares(total: float, block: torch.Tensor, along: torch.Tensor | None) -> float:
+    return total + float(block.double().square().sum())

@@ -12,6 +12,7 @@ from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.io.sources import Sets
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row
@@ -29,20 +30,18 @@ class View:
 
     Args:
         embeddings: As they were before it; they have the ids and labels.
-        rows: Modality → the rows after it. Default: the vectors as they are.
-        fitted: The pipeline as it was fitted on these rows, or None.
+        rows: Modality → the rows. Default: the vectors as they are.
+        steps: The pipeline that is fitted on these rows and applied to them; None if they went through it before.
     """
 
-    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows | None = None, fitted: Pipeline | None = None):
+    def __init__(self, embeddings: Sets, rows: Rows | None = None, steps: Sequence[Step] | None = None):
         self.embeddings = dict(embeddings)
         self.rows: Mapping[str, Any] = rows or {modality: each.vectors for modality, each in embeddings.items()}
-        self.fitted = fitted
+        self.fitted: Pipeline | None = None
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}
-
-    def through(self, steps: Sequence[Step], origin: str = "these rows") -> "View":
-        """The rows after a pipeline that is fitted on them."""
-        fitted, rows = Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
-        return View(self.embeddings, rows, fitted)
+        if steps is not None:
+            origin = origin_of(embeddings)
+            self.fitted, self.rows = Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
 
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:
@@ -54,8 +53,8 @@ class View:
         found = {}
         for couple in combinations(self.embeddings, 2):
             one, other = sorted(couple, key=order.index)
-            found[f"{one}+{other}"] = one, other
-        return found if len(order) > 2 else dict(zip(("both",), found.values(), strict=False))
+            found["both" if len(order) == 2 else f"{one}+{other}"] = one, other
+        return found
 
     def pairs_of(self, first: str, second: str, *, distinct: bool = False) -> Pairs:
         """Row indices (i, j) of all matching pairs of two sets, or of one for each item; InputError without any."""
@@ -84,11 +83,12 @@ class View:
             raise InputError(f"{measure.name} needs two modalities, only {next(iter(self.rows))} was given")
         if self.fitted and self.fitted.refusal:
             raise InputError(f"{measure.name} compares the modalities, but {self.fitted.refusal}")
-        dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
-        couples = self.couples.items()
-        places = [place for place, (one, two) in couples if not measure.one_space or dims[one] == dims[two]]
+        places = []
+        for place, (one, other) in self.couples.items():
+            if not measure.one_space or self.rows[one].shape[1] == self.rows[other].shape[1]:
+                places.append(place)
         if not places:
-            given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
+            given = " and ".join(f"{modality} has dimension {rows.shape[1]}" for modality, rows in self.rows.items())
             raise InputError(f"{measure.name} needs one space, but {given}")
         return places
 
@@ -105,9 +105,9 @@ class View:
         if measure.takes == "classes":
             of_row, of_text = self._classes(measure, first, second)
             return x, of_row, y[of_text]
-        labels = [self.embeddings[name].labels for name in (first, second)]
-        if measure.takes == "relevant sets" and labels[0] is not None and labels[1] is not None:
-            return x, y, Relevance.of_labels(image=labels[0], text=labels[1])
+        labels, labels_of_text = self.embeddings[first].labels, self.embeddings[second].labels
+        if measure.takes == "relevant sets" and labels is not None and labels_of_text is not None:
+            return x, y, Relevance.of_labels(image=labels, text=labels_of_text)
         try:
             i, j = self.pairs_of(first, second, distinct=measure.takes == "distinct pairs")
         except InputError as error:
@@ -115,7 +115,8 @@ class View:
         if measure.takes == "relevant sets":
             return x, y, Relevance.of_pairs((i, j), image=len(x), text=len(y))
         if measure.takes == "matched sets":
-            (ones, of_one), (others, of_other) = (np.unique(rows, return_inverse=True) for rows in (i, j))
+            ones, of_one = np.unique(i, return_inverse=True)
+            others, of_other = np.unique(j, return_inverse=True)
             if not len(ones) == len(others) == len(i):  # rows have several pairs
                 return taken(x, ones), taken(y, others), np.stack((of_one, of_other))
         return taken(x, i), taken(y, j)
@@ -155,33 +156,35 @@ class Items:
         seed: Seed of the dealing.
     """
 
-    def __init__(self, sets: Mapping[str, Embeddings], *, blocks: int, seed: int):
-        self.sets = {name: sets[name] for name in sorted(sets)}  # the order in which sets are given changes no number
+    def __init__(self, sets: Sets, *, blocks: int, seed: int):
+        self.sets = dict(sorted(sets.items()))  # the order in which sets are given changes no number
         self.blocks, self.seed = blocks, seed
+        self._by_position = not any(each.item_id is not None or is_prompts(each) for each in sets.values())
+        self._numbers: dict[Any, int] = {}  # of items with an id, filled by `of_rows`
 
     @cached_property
-    def _keys(self) -> dict[str, Any]:
-        """Modality → the item of each row: its id; without ids that of the rows that it pairs with, by position."""
+    def of_rows(self) -> dict[str, np.ndarray]:
+        """The number of the item of each row, from 0; -1 of class prompts."""
+        found: dict[str, np.ndarray] = {}
+        numbers: dict[Any, int] = {}
         samples = [each for each in self.sets.values() if not is_prompts(each)]
-        found = {}
         for name, own in self.sets.items():
-            alike = (own, *(each for each in samples if len(each) == len(own)))
-            ids = next((each.item_id for each in alike if each.item_id is not None), None)
-            found[name] = range(len(own)) if ids is None else ids.tolist()
+            if is_prompts(own):
+                found[name] = np.full(len(own), -1)
+            elif self._by_position:
+                found[name] = np.arange(len(own))
+            else:  # the ids of the rows; without ids those of the rows that it pairs with, by position
+                alike = (each.item_id for each in (own, *samples) if len(each) == len(own))
+                ids = next((ids for ids in alike if ids is not None), None)
+                keys = range(len(own)) if ids is None else ids.tolist()
+                found[name] = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+        self._numbers = numbers
         return found
 
-    @cached_property
-    def _numbers(self) -> Mapping[Any, int] | range:
-        """Every item, numbered; a range where no row has an id."""
-        if all(each.item_id is None and not is_prompts(each) for each in self.sets.values()):
-            return range(max(map(len, self.sets.values())))
-        numbers: dict[Any, int] = {}
-        for name, each in self.sets.items():
-            for key in () if is_prompts(each) else self._keys[name]:
-                numbers.setdefault(key, len(numbers))
-        return numbers
-
     def __len__(self) -> int:
+        if self._by_position:
+            return max(map(len, self.sets.values()))
+        _ = self.of_rows  # which numbers the items
         return len(self._numbers)
 
     @property
@@ -190,37 +193,28 @@ class Items:
         return 2 <= self.blocks <= len(self)
 
     @cached_property
-    def of_rows(self) -> dict[str, np.ndarray]:
-        """The number of the item of each row, from 0; -1 of class prompts."""
-        numbers, found = self._numbers, {}
-        for name, each in self.sets.items():
-            if is_prompts(each):
-                found[name] = np.full(len(each), -1)
-            elif isinstance(numbers, range):
-                found[name] = np.arange(len(each))
-            else:
-                found[name] = np.array([numbers[key] for key in self._keys[name]])
-        return found
-
-    @cached_property
     def block_of(self) -> dict[str, np.ndarray]:
         """The block of each row; -1 of class prompts."""
-        dealt = deal(len(self), self.blocks, self.seed).numpy()
-        return {name: np.where(items < 0, -1, dealt[items]) for name, items in self.of_rows.items()}
+        dealt, found = deal(len(self), self.blocks, self.seed).numpy(), {}
+        for name, items in self.of_rows.items():
+            found[name] = np.where(items < 0, -1, dealt[items])
+        return found
 
     @cached_property
     def identity(self) -> dict[str, str]:
         """What pairs the errors of two records: `item_blocks`, equal for the same items in the same blocks; and
         `items_from`, "ids" or a digest of the first and last rows, since equal rows are surely the same items."""
-        numbers, found = self._numbers, hashlib.blake2b(digest_size=16)
-        if not isinstance(numbers, range):
-            blocks = digest([[str(key) for key in numbers], self.blocks, self.seed])
-            return {"item_blocks": blocks, "items_from": "ids"}
-        for each in self.sets.values():
-            for part in (each.vectors[:4096], each.vectors[-4096:]):
-                found.update(np.ascontiguousarray(part).tobytes())
-        blocks = digest([f"{len(numbers)} rows", self.blocks, self.seed])
-        return {"item_blocks": blocks, "items_from": found.hexdigest()}
+        items: Any = f"{len(self)} rows"
+        items_from = "ids"
+        if self._by_position:
+            rows = hashlib.blake2b(digest_size=16)
+            for each in self.sets.values():
+                for part in (each.vectors[:4096], each.vectors[-4096:]):
+                    rows.update(np.ascontiguousarray(part).tobytes())
+            items_from = rows.hexdigest()
+        else:
+            items = list(map(str, self._numbers))
+        return {"item_blocks": digest([items, self.blocks, self.seed]), "items_from": items_from}
 
 
 def is_prompts(embeddings: Embeddings) -> bool:
@@ -229,7 +223,7 @@ def is_prompts(embeddings: Embeddings) -> bool:
 
 
 def context(
-    sets: Mapping[str, Embeddings],
+    sets: Sets,
     *,
     seed: int,
     steps: Sequence[Step | str] = (),
@@ -240,15 +234,18 @@ def context(
 
     sets: as they were before `steps`. blocks: of the jackknife, 0 for none.
     """
+    dtypes = {}
+    for each in sets.values():
+        dtypes[str(each.vectors.dtype)] = None
     return {
         "model": _of_all(sets, "model"),
-        "model_options": _options(sets, "model_options"),
-        "dataset": _of_all(sets, "dataset") or _of_all(sets, "source"),
-        "data_options": _options(sets, "data_options"),
+        "model_options": _of_each(sets, "model_options"),
+        "dataset": _of_all(sets, "dataset", "source"),
+        "data_options": _of_each(sets, "data_options"),
         "split": _of_all(sets, "split"),
-        "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.values())),
+        "dtype": "+".join(dtypes),
         "maps": _maps(sets),
-        "pipeline": [str(step) for step in steps],
+        "pipeline": list(map(str, steps)),
         "fitted_on": fitted_on,
         "seed": seed,
         "jackknife_blocks": blocks,
@@ -256,22 +253,24 @@ def context(
     }
 
 
-def origin_of(sets: Mapping[str, Embeddings]) -> str:
+def origin_of(sets: Sets) -> str:
     """`scenes/test`: the data set and split of the rows, where they are known."""
-    data = _of_all(sets, "dataset") or _of_all(sets, "source")
-    return "/".join(filter(None, (data, _of_all(sets, "split")))) or "these rows"
+    return "/".join(filter(None, (_of_all(sets, "dataset", "source"), _of_all(sets, "split")))) or "these rows"
 
 
-def _of_all(sets: Mapping[str, Embeddings], key: str) -> str | None:
-    """What the provenance of the sets says under a key, each value once."""
-    values = {}
-    for each in sets.values():
-        if each.provenance.get(key):
-            values[str(each.provenance[key])] = True
-    return " + ".join(values) or None
+def _of_all(sets: Sets, *keys: str) -> str | None:
+    """What the provenance of the sets says under the first key that any has, each value once."""
+    for key in keys:
+        values = {}
+        for each in sets.values():
+            if each.provenance.get(key):
+                values[str(each.provenance[key])] = None
+        if values:
+            return " + ".join(values)
+    return None
 
 
-def _options(sets: Mapping[str, Embeddings], key: str) -> dict[str, Any]:
+def _of_each(sets: Sets, key: str) -> dict[str, Any]:
     """Options that all sets share, or those of each."""
     options = {}
     for modality, each in sets.items():
@@ -280,7 +279,7 @@ def _options(sets: Mapping[str, Embeddings], key: str) -> dict[str, Any]:
     return first if others.count(first) == len(others) else options
 
 
-def _maps(sets: Mapping[str, Embeddings]) -> str | None:
+def _maps(sets: Sets) -> str | None:
     """The saved maps that the rows had gone through before they were read, in words."""
     words = {}
     for modality, each in sets.items():

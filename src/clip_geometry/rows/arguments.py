@@ -59,7 +59,12 @@ def as_tensor(x: Any, name: str) -> Tensor:
     anything else, integers and booleans too: they are more often labels, tokens or quantized rows than embeddings.
     """
     if isinstance(x, list | tuple) and x and all(isinstance(row, Tensor) for row in x):
-        x = _stacked(x, name)
+        try:
+            x = torch.stack(list(x))
+        except (RuntimeError, TypeError):
+            raise InputError(
+                f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
+            ) from None
     if not isinstance(x, Tensor):
         x = _as_array(x, name)
         with _WARNINGS, warnings.catch_warnings():
@@ -69,21 +74,11 @@ def as_tensor(x: Any, name: str) -> Tensor:
             except ValueError:  # torch has no negative strides, no strides within an element and no byte orders
                 x = torch.from_numpy(x.astype(x.dtype.newbyteorder("="), order="C"))
     require_plain(x, name)
-    _require_matrix(x, name)
+    if x.ndim != 2:
+        raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
     if x.dtype not in FLOATS:
         raise InputError(f"{name} has dtype {str(x.dtype).removeprefix('torch.')}; {EXPECTED}")
     return x.resolve_neg()
-
-
-def _stacked(rows: Sequence[Tensor], name: str) -> Tensor:
-    for k, row in enumerate(rows):
-        require_plain(row, f"row {k} of {name}")
-    try:
-        return torch.stack(list(rows))
-    except (RuntimeError, TypeError):
-        raise InputError(
-            f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
-        ) from None
 
 
 def require_plain(x: Tensor, name: str) -> None:
@@ -97,11 +92,6 @@ def require_plain(x: Tensor, name: str) -> None:
         what = f"a {x.layout} tensor on {x.device}"
     if what is not None:
         raise InputError(f"{name} is {what}; expected a dense one with values")
-
-
-def _require_matrix(x: Any, name: str) -> None:
-    if x.ndim != 2:
-        raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
 
 
 def _as_array(x: Any, name: str) -> "np.ndarray":
@@ -120,7 +110,6 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
         raise InputError(
             f"{name} is a {type(x).__name__} that is no table of numbers; expected rows of one length (n, d)"
         ) from None
-    _require_matrix(array, name)
     if array.dtype.kind != "f" or array.itemsize > 8:
         raise InputError(f"{name} has dtype {printable(str(array.dtype))[:60]}; {EXPECTED}")
     return array

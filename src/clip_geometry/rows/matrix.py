@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.registry import InputError, shown
-from clip_geometry.rows.arguments import Numbers, RowError, as_tensor, check_values, is_missing
+from clip_geometry.rows.arguments import Numbers, RowError, as_tensor, check_values, is_missing, whole_number
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
 
@@ -40,26 +40,21 @@ def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Fl
     """
     if isinstance(x, StreamedRows):
         raise InputError(f"all {len(x)} rows of {name} are needed in memory here, and they are streamed; take a part")
-    x = as_tensor(x, name)
-    _check_shape(x, name, least, least_d)
-    check_values(x, name)
-    return x
+    rows: Any = as_matrix(x, name=name, least=least, least_d=least_d)
+    return rows
 
 
 def as_matrix(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Matrix, "n d"]:
     """Like `as_rows`, but StreamedRows are returned as they are; their values are checked as they are read."""
-    if not isinstance(x, StreamedRows):
-        return as_rows(x, name=name, least=least, least_d=least_d)
-    _check_shape(x, name, least, least_d)
-    return x
-
-
-def _check_shape(x: Matrix, name: str, least: int, least_d: int) -> None:
+    x = x if isinstance(x, StreamedRows) else as_tensor(x, name)
     n, d = x.shape
     if d < least_d:
         raise InputError(f"{name} has {d} {'column' if d == 1 else 'columns'}; expected at least {least_d}")
     if n < least:
         raise InputError(f"{name} has {n} {'row' if n == 1 else 'rows'}; expected at least {least}")
+    if isinstance(x, Tensor):
+        check_values(x, name)
+    return x
 
 
 def as_two_sets(
@@ -73,8 +68,12 @@ def as_two_sets(
 ) -> TwoSets:
     """Two matrices, of the same dimension unless `one_space` is False. streams: both are StreamedRows if one is."""
     streamed = streams and (isinstance(x, StreamedRows) or isinstance(y, StreamedRows))
-    read: Any = _as_streamed if streamed else as_rows
-    first, second = read(x, name=names[0], least=least), read(y, name=names[1], least=least)
+    sets = []
+    for rows, name in zip((x, y), names, strict=True):
+        if streamed and not isinstance(rows, StreamedRows):
+            rows = StreamedRows.of(as_rows(rows, name=name, least=0), name=name)
+        sets.append((as_matrix if streamed else as_rows)(rows, name=name, least=least))
+    first, second = sets
     if one_space and first.shape[1] != second.shape[1]:
         given = f"{names[0]} has dimension {first.shape[1]} and {names[1]} has {second.shape[1]}"
         raise InputError(f"{given}; expected the same dimension")
@@ -88,11 +87,6 @@ def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), **options:
         given = f"{names[0]} has {len(first)} rows and {names[1]} has {len(second)}"
         raise InputError(f"{given}; expected pairs, row i with row i")
     return first, second
-
-
-def _as_streamed(x: Rows, name: str, least: int) -> Matrix:
-    rows = x if isinstance(x, StreamedRows) else StreamedRows.of(as_rows(x, name=name, least=0), name=name)
-    return as_matrix(rows, name=name, least=least)
 
 
 def blocks(x: Float[Matrix, "n d"], size: int = BLOCK) -> Iterator[Float[Tensor, "b d"]]:
@@ -227,20 +221,10 @@ def class_indices(
     name: of the labels; rows: what each belongs to; of: what they count.
     """
     values = as_values(labels, n, name=name, row=f"row of {rows}")
-    numbers = [value if type(value) is int else _index(value) for value in values]
-    for row, number in enumerate(numbers):
-        if number is None or not 0 <= number < k:
-            what = "a whole number, the index" if number is None else "an index"
-            raise InputError(f"{name}[{row}] is {shown(values[row])}; expected {what} 0 to {k - 1} of the {of}")
-    return torch.tensor(numbers, dtype=torch.long)
-
-
-def _index(value: Any) -> int | None:
-    """A whole number of another type; None for 2.0, True and anything else."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)
-    except Exception:  # whatever a foreign object raises
-        return None
+    for row, value in enumerate(values):
+        if type(value) is not int or not 0 <= value < k:
+            values[row] = whole_number(value, f"{name}[{row}]", least=0, most=k - 1, of=f", an index of the {of}")
+    return torch.tensor(values, dtype=torch.long)
 
 
 def as_values(labels: Any, n: int | None = None, *, name: str = "labels", row: str = "row") -> list:

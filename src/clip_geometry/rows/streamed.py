@@ -62,7 +62,8 @@ class StreamedRows:
 
         def read(rows: Any) -> Tensor:
             part: Any = source[rows if isinstance(source, Tensor) or isinstance(rows, slice) else rows.numpy()]
-            block = as_tensor(part if _mapping(part) is None else part.copy(), name)  # the pages are given back
+            mapped = getattr(part, "_mmap", None) is not None
+            block = as_tensor(part.copy() if mapped else part, name)  # the pages are given back
             release(source)
             if watch is not None:
                 watch(len(block))
@@ -236,12 +237,10 @@ def release(source: Any) -> None:
 
     source: an array or LazyRows.
     """
-    mapped = {id(_mapping(part)): part for part in getattr(source, "parts", (source,)) if _mapping(part) is not None}
-    for part in mapped.values() if hasattr(mmap, "MADV_DONTNEED") else ():
-        if not part.flags.writeable:
-            _mapping(part).madvise(mmap.MADV_DONTNEED)
-
-
-def _mapping(part: Any) -> Any:
-    """The memory map behind a numpy array, or None."""
-    return getattr(part, "_mmap", None)
+    mapped = {}
+    for part in getattr(source, "parts", (source,)) if hasattr(mmap, "MADV_DONTNEED") else ():
+        mapping = getattr(part, "_mmap", None)
+        if mapping is not None and not part.flags.writeable:
+            mapped[id(mapping)] = mapping
+    for mapping in mapped.values():
+        mapping.madvise(mmap.MADV_DONTNEED)

@@ -1,5 +1,6 @@
 """The base class of transforms and their registry: estimators of scikit-learn, float64 inside."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, overload
 
@@ -70,6 +71,7 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "y is None"
             )
         rows = [as_matrix(each, name=name) for each, name in zip((X, y), self.sets, strict=False)]
+        self._check_sets(*rows)
         self._learn(*rows)
         validate_data(self, cast(Any, X), reset=True, skip_check_array=True)  # sets n_features_in_ and the names
         self.fitted_on_ = len(rows[0])
@@ -139,6 +141,9 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def check(self) -> None:
         """Raise InputError for parameters that no data could make valid."""
 
+    def _check_sets(self, *sets: Any) -> None:
+        """Raise InputError for sets that do not go together."""
+
     def _learn(self, *sets: Any, **options: Any) -> None:
         """Set the learned attributes from the rows of each set; by default there are none."""
 
@@ -171,21 +176,18 @@ class NewFeatures(ClassNamePrefixFeaturesOutMixin, Transform):
 class OntoTransform(Transform):
     """Base of the maps of one set onto another: `fit(source, target)` on any rows of both; `transform` maps the source.
 
-    A subclass implements `_learn(source, target)`, which begins with `self._check_sets`. Rows need not belong together,
-    and there may be more of one set.
+    A subclass implements `_learn(source, target)`. Rows need not belong together, and there may be more of one set.
 
     Attributes:
         one_space: Whether source and target have one dimension.
-        least: Number of rows of each that it needs.
     """
 
     sets = ("source", "target")
     onto = True
     one_space: ClassVar[bool] = True
-    least: ClassVar[int] = 2
 
-    def _check_sets(self, source: Rows, target: Rows) -> None:
-        """Raise InputError for sets that do not go together."""
+    def _check_sets(self, *sets: Any) -> None:
+        source, target = sets
         if self.paired and len(source) != len(target):
             raise InputError(
                 f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
@@ -195,7 +197,7 @@ class OntoTransform(Transform):
                 f"source has dimension {source.shape[1]} and target has {target.shape[1]}; {self.name} needs one "
                 "space, least_squares does not"
             )
-        if min(len(source), len(target)) < self.least:
+        if min(len(source), len(target)) < 2:
             raise InputError(f"{self.name} needs at least 2 rows of each modality, but one has 1 sample")
 
 
@@ -213,6 +215,12 @@ class PairedTransform(NewFeatures, OntoTransform):
 
     def _affine(self) -> tuple[Any, Any, Any]:
         return 0.0, self.W_, 0.0
+
+    def _warn_of_rank(self, rows: str, d: int, completed: str) -> None:
+        """Warn where the fitting set does not determine the map of d dimensions."""
+        if self.rank_ < d:
+            message = f"{self.name} was fitted on {rows} of rank {self.rank_} in dimension {d}, which leave part of the"
+            warnings.warn(f"{message} map free; it is {completed}", RankWarning, stacklevel=4)
 
 
 def as_matrix(x: Any, *, name: str = "rows") -> Any:

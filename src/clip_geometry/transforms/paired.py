@@ -1,14 +1,13 @@
 """Maps from one set to another, fitted on aligned rows: procrustes, least_squares, ridge."""
 
-import warnings
 from typing import Any, Literal
 
 import numpy as np
 
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import one_of, positive_number, real_number, whole_number
+from clip_geometry.rows.arguments import one_of, positive_number, whole_number
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.transforms.base import PairedTransform, RankWarning, Rows, as_blocks, mean_of, register
+from clip_geometry.transforms.base import PairedTransform, Rows, as_blocks, mean_of, register
 
 
 @register
@@ -16,14 +15,11 @@ class LeastSquares(PairedTransform):
     """The linear map W that minimizes ‖AW − B‖_F for source rows A, (n, d), and target rows B, (n, e); no intercept.
 
     If A has rank r < d, W is not unique: the one of minimum norm, A⁺B, is taken, with a RankWarning.
-
-    Args:
-        rcond: Singular values of A up to rcond times the largest count as zero; None is max(n, d) · ε of float64.
+    Singular values of A up to max(n, d) · ε of float64 times the largest count as zero.
 
     Attributes:
         W_: (d, e).
         rank_: r.
-        rcond_: As used.
 
     Example:
         >>> import numpy as np
@@ -38,19 +34,10 @@ class LeastSquares(PairedTransform):
 
     name = "least_squares"
     one_space = False
-    rcond_: float
-
-    def __init__(self, rcond: float | None = None):
-        self.rcond = rcond
-
-    def check(self) -> None:
-        if self.rcond is not None:
-            real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
 
     def _learn(self, source: Rows, target: Rows) -> None:
-        self._check_sets(source, target)
         d = source.shape[1]
-        self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
+        smallest = max(source.shape) * np.finfo(np.float64).eps
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
             # R and QᵀB of A = QR: the same problem in d rows, to all digits
             triangle = np.zeros((0, d + target.shape[1]))
@@ -58,15 +45,9 @@ class LeastSquares(PairedTransform):
                 rows = np.concatenate([triangle, np.concatenate([a, b], axis=1)])
                 triangle = np.asarray(np.linalg.qr(rows, mode="r"))
             source, target = triangle[:d, :d], triangle[:d, d:]
-        self.W_, _, rank, _ = np.linalg.lstsq(source, target, rcond=self.rcond_)
+        self.W_, _, rank, _ = np.linalg.lstsq(source, target, rcond=smallest)
         self.rank_ = int(rank)
-        if self.rank_ < d:
-            warnings.warn(
-                f"{self.name} was fitted on source rows of rank {self.rank_} in dimension {d}, which leave part of "
-                "the map free; it is the one of minimum norm",
-                RankWarning,
-                stacklevel=3,
-            )
+        self._warn_of_rank("source rows", d, "the one of minimum norm")
 
 
 @register
@@ -105,7 +86,6 @@ class Procrustes(PairedTransform):
         one_of(self.completion, f"completion of {self.name}", ("identity", "lapack"))
 
     def _learn(self, source: Rows, target: Rows) -> None:
-        self._check_sets(source, target)
         n, d = source.shape
         product, squares = np.zeros((d, d)), np.zeros(2)
         for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
@@ -117,14 +97,8 @@ class Procrustes(PairedTransform):
         if self.completion == "identity":
             u[:, r:] = u[:, r:] @ nearest_orthogonal(u[:, r:].T @ vt[r:].T)
         self.W_ = u @ vt
-        if r < d:
-            done = "nearest to the identity" if self.completion == "identity" else "as LAPACK happens to"
-            warnings.warn(
-                f"{self.name} was fitted on pairs of rank {r} in dimension {d}, which leave part of the map free; "
-                f"it is completed {done}",
-                RankWarning,
-                stacklevel=3,
-            )
+        nearest = self.completion == "identity"
+        self._warn_of_rank("pairs", d, f"completed {'nearest to the identity' if nearest else 'as LAPACK happens to'}")
 
 
 @register
@@ -157,7 +131,6 @@ class Ridge(PairedTransform):
     source_mean_: np.ndarray
     target_mean_: np.ndarray
     one_space = False
-    least = 2  # one pair would map all rows to its target
 
     def __init__(self, alpha: float = 0.1, rank: int | None = None):
         self.alpha = alpha
@@ -169,7 +142,6 @@ class Ridge(PairedTransform):
             whole_number(self.rank, f"rank of {self.name}")
 
     def _learn(self, source: Rows, target: Rows) -> None:
-        self._check_sets(source, target)
         (n, d), e = source.shape, target.shape[1]
         if self.rank is not None and self.rank > (most := min(n - 1, d, e)):
             raise InputError(

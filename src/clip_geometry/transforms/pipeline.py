@@ -58,11 +58,10 @@ class Step:
         self.make().check()
 
     def __str__(self) -> str:
-        known = signature(self.name)
-        written = [
-            _text(value) if key == "k" or known[key].default is inspect.Parameter.empty else f"{key}={_text(value)}"
-            for key, value in self.parameters
-        ]
+        known, written = signature(self.name), []
+        for key, value in self.parameters:
+            unnamed = key == "k" or known[key].default is inspect.Parameter.empty
+            written.append(_text(value) if unnamed else f"{key}={_text(value)}")
         values, scope = f"({', '.join(written)})" if written else "", f"[{self.scope}]" if self.scope else ""
         return f"{self.name}{values}{scope}"
 
@@ -106,8 +105,10 @@ def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
     """
     if not isinstance(steps, str | list | tuple):
         raise InputError(f"steps = {shown(steps)}; expected a pipeline such as 'normalize,center[each]', or its steps")
-    written = parts(steps) if isinstance(steps, str) else steps
-    return tuple(step if isinstance(step, Step) else _parse_step(str(step).strip()) for step in written if step)
+    parsed = []
+    for step in filter(None, parts(steps) if isinstance(steps, str) else steps):
+        parsed.append(step if isinstance(step, Step) else _parse_step(str(step).strip()))
+    return tuple(parsed)
 
 
 def _parse_step(text: str) -> Step:
@@ -116,15 +117,19 @@ def _parse_step(text: str) -> Step:
     if match is None:
         raise InputError(f"pipeline step {shown(text)} is not of the form name, name(value, key=value) or name[scope]")
     name = match["name"]
-    given = [[word.strip() for word in value.rpartition("=")] for value in parts(match["values"] or "")]
-    unnamed = [value for key, _, value in given if not key]
-    named = {key: value for key, _, value in given if key}
-    kind = transforms[name]
+    kind, unnamed, named, misplaced = transforms[name], [], {}, False
+    for value in parts(match["values"] or ""):
+        key, _, word = value.rpartition("=")
+        misplaced |= key.strip() in named or bool(named and not key.strip())
+        if key.strip():
+            named[key.strip()] = word.strip()
+        else:
+            unnamed.append(word.strip())
     try:
         bound = inspect.signature(kind).bind(*unnamed, **named)
     except TypeError as error:
         raise InputError(f"pipeline step {shown(text)}: {error}; write {usage(name)}") from None
-    if len(unnamed) + len(named) < len(given) or any(key for key, *_ in given[: len(unnamed)]):
+    if misplaced:
         raise InputError(f"pipeline step {shown(text)} has a value out of place or twice; write {usage(name)}")
     parameters = []
     for key, written in bound.arguments.items():
@@ -139,30 +144,25 @@ def _check_scope(step: Step, scope: str) -> None:
     if not step.kind.fits or step.kind.joint:
         why = "is fitted on two modalities together" if step.kind.joint else "learns nothing"
         raise InputError(f"pipeline step {shown(step.name)} {why} and takes no scope, but {shown(str(step))} was given")
+    what, expected, names = "scope", f"{', '.join(SCOPES)} or the name of a modality", [scope]
     if step.kind.onto:
-        source, target = step.sides()
-        modalities = [target] if source == "all" else [source, target]
-        valid = source != target
         what, expected = "direction", "two modalities, as in text-to-image, or all-to-image for every other one"
-    else:
-        modalities = [] if scope in SCOPES else [scope]
-        valid = True
-        what, expected = "scope", f"{', '.join(SCOPES)} or the name of a modality"
+        source, target = step.sides()
+        names = [target if source == "all" else source, target if source != target else ""]
     try:
-        for name in modalities:
-            modality_name(name)
+        for name in names:
+            if step.kind.onto or name not in SCOPES:
+                modality_name(name)
     except InputError:
-        valid = False
-    if not valid:
-        raise InputError(f"pipeline step {shown(str(step))} has the unknown {what} {shown(scope)}; expected {expected}")
+        unknown = f"pipeline step {shown(str(step))} has the unknown {what} {shown(scope)}"
+        raise InputError(f"{unknown}; expected {expected}") from None
 
 
 def usage(name: str) -> str:
     """Return how a step is written: `pca(k, center=true)`."""
-    words = [
-        key if parameter.default is inspect.Parameter.empty else f"{key}={_text(parameter.default)}"
-        for key, parameter in signature(name).items()
-    ]
+    words = []
+    for key, parameter in signature(name).items():
+        words.append(key if parameter.default is parameter.empty else f"{key}={_text(parameter.default)}")
     return f"{name}({', '.join(words)})" if words else name
 
 
@@ -311,7 +311,7 @@ class Pipeline:
         self, sets: RowSets, pairs: PairIndices = None, *, origin: str = "these rows"
     ) -> "tuple[Pipeline, dict[str, Any]]":
         """Fit all steps; return the fitted pipeline and the sets after it (float64; as given if there are no steps)."""
-        rows = dict(_as_sets(sets))
+        rows: dict[str, Any] = _as_sets(sets)
         chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
         fitted_on, refusal = [], None
         for step in self.steps:
@@ -328,8 +328,8 @@ class Pipeline:
                         f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
                         f"or {step}[each] if that is meant"
                     )
-        dimensions = {modality: (np.shape(x)[1], rows[modality].shape[1]) for modality, x in sets.items()}
         words = ", ".join(dict.fromkeys(fitted_on)) or None
+        dimensions = {modality: (np.shape(x)[1], rows[modality].shape[1]) for modality, x in sets.items()}
         return Pipeline(self.steps, chains, dimensions, words, refusal), rows
 
     def transform(self, sets: RowSets) -> dict[str, Any]:
@@ -344,11 +344,9 @@ class Pipeline:
         transformed = {}
         for modality, x in _as_sets(sets).items():
             key = self._key(modality)
-            expected = self.dimensions[key][0]
-            if len(shape := np.shape(x)) == 2 and shape[1] != expected:
-                raise InputError(
-                    f"{modality} rows have dimension {shape[1]}, but the pipeline was fitted on dimension {expected}"
-                )
+            if x.shape[1] != self.dimensions[key][0]:
+                fitted = f"the pipeline was fitted on dimension {self.dimensions[key][0]}"
+                raise InputError(f"{modality} rows have dimension {x.shape[1]}, but {fitted}")
             for transform in self.chains[key]:
                 x = transform.apply(x)
             transformed[modality] = x
@@ -393,14 +391,17 @@ class Pipeline:
         return read_map(Path(path))
 
 
-def _as_sets(sets: RowSets) -> RowSets:
+def _as_sets(sets: RowSets) -> dict[str, Rows]:
     """The sets with lists as arrays; raises InputError for what is no matrix and for rows without a name."""
     if not isinstance(sets, Mapping):
         raise InputError(
             f"a pipeline takes sets by name, not a {type(sets).__name__}: "
             'give {"image": rows, "text": rows}, or {"any": rows} for one map of every modality'
         )
-    return {name: x if len(getattr(x, "shape", ())) == 2 else as_matrix(x, name=str(name)) for name, x in sets.items()}
+    found = {}
+    for name, x in sets.items():
+        found[name] = x if len(getattr(x, "shape", ())) == 2 else as_matrix(x, name=str(name))
+    return found
 
 
 def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -143,18 +143,15 @@ class ReAlign(OntoTransform):
         flag(self.centroid, f"centroid of {self.name}")
 
     def _learn(self, source: Rows, target: Rows) -> None:
-        self._check_sets(source, target)
         self.mean_, self.target_mean_ = mean_of(source), mean_of(target)
-        total = {"source": self._variance(source, "source"), "target": self._variance(target, "target")}
-        self.scale_ = float(np.sqrt(total["target"] / total["source"]))
+        total = self._variance(source, self.mean_, "source")
+        self.scale_ = float(np.sqrt(self._variance(target, self.target_mean_, "target") / total))
         self.centroid_ = self.target_mean_
         if self.centroid:
-            unit = Normalize()
-            sums = [unit.apply(self._aligned(block)).sum(0) for block in as_blocks(source)]
+            sums = [Normalize().apply(self._aligned(block)).sum(0) for block in as_blocks(source)]
             self.centroid_ = np.sum(sums, axis=0) / len(source)
 
-    def _variance(self, x: Rows, side: Literal["source", "target"]) -> float:
-        mean = self.mean_ if side == "source" else self.target_mean_
+    def _variance(self, x: Rows, mean: np.ndarray, side: str) -> float:
         total, largest = 0.0, 0.0
         for block in as_blocks(x):
             total += float(np.square(block - mean).sum())
