@@ -94,15 +94,20 @@ Width = Annotated[int, Field(ge=1, le=2**16, strict=True)]
 
 
 class TowerFields(BaseModel):
-    """The fields of config.json that are used here, with Multilingual-CLIP's defaults."""
+    """The fields of config.json that are used here."""
 
-    modelBase: str = "xlm-roberta-large"
-    transformerDimensions: Width = 1024
-    numDims: Width = 768
+    modelBase: str = ""
+    transformerDimensions: Width = 1
+    numDims: Width = 1
 
 
-def _settings(values: Mapping[str, Any]) -> TowerFields:
-    return checked(values, f"the config.json of {EXPECTED}", TowerFields)
+def _settings(values: Mapping[str, Any]) -> Any:
+    """config.json as the package's own config class, which has the defaults."""
+    from multilingual_clip.Config_MCLIP import MCLIPConfig
+
+    checked(values, f"the config.json of {EXPECTED}", TowerFields)
+    with hf.one_sentence(f"the config.json of {EXPECTED} cannot be read"):
+        return MCLIPConfig.from_dict(dict(values))
 
 
 def find(config: MClipConfig) -> Files:
