@@ -159,7 +159,8 @@ class Items:
     def __init__(self, sets: Sets, *, blocks: int, seed: int):
         self.sets = dict(sorted(sets.items()))  # the order in which sets are given changes no number
         self.blocks, self.seed = blocks, seed
-        self._by_position = not any(each.item_id is not None or is_prompts(each) for each in sets.values())
+        self._samples = [each for each in self.sets.values() if not is_prompts(each)]
+        self._by_position = all(each.item_id is None for each in self._samples)
         self._numbers: dict[Any, int] = {}  # of items with an id, filled by `of_rows`
 
     @cached_property
@@ -167,14 +168,13 @@ class Items:
         """The number of the item of each row, from 0; -1 of class prompts."""
         found: dict[str, np.ndarray] = {}
         numbers: dict[Any, int] = {}
-        samples = [each for each in self.sets.values() if not is_prompts(each)]
         for name, own in self.sets.items():
             if is_prompts(own):
                 found[name] = np.full(len(own), -1)
             elif self._by_position:
                 found[name] = np.arange(len(own))
             else:  # the ids of the rows; without ids those of the rows that it pairs with, by position
-                alike = (each.item_id for each in (own, *samples) if len(each) == len(own))
+                alike = (each.item_id for each in (own, *self._samples) if len(each) == len(own))
                 ids = next((ids for ids in alike if ids is not None), None)
                 keys = range(len(own)) if ids is None else ids.tolist()
                 found[name] = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
@@ -183,7 +183,7 @@ class Items:
 
     def __len__(self) -> int:
         if self._by_position:
-            return max(map(len, self.sets.values()))
+            return max(map(len, self._samples), default=0)
         _ = self.of_rows  # which numbers the items
         return len(self._numbers)
 
