@@ -17,7 +17,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from pydantic_core import from_json
 
 from clip_geometry import memory
 from clip_geometry.paths import existing_file
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError, printable, shown
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Schema(BaseModel):
 MAX_TEXT = 2**30  # bytes of a text that is parsed as a whole
 MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
 MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
+LONGEST = 2**22  # bytes in which the first line of a CSV file ends
+BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the types of columns
 DEPTH = 100  # nested lists and objects of YAML, whose parser takes stack frames per level; JSON's refuses more than 201
 
 
@@ -388,6 +391,50 @@ def decoded_size(table: "pa.Table") -> int:
         return texts(array.flatten()) if types.is_nested(array.type) and not types.is_union(array.type) else 0
 
     return table.nbytes + sum(texts(chunk) for column in table.columns for chunk in column.chunks)
+
+
+def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
+    """Reads a .csv or .tsv file; its columns are called f0, f1, … if it has no header.
+
+    as_texts: there is a header, every value is text, and quotation marks between tabs are, too.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    size, is_tsv = existing_file(path, "a table").stat().st_size, path.suffix.lower() == ".tsv"
+    require_memory(4 * size, shown(path))  # the text, its columns and the matrix of them
+    with path.open("rb") as file:
+        first = file.readline(LONGEST)
+        file.seek(-1, os.SEEK_END)
+        if not as_texts and file.read() not in (b"\n", b"\r"):
+            note(f"{shown(path)} does not end with a line break; if it was cut short, its last number is wrong")
+    line = first.decode("utf-8-sig", errors="replace").strip("\r\n")
+    if len(first) == LONGEST or "\ufffd" in line or not line.replace("\t", "").isprintable():
+        raise damaged(path, path.suffix, "it does not begin with a line of text in UTF-8")
+    delimiter = "\t" if is_tsv else "," if as_texts else max(",;\t", key=line.count)
+    numbers = [field for field in line.replace('"', "").split(delimiter) if _is_number(field)]
+    blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
+    # pandas writes the header 0, 1, …
+    blocks.autogenerate_column_names = not as_texts and numbers != [str(k) for k in range(len(numbers))]
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    if as_texts and is_tsv:
+        parse.quote_char = False
+    convert = csv.ConvertOptions(null_values=[""], strings_can_be_null=False, check_utf8=True)
+    with reading_with(path, path.suffix):
+        if as_texts:
+            names = csv.open_csv(pa.OSFile(os.fsencode(path)), blocks, parse, convert).schema.names
+            convert.column_types = dict.fromkeys(names, pa.string())
+        table = csv.read_csv(pa.OSFile(os.fsencode(path)), blocks, parse, convert)
+    if not table.num_rows:
+        raise InputError(f"{shown(path)} has no rows below its header")
+    return table
+
+
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        parsed_number(text)
+        return True
+    return False
 
 
 def read_safetensors(

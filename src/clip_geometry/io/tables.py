@@ -18,7 +18,7 @@ from clip_geometry.io.reading import (
     decoded_size,
     first_line,
     parse_json,
-    parsed_number,
+    read_csv,
     read_json,
     read_table,
     reading_with,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 VECTORS = "embedding"
 NUMBERS = TypeAdapter(list[StrictFloat])  # parses a vector of 512 eight times faster than parse_json or NumPy
-LONGEST = 2**22  # bytes in which the first line of a CSV file ends
-BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the types of columns
 
 
 def read(path: Path) -> Sides:
@@ -46,7 +44,7 @@ def read(path: Path) -> Sides:
     databases print them, or else numbered columns, NAME_0, NAME_1, …. One vector column may have the modality of each
     row beside it; several are one modality each. item_id (or id) and label are recognized, other columns are metadata.
     """
-    return sides_of_table(read_table(path) if path.suffix.lower() == ".parquet" else _read_csv(path), path)
+    return sides_of_table(read_table(path) if path.suffix.lower() == ".parquet" else read_csv(path), path)
 
 
 def read_arrow(path: Path) -> Sides:
@@ -111,41 +109,6 @@ def _mapped_batches(path: Path) -> "tuple[np.memmap, list[pa.RecordBatch]]":
                 batches.append(batch)
                 require_memory(pa.total_allocated_bytes() - before, shown(path))
             return mapped, batches or [pa.RecordBatch.from_pylist([], reader.schema)]
-
-
-def _read_csv(path: Path) -> "pa.Table":
-    """Return the columns of a text, called f0, f1, … if it has no header."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    size = existing_file(path, "a table of numbers").stat().st_size
-    require_memory(4 * size, shown(path))  # the text, its columns and the matrix of them
-    with path.open("rb") as file:
-        first = file.readline(LONGEST)
-        file.seek(-1, 2)
-        if file.read() not in (b"\n", b"\r"):
-            note(f"{shown(path)} does not end with a line break; if it was cut short, its last number is wrong")
-    line = first.decode("utf-8-sig", errors="replace").strip("\r\n")
-    if len(first) == LONGEST or "\ufffd" in line or not line.replace("\t", "").isprintable():
-        raise damaged(path, path.suffix, "it does not begin with a line of text in UTF-8")
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=line.count)
-    numbers = [field for field in line.replace('"', "").split(delimiter) if _is_number(field)]
-    blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
-    blocks.autogenerate_column_names = numbers != [str(k) for k in range(len(numbers))]  # which pandas writes
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    convert = csv.ConvertOptions(null_values=[""], strings_can_be_null=False, check_utf8=True)
-    with reading_with(path, path.suffix):
-        table = csv.read_csv(pa.OSFile(str(path)), blocks, parse, convert)
-    if not table.num_rows:
-        raise InputError(f"{shown(path)} has no rows; expected a line of numbers for each")
-    return table
-
-
-def _is_number(field: str) -> bool:
-    with suppress(ValueError):
-        parsed_number(field)
-        return True
-    return False
 
 
 # --- columns of vectors
