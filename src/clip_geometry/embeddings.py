@@ -68,14 +68,8 @@ class FileRows:
         wanted, place = np.unique(rows, return_inverse=True)
         far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
         spans = np.split(wanted, np.flatnonzero(far) + 1)
-        found = np.empty((len(wanted), self.shape[1]), self.dtype)
-        done = 0
-        with self.opened() as read:
-            for span in spans if len(wanted) else ():
-                block = np.asarray(read(int(span[0]), int(span[-1]) + 1))
-                found[done : done + len(span)] = block[span - span[0]]
-                done += len(span)
-        return found[place.reshape(-1)]
+        blocks = [self[int(span[0]) : int(span[-1]) + 1][span - span[0]] for span in spans]
+        return np.concatenate(blocks)[place.reshape(-1)]
 
 
 class LazyRows:
@@ -262,25 +256,21 @@ def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.nd
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     """An object array of strings, none of them missing."""
 
-    def as_id(value: Any) -> str | None:
+    def as_id(value: Any) -> str:
         if isinstance(value, bytes):
             return value.decode(errors="backslashreplace")
         try:
-            return value if isinstance(value, str) else None if is_missing(value) else str(value)
+            return "" if is_missing(value) else str(value)
         except Exception:  # whatever a foreign __str__ raises
-            return None
+            return ""
 
-    values = column.tolist()
-    if not set(map(type, values)) <= {str} or column.dtype != object:
-        column = np.fromiter((as_id(value) for value in values), object, len(values))
-        values = column.tolist()
-    if "" in values or None in values:
-        row = next(k for k, value in enumerate(values) if not value)
+    ids = [as_id(value) for value in column.tolist()]
+    if "" in ids:
         raise InputError(
-            f"item_id of {whose} is missing or empty in row {row}, and missing ids would pair with each other; give "
-            "every row an id, or none to any, and rows pair by position"
+            f"item_id of {whose} is missing or empty in row {ids.index('')}, and missing ids would pair with each "
+            "other; give every row an id, or none to any, and rows pair by position"
         )
-    return column
+    return np.fromiter(ids, object, len(ids))
 
 
 def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
@@ -303,8 +293,7 @@ def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
             name += f" ({each.modality})" if source is not None and sources.count(source) > 1 else ""
             for start in range(0, len(each), 4096):
                 block = np.asarray(each.vectors[start : start + 4096])
-                finite: Any = np.isfinite(block).all(1)
-                for row in np.flatnonzero(~finite)[:1]:
+                for row in np.flatnonzero(~np.isfinite(block).all(1))[:1]:
                     what = f"NaN or infinity in row {start + row}; remove or repair such rows first"
                     raise RowError(f"{name} has {what}") from None
                 for row in np.flatnonzero(~block.any(1))[:1]:

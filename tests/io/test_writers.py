@@ -58,7 +58,7 @@ def by_faiss(folder, q):
     return {"all": index.reconstruct_n(0, index.ntotal)}, index.search(q.astype(np.float32), K)
 
 
-CLIENTS = {name: globals().get(f"by_{name}") for name, each in formats().items() if each.write}
+CLIENTS = {name: globals().get(f"by_{name}") for name, each in formats().items() if "write" in each}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -70,10 +70,8 @@ def captions_of(
             raise InputError(f"{table.path} has no captions in {language!r}; its languages are {', '.join(languages)}")
         caption_column = _first(CAPTION_COLUMNS, table.names)
         if caption_column is None:
-            raise InputError(
-                f"{table.path} has no caption column ({', '.join(CAPTION_COLUMNS)}); "
-                f"name one of {', '.join(table.names)} with caption_column=…"
-            )
+            names = ", ".join(table.names)
+            raise InputError(f"{table.path} has no caption column; name one of {names} with caption_column=…")
     captions = table.strings(caption_column)
     rows: Sequence[int] = range(len(captions))
     by_language = _first(LANGUAGE_COLUMNS, table.names)
@@ -81,9 +79,9 @@ def captions_of(
         languages = table.strings(by_language)
         rows = [row for row, each in enumerate(languages) if each == language]
         if not rows:
-            there = ", ".join(dict.fromkeys(languages))
+            given = ", ".join(dict.fromkeys(languages))
             raise InputError(
-                f"{table.path} has no rows whose {by_language!r} is {language!r}; its languages are {there}"
+                f"{table.path} has no rows whose {by_language!r} is {language!r}; its languages are {given}"
             )
     texts = [captions[row] for row in rows]
     files_revision = table.revision()

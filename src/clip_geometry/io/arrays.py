@@ -66,12 +66,6 @@ def read_tensors(path: Path) -> Sides:
         )
     arrays: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
-        try:
+        with reading.reading_with(f"{shown(path)}, tensor {shown(name)},", "NumPy"):  # which has no float8, say
             arrays[str(name)] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
-        except (TypeError, RuntimeError):  # float8 and other types that numpy lacks
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            raise InputError(
-                f"{shown(path)}, tensor {shown(name)}, holds {dtype} values; embeddings are bfloat16, float16, "
-                "float32 or float64"
-            ) from None
     return sides_of_arrays(arrays, path)

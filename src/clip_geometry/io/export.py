@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import claimed, new_folder
-from clip_geometry.io.sources import Sets, formats, read_any
+from clip_geometry.io.sources import Sets, call, formats, read_any
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, shown, unknown
 from clip_geometry.rows.streamed import StreamedRows
@@ -47,7 +47,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
         >>> cg.export(image, "image.parquet", to="parquet")
         {'image.parquet': '3 rows, float32'}
     """
-    writers = {name: each.write for name, each in formats().items() if each.write is not None}
+    writers = {name: each["write"] for name, each in formats().items() if "write" in each}
     if to not in writers:
         raise unknown("format", to, writers, "clip-geometry export --help")
     if isinstance(source, str | Path):
@@ -62,7 +62,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
     out = expanded(out)
     is_file = to == "parquet" and out.suffix == ".parquet"
     with claimed(out) if is_file else new_folder(out) as place:
-        return writers[to](sets, place, out)
+        return call(writers[to], sets, place, out)
 
 
 def _unit(side: Embeddings) -> StreamedRows:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import LazyRows, Reader, chosen_rows
+from clip_geometry.embeddings import FileRows, LazyRows, Reader, chosen_rows
 from clip_geometry.files import writing
 from clip_geometry.io.export import blocks, item_table
 from clip_geometry.io.reading import damaged, read_table, reading_with
-from clip_geometry.io.sides import UNNAMED, Sides, Stored, sides_of_columns
+from clip_geometry.io.sides import UNNAMED, Sides, sides_of_columns, stored_rows
 from clip_geometry.io.sources import Sets
 from clip_geometry.io.tables import columns_of
 from clip_geometry.paths import existing_file
@@ -63,7 +63,7 @@ def _rows(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
         import faiss
 
         shape = _flat(index, path).ntotal, index.d
-        rows = Stored(shape, np.dtype(np.float32), functools.partial(_reader, path)).rows(shown(path))
+        rows = stored_rows(FileRows(functools.partial(_reader, path), shape, np.dtype(np.float32)), shown(path))
         if not isinstance(index, faiss.IndexIDMap):
             return rows, {}
         ids = faiss.vector_to_array(index.id_map)

@@ -5,9 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
 from pydantic import StrictFloat, TypeAdapter, ValidationError
 
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
@@ -30,9 +34,6 @@ from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 VECTORS = "embedding"
 NUMBERS = TypeAdapter(list[StrictFloat])  # parses a vector of 512 eight times faster than parse_json or NumPy
 
@@ -52,8 +53,6 @@ def read_arrow(path: Path) -> Sides:
 
     Rows that are not compressed stay on the disk. Nothing in a dataset_info.json is run.
     """
-    import pyarrow as pa
-
     files = [_mapped_batches(file) for file in (_files_of(path) if path.is_dir() else [path])]
     with reading_with(path, "Arrow"):
         table = pa.Table.from_batches([batch for _, batches in files for batch in batches])
@@ -62,7 +61,7 @@ def read_arrow(path: Path) -> Sides:
     return {name: replace(each, vectors=_on_the_map(each.vectors, maps)) for name, each in sides.items()}
 
 
-def _on_the_map(rows: Any, maps: "Sequence[np.memmap]") -> Any:
+def _on_the_map(rows: Any, maps: Sequence[np.memmap]) -> Any:
     """Return rows that lie in one of the maps as a part of it, whose pages can be given back."""
     if isinstance(rows, LazyRows):
         return LazyRows([_on_the_map(part, maps) for part in rows.parts], rows.numbers)
@@ -94,10 +93,8 @@ def _files_of(folder: Path) -> list[Path]:
     return [folder / str(name) for name in names]
 
 
-def _mapped_batches(path: Path) -> "tuple[np.memmap, list[pa.RecordBatch]]":
+def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
     """Return the bytes of a file, and its batches, which lie in them unless they are compressed."""
-    import pyarrow as pa
-
     mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
     with reading_with(path, path.suffix):
         is_file = mapped[:6].tobytes() == b"ARROW1"
@@ -114,7 +111,7 @@ def _mapped_batches(path: Path) -> "tuple[np.memmap, list[pa.RecordBatch]]":
 # --- columns of vectors
 
 
-def sides_of_table(table: "pa.Table", path: Path) -> Sides:
+def sides_of_table(table: pa.Table, path: Path) -> Sides:
     """Return the sides of a table, with what an export has written in it beside the columns."""
     if len(set(table.column_names)) < table.num_columns:
         raise InputError(f"{shown(path)} has two columns of one name; keep one")
@@ -131,7 +128,7 @@ def sides_of_table(table: "pa.Table", path: Path) -> Sides:
     return sides_of_columns(sides, columns_of(beside), path, **facts.model_dump(exclude={"modality"}))
 
 
-def _vectors_of(table: "pa.Table", path: Path) -> tuple[dict[str, Any], Collection[str]]:
+def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection[str]]:
     """Return name → rows, and the columns that they are in."""
     columns = dict(zip(table.column_names, table.columns, strict=True))
     sources = {name: f"{shown(path)}, column {shown(name)}," for name in columns}
@@ -149,10 +146,8 @@ def _vectors_of(table: "pa.Table", path: Path) -> tuple[dict[str, Any], Collecti
     )
 
 
-def vector_columns(schema: "pa.Schema") -> list[str]:
+def vector_columns(schema: pa.Schema) -> list[str]:
     """Return the names of the columns whose values are lists of floats."""
-    import pyarrow.types as types
-
     kinds = types.is_list, types.is_large_list, types.is_fixed_size_list
     of_lists = [field for field in schema if any(is_kind(field.type) for is_kind in kinds)]
     return [field.name for field in of_lists if types.is_floating(field.type.value_type)]
@@ -160,8 +155,6 @@ def vector_columns(schema: "pa.Schema") -> list[str]:
 
 def rows_of_lists(column: Any, source: str) -> Any:
     """Return the lists of a column as (n, d) rows, those of each chunk where they lie."""
-    import pyarrow.compute as pc
-
     if column.null_count:
         raise InputError(f"{source} has no vector in {column.null_count} of {len(column)} rows; drop those rows")
     lengths = pc.call_function("list_value_length", [column]).to_numpy()
@@ -178,10 +171,8 @@ def rows_of_lists(column: Any, source: str) -> Any:
     return joined(parts)
 
 
-def _numbered_columns(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, list[str]]:
+def _numbered_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, list[str]]:
     """Return stem → the columns of numbers with this name before a number, in the order of the numbers."""
-    import pyarrow.types as types
-
     numbered: dict[str, dict[int, str]] = {}
     for name in columns:
         bare = name.removesuffix("]")
@@ -193,9 +184,7 @@ def _numbered_columns(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, lis
     return {stem: names for stem, names in found.items() if any(is_number[name] for name in names)}
 
 
-def _numbers(column: "pa.ChunkedArray", source: str) -> np.ndarray:
-    import pyarrow.types as types
-
+def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
     try:
         numbers = column if types.is_floating(column.type) else column.cast("float64")
     except ValueError as error:  # 'abc'
@@ -205,7 +194,7 @@ def _numbers(column: "pa.ChunkedArray", source: str) -> np.ndarray:
     return numbers.to_numpy()
 
 
-def _text_columns(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, int]:
+def _text_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, int]:
     """Return the columns of vectors as text, with the length of the first one."""
     found = {}
     for name, column in columns.items():
@@ -215,7 +204,7 @@ def _text_columns(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, int]:
     return {name: d for name, d in found.items() if d > 1}
 
 
-def _rows_of_texts(column: "pa.ChunkedArray", d: int, source: str) -> np.ndarray:
+def _rows_of_texts(column: pa.ChunkedArray, d: int, source: str) -> np.ndarray:
     require_memory(8 * len(column) * d, source)
     rows = np.empty((len(column), d))
     for k, text in enumerate(value.as_py() or "" for value in column):
@@ -233,25 +222,21 @@ def _rows_of_texts(column: "pa.ChunkedArray", d: int, source: str) -> np.ndarray
 # --- columns beside them
 
 
-def _plain_columns(schema: "pa.Schema", path: Path) -> list[str]:
+def _plain_columns(schema: pa.Schema, path: Path) -> list[str]:
     """Return the names of the columns that are kept; others, such as images, are said on stderr."""
-    import pyarrow.types as types
-
     kinds = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_struct
     if left := [field.name for field in schema if any(is_kind(field.type) for is_kind in kinds)]:
         note(f"left out of {shown(path)}, which are no plain columns: {listed(left)}")
     return [name for name in schema.names if name not in left]
 
 
-def columns_of(table: "pa.Table") -> dict[str, np.ndarray]:
+def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
     """Return the columns as NumPy arrays: numbers as they are, everything else as objects."""
-    import pyarrow as pa
-
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_dictionary(column.type):
+        if types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        nested = pa.types.is_nested(column.type)
+        nested = types.is_nested(column.type)
         columns[name] = np.fromiter(column.to_pylist(), object, len(column)) if nested else column.to_numpy()
     return columns
 
@@ -274,9 +259,6 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
 
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
     """Write a table with the vectors in the column "embedding", beside item_id, label and the rest."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns = columns_beside(embeddings)
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)
