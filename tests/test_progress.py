@@ -64,8 +64,8 @@ def test_a_unit_with_a_name_is_shown_at_once_and_then_every_five_seconds(capsys,
             advance(1)
     assert capsys.readouterr().err.splitlines() == [
         "cells: 0 of 3; now a gap",
-        "cells: 2 of 3, about 4 s left; now a cone",
-        "cells: 3 of 3 in 12 s",
+        "cells: 2 of 3, about 4 s left, 0.2/s; now a cone",
+        "cells: 3 of 3 in 12 s, 0.2/s",
     ]
 
 

@@ -245,9 +245,7 @@ def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.nd
         with suppress(Exception):  # of a tensor without values, or whatever a foreign __array__ raises
             column = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
     if column is None or not 1 <= column.ndim <= most:
-        raise InputError(
-            f"{shown(name)} of {whose} is {shown(values)}; expected an array or a list, one value for each row"
-        )
+        raise InputError(f"{shown(name)} of {whose} is {shown(values)}; expected a list or an array, one value per row")
     if len(column) != n:
         raise InputError(f"{whose} have {n} rows but {len(column)} values of {name}")
     return column
@@ -344,10 +342,8 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
     left, right = (_labels(each) if on_label else each.item_id for each in (image, text))
     if left is None or right is None:
         if on_label or len(image) != len(text):
-            raise InputError(
-                f"{len(image)} {image.modality} rows and {len(text)} {text.modality} rows cannot be paired: "
-                f"they carry no common {key_name} and are not equally many"
-            )
+            counts = f"{len(image)} {image.modality} rows and {len(text)} {text.modality} rows"
+            raise InputError(f"{counts} cannot be paired: they have no common {key_name} and are not equally many")
         return np.arange(len(image)), np.arange(len(text))
     rows_of = defaultdict(list)
     for j, key in enumerate(right):

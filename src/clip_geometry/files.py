@@ -289,10 +289,7 @@ def _require_new_file(path: Path) -> None:
         found = path.stat()
     except FileNotFoundError:
         if not path.resolve().parent.is_dir():  # a link is followed
-            folder = shown(path.parent)
-            raise InputError(
-                f"the folder {folder} does not exist; a new file is written into an existing one"
-            ) from None
+            raise InputError(f"the folder {shown(path.parent)} does not exist; create it first") from None
         return
     except OSError as error:  # a link in a circle
         raise InputError(f"cannot write to {shown(path)}: {error.strerror}") from None

@@ -47,7 +47,7 @@ def test_prompts_are_the_text_side(cifar_parquet):
     assert _load(cifar_parquet).text is None
     text = _load(cifar_parquet, prompt="a photo of a {}").text
     assert [text.load(k) for k in (0, 2)] == ["a photo of a apple", "a photo of a lawn mower"]
-    with pytest.raises(InputError, match=r"contains \{\} 0 times"):
+    with pytest.raises(InputError, match=r"has \{\} 0 times"):
         _load(cifar_parquet, prompt="")
 
 

@@ -206,14 +206,14 @@ def lance_without(piece):
 
 
 ROW = IMAGE[0]
-NO_ROWS = r"has no rows: none of its arrays .* is a matrix of float16, float32 or float64"
+NO_ROWS = r"has no rows: none of its arrays .* is a matrix of floats"
 NO_NAME = "is no name of a modality"
 CODECS = [{"name": "numcodecs.pickle", "configuration": {}}]
 BAD = {
     "x.npy": [
-        (array(np.ones(12, "f4")), "1 dimensions, shape .*; embeddings are rows and columns"),
-        (array(np.ones((2, 3, 2))), "3 dimensions, shape"),
-        (array(np.ones(())), "0 dimensions, shape"),
+        (array(np.ones(12, "f4")), r"has the shape \(12,\); embeddings are rows and columns"),
+        (array(np.ones((2, 3, 2))), r"has the shape \(2, 3, 2\)"),
+        (array(np.ones(())), r"has the shape \(\)"),
         (array(np.ones((3, 2), "complex64")), "holds complex64 values; embeddings are float16, float32 or float64"),
         (array(np.ones((3, 2), int)), "holds int64 values; embeddings are"),
         (array(np.ones((3, 2), bool)), "holds bool values; embeddings are"),
@@ -221,26 +221,26 @@ BAD = {
         (array(np.ones((2, 2), np.longdouble)), "values; embeddings are"),
         (array(np.zeros((2, 2), "f4,f4")), "values; embeddings are"),
         (array(cloud(3, 0)), "rows without columns"),
-        (npy(np.array([Canary()]), allow_pickle=True), "holds pickled Python objects, which are not loaded"),
+        (npy(np.array([Canary()]), allow_pickle=True), "holds pickled Python objects, which can run code"),
         (header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, 3), }"), r"declares the shape \(True, 3\)"),
     ],
     "x.npz": [
         (array(np.ones((2, 3, 2))), NO_ROWS),
         (array(np.ones((3, 2), int)), NO_ROWS),
-        (array(np.array([Canary()])), "holds pickled Python objects, which are not loaded"),
+        (array(np.array([Canary()])), "holds pickled Python objects, which can run code"),
         (arrays(), NO_ROWS),
         (arrays(**{"<b>": cloud(), "text": cloud()}), NO_NAME),
         (arrays(**{"0": cloud(), "text": cloud()}), NO_NAME),
         (arrays(**{"a-to-b": cloud(), "text": cloud()}), NO_NAME),
-        (arrays(image=cloud(), images=cloud()), "several arrays of rows for image: image, images; keep one"),
-        (arrays(rows=cloud(), labels=np.arange(6)), r"has labels of shape \(6,\) for 7 rows; expected one label per"),
+        (arrays(image=cloud(), images=cloud()), "several arrays of rows for image, image and images; keep one"),
+        (arrays(rows=cloud(), labels=np.arange(6)), r"has labels of shape \(6,\) for 7 rows; expected one a row"),
         (arrays(rows=cloud(), Label=np.ones((7, 1))), "label"),
     ],
     "x.safetensors": [
         (array(np.ones(12, "f4")), NO_ROWS),
         (
             lambda path: save_file({"image": torch.ones(2, 2).to(torch.float8_e4m3fn)}, path),
-            "holds float8_e4m3fn values; embeddings are bfloat16",
+            "holds torch.float8_e4m3fn values; embeddings are bfloat16",
         ),
     ],
     "x.pt": [
@@ -307,7 +307,7 @@ BAD = {
     ],
     "x.zarr": [
         (lambda path: path.mkdir(), "has no rows"),
-        (zarr_save(image=IMAGE, label=np.arange(4)), r"has labels of shape \(4,\) for 60 rows; expected one label per"),
+        (zarr_save(image=IMAGE, label=np.arange(4)), r"has labels of shape \(4,\) for 60 rows; expected one a row"),
         (zarr_with_pickle, r"note/\.zarray asks for the codec 'pickle'"),
         (zarr(change={"codecs": CODECS}), "asks for the codec 'pickle'"),
         (zarr(change={"codecs": "pickle"}), "asks for the codec"),

@@ -275,7 +275,7 @@ def test_the_column_modality_splits_the_rows_of_one_vector_column(tmp_path, held
 
 
 def test_splits_of_a_dataset_are_asked_for(tmp_path):
-    with pytest.raises(InputError, match="is a DatasetDict of the splits train: give the folder of one of them"):
+    with pytest.raises(InputError, match="is a DatasetDict; give the folder of one of its splits"):
         read_any(written.datasets(tmp_path).parent)
 
 

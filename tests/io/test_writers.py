@@ -200,7 +200,7 @@ def test_what_cannot_be_exported(tmp_path):
             "out.parquet",
             "parquet",
         ),
-        "leave the ending out": (image, "x.faiss", "faiss"),
+        "give a folder for index.faiss": (image, "x.faiss", "faiss"),
         "has no rows; expected at least one to export": (Embeddings(np.empty((0, 3)), "image"), "out", "faiss"),
     }
     for sentence, (source, out, to) in calls.items():

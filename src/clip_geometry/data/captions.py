@@ -80,9 +80,7 @@ def captions_of(
         rows = [row for row, each in enumerate(languages) if each == language]
         if not rows:
             given = ", ".join(dict.fromkeys(languages))
-            raise InputError(
-                f"{table.path} has no rows whose {by_language!r} is {language!r}; its languages are {given}"
-            )
+            raise InputError(f"{table.path} has no rows with {by_language}={language!r}; its languages are {given}")
     texts = [captions[row] for row in rows]
     files_revision = table.revision()
     if image_column is None:

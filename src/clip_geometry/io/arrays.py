@@ -66,6 +66,9 @@ def read_tensors(path: Path) -> Sides:
         )
     arrays: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
-        with reading.reading_with(f"{shown(path)}, tensor {shown(name)},", "NumPy"):  # which has no float8, say
+        try:
             arrays[str(name)] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
+        except (TypeError, RuntimeError):  # float8 and other types that numpy lacks
+            given = f"{shown(path)}, tensor {shown(name)}, holds {tensor.dtype} values"
+            raise InputError(f"{given}; embeddings are bfloat16, float16, float32 or float64") from None
     return sides_of_arrays(arrays, path)

@@ -104,16 +104,11 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
     import pyarrow.parquet as pq
 
     if out.suffix.lower() in (".faiss", ".index"):
-        raise InputError(
-            f"{shown(out)} is called as a file, but FAISS gets a folder with index.faiss; leave the ending out"
-        )
+        raise InputError(f"{shown(out)} is called as a file; give a folder for index.faiss and {ITEMS}")
     widths = {name: side.dim for name, side in sets.items()}
     if len(set(widths.values())) > 1:
         given = listed(f"{name} {d}" for name, d in widths.items())
-        raise InputError(
-            f"the modalities have different numbers of columns ({given}), and a FAISS index holds one matrix; export "
-            "them one by one"
-        )
+        raise InputError(f"the modalities have different numbers of columns ({given}); export them one by one")
     n, d = sum(map(len, sets.values())), max(widths.values())
     write_flat_index(place / INDEX, (block for side in sets.values() for block in blocks(side)), n, d)
     pq.write_table(item_table(sets), place / ITEMS)

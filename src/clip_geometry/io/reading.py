@@ -297,10 +297,7 @@ def npy_header(file: Any, source: str | Path, size: int) -> tuple[tuple[int, ...
     if not all(type(length) is int for length in shape):
         raise damaged(source, ".npy", f"its header declares the shape {shown(shape)}")
     if dtype.hasobject:
-        raise InputError(
-            f"{name} holds pickled Python objects, which are not loaded because they can run code: "
-            "save a plain array of numbers"
-        )
+        raise InputError(f"{name} holds pickled Python objects, which can run code; save a plain array of numbers")
     declared = math.prod(shape) * dtype.itemsize
     if any(length < 0 for length in shape) or declared > size - file.tell():
         raise damaged(source, ".npy", f"its header declares {declared} bytes, it has {size - file.tell()}")

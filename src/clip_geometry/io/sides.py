@@ -36,13 +36,9 @@ LABEL_NAMES = ("label", "labels")
 def check_vectors(array: Any, source: str) -> Any:
     """Return `array` as (n, d) floating point in native byte order; raise InputError for anything else."""
     if len(array.shape) != 2:
-        raise InputError(
-            f"{source} has {len(array.shape)} dimensions, shape {array.shape}; embeddings are rows and columns, (n, d)"
-        )
+        raise InputError(f"{source} has the shape {array.shape}; embeddings are rows and columns, (n, d)")
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        raise InputError(
-            f"{source} holds {array.dtype} values; embeddings are float16, float32 or float64, so convert them first"
-        )
+        raise InputError(f"{source} holds {array.dtype} values; embeddings are float16, float32 or float64")
     if array.shape[1] == 0:
         raise InputError(f"{source} has shape {array.shape}, rows without columns; embeddings have d ≥ 1")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -80,7 +76,7 @@ def sides_by_name(names: Collection[str], source: Path, what: str) -> dict[str, 
             modality = UNNAMED if alone else modality_name(_bare(called), f"{shown(source)}: {what.removesuffix('s')}")
         if modality in found:
             raise InputError(
-                f"{shown(source)} has several {what} for {modality}: {listed((found[modality], name))}; keep one"
+                f"{shown(source)} has several {what} for {modality}, {found[modality]} and {name}; keep one"
             )
         found[modality] = name
     return found
@@ -182,9 +178,7 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> 
     rows = [name for name, each in arrays.items() if is_rows(each) and last[name] not in LABEL_NAMES]
     if not rows:
         kinds = listed(f"{name} {each.dtype}{list(each.shape)}" for name, each in arrays.items())
-        raise InputError(
-            f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of float16, float32 or float64"
-        )
+        raise InputError(f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of floats")
     sides: Sides = {}
     beside = sorted(set(arrays) - set(rows))
     left = set(beside)
@@ -202,7 +196,7 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> 
     if labels := [name for name in left if last[name] in LABEL_NAMES]:
         counts = " and ".join(str(len(side)) for side in sides.values())
         raise InputError(
-            f"{shown(path)} has labels of shape {arrays[labels[0]].shape} for {counts} rows; expected one label per row"
+            f"{shown(path)} has labels of shape {arrays[labels[0]].shape} for {counts} rows; expected one a row"
         )
     if left:
         note(f"left out of {shown(path)}, which are not a value for each row: {listed(sorted(left))}")

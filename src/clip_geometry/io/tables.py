@@ -78,11 +78,7 @@ def is_dataset(folder: Path) -> bool:
 
 def _files_of(folder: Path) -> list[Path]:
     if (folder / "dataset_dict.json").is_file():
-        splits = read_json(folder / "dataset_dict.json", "the list of splits", dict[str, Any]).get("splits")
-        raise InputError(
-            f"{shown(folder)} is a DatasetDict of the splits {listed(splits if isinstance(splits, list) else ())}: "
-            "give the folder of one of them"
-        )
+        raise InputError(f"{shown(folder)} is a DatasetDict; give the folder of one of its splits")
     state = read_json(folder / "state.json", "the state of a data set", dict[str, Any])
     files = state.get("_data_files")
     names = [each.get("filename") if isinstance(each, dict) else None for each in files or ()]
