@@ -18,7 +18,7 @@ from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, run
 
 LAYERS = 3
 WORDS = [["cat", "the"][: k % 3] for k in range(40)]
-TEXTS = [" ".join(words) for words in WORDS]
+TEXTS = [type("Text", (str,), {})(" ".join(words)) for words in WORDS]  # which are told apart by identity
 
 
 class WordEncoder(FakeEncoder):

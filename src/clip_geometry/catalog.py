@@ -7,7 +7,7 @@ variant or a number of an evaluator has the fields of its family unless it has i
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -132,7 +132,8 @@ class Description:
 
 # `name` is none of them: a measure has its own, which finds the others
 FIELDS = frozenset(field.name for field in fields(Description)) - {"name"} | {"inputs", "needs"}
-_added: dict[str, Mapping[str, Any]] = {}
+_entries: dict[str, Mapping[str, Any]] = {}  # of measures, families and evaluators
+descriptions: dict[str, Description] = {}  # of measures, group by group
 
 
 @functools.cache
@@ -142,19 +143,18 @@ def read(folder: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def add_entries(entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Adds the descriptions of another package's measures: name → fields of `Description` besides the name."""
-    _added.update(entries)
+    """Adds descriptions, of another package's measures too: name → fields of `Description` besides the name.
+
+    An entry without a title is that of a family or of an evaluator, whose variants and numbers have titles.
+    """
+    _entries.update(entries)
     describe.cache_clear()
-
-
-def entries() -> dict[str, Mapping[str, Any]]:
-    """Name of each measure, family or evaluator → the fields that it does not take from its family."""
-    return {**read(PACKAGE / "geometry"), **_added}
+    descriptions.update({name: describe(name) for name in entries if "title" in _merged(name)})
 
 
 def names() -> list[str]:
-    """The names of all measures, group by group. An evaluator is none: its numbers are, and have titles."""
-    return [name for name in entries() if "title" in _merged(name)]
+    """The names of all measures, group by group."""
+    return list(descriptions)
 
 
 @functools.cache
@@ -170,26 +170,10 @@ def describe(name: str) -> Description:
     return Description(name, **evaluator | _with_tuples(merged))
 
 
-class _Descriptions(Mapping[str, Description]):
-    """Name of each measure → its description."""
-
-    def __getitem__(self, name: str) -> Description:
-        if "title" not in _merged(name):
-            raise KeyError(name)
-        return describe(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(names())
-
-    def __len__(self) -> int:
-        return len(names())
-
-
-descriptions = _Descriptions()
-
-
 def _merged(name: str) -> dict[str, Any]:
     """The fields of the family, of the variant and its own: of a, a[b] and a[b].c."""
     families = re.split(r"[.\[]", name)[0], name.partition(".")[0], name
-    known = entries()
-    return {key: value for family in families for key, value in known.get(family, {}).items()}
+    return {key: value for family in families for key, value in _entries.get(family, {}).items()}
+
+
+add_entries(read(PACKAGE / "geometry"))

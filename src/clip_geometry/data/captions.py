@@ -82,20 +82,24 @@ def captions_of(
             given = ", ".join(dict.fromkeys(languages))
             raise InputError(f"{table.path} has no rows with {by_language}={language!r}; its languages are {given}")
     texts = [captions[row] for row in rows]
-    files_revision = table.revision()
     if image_column is None:
         if config.images is not None:
             raise InputError(f"{table.path} has no image column ({', '.join(IMAGE_COLUMNS)}) to find images with")
-        item_id, image = [str(row) for row in rows], None
-    else:
-        images = table.strings(image_column, numbers=True)
-        item_id = [images[row] for row in rows]
-        names = list(dict.fromkeys(item_id))
-        folder = existing_folder(config.images or folder, "a folder of images")
-        image = listed_images(folder, names, names, required=config.images is not None)
-        files_revision = digest([files_revision, revision(folder, names)])
+        text = Side("text", [str(row) for row in rows], texts.__getitem__, language=language, dropped=table.dropped)
+        return Dataset(config, table.revision(), None, text)
+    images = table.strings(image_column, numbers=True)
+    item_id = [images[row] for row in rows]
+    names = list(dict.fromkeys(item_id))
     text = Side("text", item_id, texts.__getitem__, language=language, dropped=table.dropped)
-    return Dataset(config=config, revision=files_revision, image=image, text=text)
+    folder = existing_folder(config.images or folder, "a folder of images")
+    return _with_images(config, table.revision(), text, folder, names, names)
+
+
+def _with_images(
+    config: CaptionsOnly, files_revision: str, text: Side, folder: Path, names: Sequence[str], item_id: Sequence[str]
+) -> Dataset:
+    image = listed_images(folder, names, item_id, required=config.images is not None)
+    return Dataset(config, digest([files_revision, revision(folder, names)]), image, text)
 
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
@@ -162,13 +166,11 @@ def load_coco(config: CocoConfig) -> Dataset:
         split = path.stem.rpartition("_")[2]
         roots, inside = (path.parent.parent, path.parent), (split, f"images/{split}", "images")
         folder = next((place for root in roots for name in inside if (place := root / name).is_dir()), None)
-    image, files_revision = None, revision(path.parent, [path.name])
-    if folder is not None:
-        names = list(file_names.values())
-        image = listed_images(folder, names, list(map(str, file_names)), required=config.images is not None)
-        files_revision = digest([files_revision, revision(folder, names)])
     text = Side("text", item_id, texts.__getitem__, language=config.language, dropped=dropped)
-    return Dataset(config=config, revision=files_revision, image=image, text=text)
+    files_revision = revision(path.parent, [path.name])
+    if folder is None:
+        return Dataset(config, files_revision, None, text)
+    return _with_images(config, files_revision, text, folder, [*file_names.values()], [*map(str, file_names)])
 
 
 datasets.add("captions", DatasetEntry(CaptionsConfig, load))

@@ -17,16 +17,7 @@ from typing import Any
 
 from PIL import Image
 
-from clip_geometry.data.base import (
-    Dataset,
-    DatasetEntry,
-    FilesConfig,
-    Side,
-    WithoutClasses,
-    datasets,
-    is_unicode,
-    revision,
-)
+from clip_geometry.data import base
 from clip_geometry.data.images import IMAGE_SUFFIXES, load_image
 from clip_geometry.io.reading import checked, damaged, parse_json, reading_with
 from clip_geometry.paths import existing_file
@@ -41,7 +32,7 @@ META = re.compile(r"__[^/]*__($|/)|__[^/]*__$")
 MOST_TEXT, MOST_IMAGE = 2**24, 2**28  # bytes of a member
 
 
-class WebdatasetConfig(FilesConfig, WithoutClasses):
+class WebdatasetConfig(base.FilesConfig, base.WithoutClasses):
     """Shards of webdataset: KEY.jpg (.png, .webp, …) with KEY.txt or KEY.json for captions.
 
     Attributes:
@@ -103,7 +94,7 @@ def shards_of(path: Path) -> list[Path]:
         existing_file(each, WHAT)
         if each.suffix.lower() != ".tar":
             raise InputError(f"{shown(each)} is compressed; unpack it to a .tar, so that single images can be read")
-        if not is_unicode(str(each)):
+        if not base.is_unicode(str(each)):
             raise InputError(f"the name of {shown(each)} is not UTF-8; rename it")
     return paths
 
@@ -114,7 +105,7 @@ def samples(path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
     matches = ((member, MEMBER.fullmatch(member.name)) for member in _members(path) if not META.match(member.name))
     named = ((match[1], match[2].lower(), member) for member, match in matches if match is not None)
     for key, group in groupby(named, key=itemgetter(0)):
-        if not is_unicode(key):
+        if not base.is_unicode(key):
             raise InputError(f"{shown(path)} has a member whose key {shown(key)} is not UTF-8; rename it")
         if key in seen:
             raise InputError(f"{shown(path)} has two samples {shown(key)}; each key was expected once")
@@ -151,7 +142,7 @@ def distinct_ids(keys: Sequence[tuple[Path, str]]) -> list[str]:
 # --- images and captions
 
 
-def load(config: WebdatasetConfig) -> Dataset:
+def load(config: WebdatasetConfig) -> base.Dataset:
     """Load items in webdataset's own order, shard by shard; the captions of an item follow each other.
 
     item_id is the key, after the name of its shard if several shards have the same key.
@@ -180,12 +171,12 @@ def load(config: WebdatasetConfig) -> Dataset:
     texts = [(item, text) for item, own in zip(ids, captions, strict=True) for text in own]
     image = text = None
     if images:
-        image = Side("image", [item for item, _ in images], partial(_image, [member for _, member in images]))
+        image = base.Side("image", [item for item, _ in images], partial(_image, [member for _, member in images]))
     if texts:
         captions = [caption for _, caption in texts]
-        text = Side("text", [item for item, _ in texts], captions.__getitem__, language=config.language)
+        text = base.Side("text", [item for item, _ in texts], captions.__getitem__, language=config.language)
     root = shards[0].parent
-    return Dataset(config, revision(root, [os.path.relpath(each, root) for each in shards]), image, text)
+    return base.Dataset(config, base.revision(root, [os.path.relpath(each, root) for each in shards]), image, text)
 
 
 def _image(members: Sequence[Member], k: int) -> Image.Image:
@@ -206,4 +197,4 @@ def _captions(members: dict[str, Member], key: str | None) -> list[str]:
     return lines
 
 
-datasets.add("webdataset", DatasetEntry(WebdatasetConfig, load))
+base.datasets.add("webdataset", base.DatasetEntry(WebdatasetConfig, load))

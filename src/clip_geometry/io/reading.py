@@ -15,7 +15,6 @@ import pickle
 import re
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,7 +45,6 @@ MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
 MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
 LONGEST = 2**22  # bytes in which the first line of a CSV file ends
 BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the types of columns
-DEPTH = 100  # nested lists and objects of YAML, whose parser takes stack frames per level; JSON's refuses more than 201
 
 
 def first_line(error: object) -> str:
@@ -110,21 +108,14 @@ def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
     Line ends stay as they are. `what` names the expected content in errors.
     """
     path = existing_file(path, what)
-    size, place = path.stat().st_size, shown(path)
+    with reading_with(path, "gzip"), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise InputError(f"{shown(path)} has more than {most} bytes, or unpacks to more; {what} was expected")
     try:
-        content = path.read_bytes() if size <= most else b""
-        if path.suffix == ".gz":
-            with gzip.open(io.BytesIO(content)) as file:
-                content = file.read(most + 1)
-        if max(size, len(content)) > most:
-            raise InputError(f"{place} has more than {most} bytes, or unpacks to more; {what} was expected")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{place} is not a text file in UTF-8; {what} was expected") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise InputError(f"{place} cannot be unpacked, it is truncated or no gzip file") from None
-    except OSError as error:
-        raise InputError(f"{place} cannot be read: {error.strerror}") from None
+        raise InputError(f"{shown(path)} is not a text file in UTF-8; {what} was expected") from None
 
 
 def read_json(path: str | Path, what: str, schema: Any = None) -> Any:
@@ -182,19 +173,8 @@ def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys (otherwise the last one wins), deep nesting, and aliases that turn a short
-    file into a huge or endless value."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self.depth += 1
-        if self.depth > DEPTH:
-            raise yaml.YAMLError(f"nested more than {DEPTH} levels deep")
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
+    """SafeLoader that refuses duplicate keys (otherwise the last one wins), and aliases that turn a short file into a
+    huge or endless value."""
 
     def get_single_data(self) -> Any:
         node = self.get_single_node()
@@ -481,24 +461,20 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): "ndarray",  # only ever the first argument of _reconstruct, so nothing that can be called
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _latin1,
-}
-for _core in ("numpy.core", "numpy._core"):
-    # in place of numpy's own, for arrays only: an empty one, whose state follows in the pickle
-    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = lambda kind, shape, typecode: np.empty(0, np.int8)
-    _ALLOWED[f"{_core}.numeric", "_frombuffer"] = lambda buffer, dtype, shape, order: np.reshape(  # of protocol 5
-        np.frombuffer(buffer, dtype=dtype), shape, order=order
-    )
-
-
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} is refused")
-        return _ALLOWED[module, name]
+        match module.replace("numpy._core", "numpy.core"), name:
+            case "numpy", "ndarray":
+                return "ndarray"  # only ever the first argument of _reconstruct, so nothing that can be called
+            case "numpy", "dtype":
+                return np.dtype
+            case "_codecs", "encode":
+                return _latin1
+            case "numpy.core.multiarray", "_reconstruct":  # in place of numpy's own: the state follows in the pickle
+                return lambda kind, shape, typecode: np.empty(0, np.int8)
+            case "numpy.core.numeric", "_frombuffer":  # of protocol 5
+                return lambda buffer, dtype, shape, order: np.frombuffer(buffer, dtype).reshape(shape, order=order)
+        raise pickle.UnpicklingError(f"{module}.{name} is refused")
 
 
 def read_pickle(path: Path, what: str) -> Any:

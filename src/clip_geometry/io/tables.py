@@ -16,18 +16,8 @@ from pydantic import StrictFloat, TypeAdapter, ValidationError
 
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
 from clip_geometry.files import writing
+from clip_geometry.io import reading
 from clip_geometry.io.export import blocks, columns_beside, dtype_of
-from clip_geometry.io.reading import (
-    damaged,
-    decoded_size,
-    first_line,
-    parse_json,
-    read_csv,
-    read_json,
-    read_table,
-    reading_with,
-    require_memory,
-)
 from clip_geometry.io.sides import Facts, Sides, check_vectors, sides_by_name, sides_of_columns
 from clip_geometry.io.sources import FACTS, Sets
 from clip_geometry.paths import existing_file
@@ -45,7 +35,9 @@ def read(path: Path) -> Sides:
     databases print them, or else numbered columns, NAME_0, NAME_1, …. One vector column may have the modality of each
     row beside it; several are one modality each. item_id (or id) and label are recognized, other columns are metadata.
     """
-    return sides_of_table(read_table(path) if path.suffix.lower() == ".parquet" else read_csv(path), path)
+    return sides_of_table(
+        reading.read_table(path) if path.suffix.lower() == ".parquet" else reading.read_csv(path), path
+    )
 
 
 def read_arrow(path: Path) -> Sides:
@@ -54,7 +46,7 @@ def read_arrow(path: Path) -> Sides:
     Rows that are not compressed stay on the disk. Nothing in a dataset_info.json is run.
     """
     files = [_mapped_batches(file) for file in (_files_of(path) if path.is_dir() else [path])]
-    with reading_with(path, "Arrow"):
+    with reading.reading_with(path, "Arrow"):
         table = pa.Table.from_batches([batch for _, batches in files for batch in batches])
         maps = [mapped for mapped, _ in files]
         sides = sides_of_table(table, path)
@@ -79,11 +71,11 @@ def is_dataset(folder: Path) -> bool:
 def _files_of(folder: Path) -> list[Path]:
     if (folder / "dataset_dict.json").is_file():
         raise InputError(f"{shown(folder)} is a DatasetDict; give the folder of one of its splits")
-    state = read_json(folder / "state.json", "the state of a data set", dict[str, Any])
+    state = reading.read_json(folder / "state.json", "the state of a data set", dict[str, Any])
     files = state.get("_data_files")
     names = [each.get("filename") if isinstance(each, dict) else None for each in files or ()]
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
-        raise damaged(folder / "state.json", "datasets", f"its files are {listed(names)}")
+        raise reading.damaged(folder / "state.json", "datasets", f"its files are {listed(names)}")
     if state.get("_indices_files"):
         raise InputError(f"{shown(folder)} has rows chosen by indices: save it again after flatten_indices()")
     return [folder / str(name) for name in names]
@@ -92,7 +84,7 @@ def _files_of(folder: Path) -> list[Path]:
 def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
     """Return the bytes of a file, and its batches, which lie in them unless they are compressed."""
     mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
-    with reading_with(path, path.suffix):
+    with reading.reading_with(path, path.suffix):
         is_file = mapped[:6].tobytes() == b"ARROW1"
         before = pa.total_allocated_bytes()
         with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.py_buffer(mapped)) as reader:
@@ -100,7 +92,7 @@ def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
             for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
                 batch.validate(full=True)
                 batches.append(batch)
-                require_memory(pa.total_allocated_bytes() - before, shown(path))
+                reading.require_memory(pa.total_allocated_bytes() - before, shown(path))
             return mapped, batches or [pa.RecordBatch.from_pylist([], reader.schema)]
 
 
@@ -114,9 +106,9 @@ def sides_of_table(table: pa.Table, path: Path) -> Sides:
     vectors, used = _vectors_of(table, path)
     beside = table.select([name for name in table.column_names if name not in used])
     beside = beside.select(_plain_columns(beside.schema, path))
-    require_memory(decoded_size(beside), f"{shown(path)}, columns {listed(beside.column_names)},")
+    reading.require_memory(reading.decoded_size(beside), f"{shown(path)}, columns {listed(beside.column_names)},")
     metadata = (table.schema.metadata or {}).get(FACTS, b"{}")
-    facts = parse_json(metadata, f"the metadata of {shown(path)}", Facts)
+    facts = reading.parse_json(metadata, f"the metadata of {shown(path)}", Facts)
     if facts.modality is not None and len(vectors) == 1:
         sides = {facts.modality: next(iter(vectors.values()))}
     else:
@@ -184,7 +176,7 @@ def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
     try:
         numbers = column if types.is_floating(column.type) else column.cast("float64")
     except ValueError as error:  # 'abc'
-        raise InputError(f"{source} is not all numbers: {first_line(error)}") from None
+        raise InputError(f"{source} is not all numbers: {reading.first_line(error)}") from None
     if missing := numbers.null_count:
         raise InputError(f"{source} has no number in {missing} of {len(column)} rows")
     return numbers.to_numpy()
@@ -201,7 +193,7 @@ def _text_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, int]:
 
 
 def _rows_of_texts(column: pa.ChunkedArray, d: int, source: str) -> np.ndarray:
-    require_memory(8 * len(column) * d, source)
+    reading.require_memory(8 * len(column) * d, source)
     rows = np.empty((len(column), d))
     for k, text in enumerate(value.as_py() or "" for value in column):
         try:
