@@ -1,7 +1,7 @@
 import pytest
 from open_clip import OPENAI_IMAGENET_TEMPLATES
 
-from clip_geometry.data.prompts import class_prompts, template_sets
+from clip_geometry.data.prompts import TEMPLATES, class_prompts
 from clip_geometry.registry import InputError
 
 
@@ -30,7 +30,7 @@ def test_a_prompt_needs_exactly_one_place(prompt, count):
 
 
 def test_templates():
-    templates = {name: each["templates"] for name, each in template_sets().items()}
+    templates = {name: each["templates"] for name, each in TEMPLATES.items()}
     cifar = templates["clip-cifar"]
     assert len(cifar) == len(set(cifar)) == 18
     assert cifar[0] == "a photo of a {}." and cifar[-1] == "a photo of the big {}."

@@ -500,7 +500,7 @@ def test_two_files_are_images_and_texts_unless_they_say_otherwise(tmp_path, caps
     assert "whatever their order" in capsys.readouterr().err
     assert {name: side.modality for name, side in read_sets(text, text).items()} == {"image": "image", "text": "text"}
     assert "both sets hold text rows" in capsys.readouterr().err
-    with pytest.raises(InputError, match="holds text rows and was given as image: give IMAGE, then TEXT"):
+    with pytest.raises(InputError, match="holds text rows, and so does a set before it; give one set of each"):
         read_sets(text, plain)
     assert [*read_sets(plain, other, image)] == ["a", "b", "image"]
     with pytest.raises(InputError, match="holds image rows, and so does a set before it"):

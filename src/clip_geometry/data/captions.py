@@ -1,8 +1,10 @@
 """Captions in one or more languages: tables of the user's own and COCO's annotations."""
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,7 @@ from pydantic import Field
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import CaptionsOnly, Dataset, DatasetEntry, FilesConfig, Side, datasets, revision
-from clip_geometry.data.images import listed_images
+from clip_geometry.data.images import load_listed
 from clip_geometry.data.tables import Table, read_table
 from clip_geometry.io.reading import Schema, read_json
 from clip_geometry.paths import existing_file, existing_folder
@@ -98,7 +100,15 @@ def captions_of(
 def _with_images(
     config: CaptionsOnly, files_revision: str, text: Side, folder: Path, names: Sequence[str], item_id: Sequence[str]
 ) -> Dataset:
-    image = listed_images(folder, names, item_id, required=config.images is not None)
+    """The data set with the images `names` in `folder`, without an image side if none of them exists.
+
+    If only some are missing, they stay in the list and fail when loaded, so that they are counted.
+    """
+    image = None
+    if any(os.path.isfile(folder / name) for name in names):  # noqa: PTH113: which takes any name
+        image = Side("image", item_id, partial(load_listed, folder, names))
+    elif config.images is not None:
+        raise InputError(f"none of the {len(names)} images, such as {names[0]!r}, is in the folder {folder}")
     return Dataset(config, digest([files_revision, revision(folder, names)]), image, text)
 
 

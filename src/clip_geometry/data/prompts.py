@@ -1,7 +1,6 @@
 """Class prompts, the text side of a labeled set of images, and the published templates of such prompts."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,8 @@ from clip_geometry.catalog import read_yaml
 from clip_geometry.data.base import Side
 from clip_geometry.registry import InputError
 
-
-@cache
-def template_sets() -> Mapping[str, Mapping[str, Any]]:
-    """Name of a set → its language and its templates."""
-    return read_yaml(Path(__file__).with_name("prompts.yaml"))
+# name of a set → its language and its templates
+TEMPLATES: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("prompts.yaml"))
 
 
 def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en") -> Side:
@@ -33,14 +29,15 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
     Raises:
         InputError: For any other prompt, and for templates written in another language.
     """
-    known = template_sets()
-    chosen = known.get(prompt, {"language": language, "templates": [prompt]})
+    chosen = TEMPLATES.get(prompt, {"language": language, "templates": [prompt]})
     if chosen["language"] != language:
         raise InputError(f"prompt {prompt!r} is written in {chosen['language']!r}, but language is {language!r}")
     templates = chosen["templates"]
     places = [template.count("{}") + template.count("{_}") for template in templates]
     if any(count != 1 for count in places):
-        raise InputError(f"prompt {prompt!r} has {{}} {places[0]} times; expected one, or a set: {', '.join(known)}")
+        raise InputError(
+            f"prompt {prompt!r} has {{}} {places[0]} times; expected one, or a set: {', '.join(TEMPLATES)}"
+        )
     several = len(templates) > 1
     texts = [
         template.replace("{}", name.replace("_", " ")) if "{}" in template else template.replace("{_}", name)

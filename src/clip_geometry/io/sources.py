@@ -224,22 +224,19 @@ def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> di
         if set(first) == {"text"} and set(second) == {"image"}:
             note(f"{one} holds texts and {other} images: they are taken as such, whatever their order")
             return {**second, **first}
-        alike = set(first) == set(second) and len(first) == 1
-        found = {}
-        for modality, sides, source in (("image", first, one), ("text", second, other)):
-            own = modality if modality in sides else next(iter(sides))
-            if own not in (modality, UNNAMED):
-                if not alike:
-                    raise InputError(f"{source} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
-                note(f"both sets hold {own} rows: those of {source} stand in the place of {modality} rows")
-            found[modality] = _as(sides[own], modality)
-        return found
+        if set(first) == set(second) and len(first) == 1 and UNNAMED not in first:
+            (own,) = first
+            note(f"both sets hold {own} rows: those of {one} are called image, and those of {other} text")
+            return {"image": _as(first[own], "image"), "text": _as(second[own], "text")}
+        sources = [(one, "image", first), (other, "text", second)]
     found = {}
     for source, called, sides in sources:
         for name, side in sides.items():
             modality = name or called
             if modality in found:
-                raise InputError(f"{source} holds {modality} rows, and so does a set before it; give one of them")
+                raise InputError(
+                    f"{source} holds {modality} rows, and so does a set before it; give one set of each modality"
+                )
             found[modality] = _as(side, modality)
     return found
 

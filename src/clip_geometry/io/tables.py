@@ -122,8 +122,8 @@ def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection
     sources = {name: f"{shown(path)}, column {shown(name)}," for name in columns}
     if lists := vector_columns(table.schema):
         return {name: rows_of_lists(columns[name], sources[name]) for name in lists}, lists
-    if texts := _text_columns(columns):
-        return {name: _rows_of_texts(columns[name], d, sources[name]) for name, d in texts.items()}, texts
+    if texts := [name for name, column in columns.items() if _holds_texts(column)]:
+        return {name: rows_of_lists(_parsed(columns[name], sources[name]), sources[name]) for name in texts}, texts
     if numbered := _numbered_columns(columns):
         numbers = {name: _numbers(columns[name], sources[name]) for names in numbered.values() for name in names}
         vectors = {stem: np.column_stack([numbers[name] for name in names]) for stem, names in numbered.items()}
@@ -182,29 +182,30 @@ def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
     return numbers.to_numpy()
 
 
-def _text_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, int]:
-    """Return the columns of vectors as text, with the length of the first one."""
-    found = {}
-    for name, column in columns.items():
-        first = next((text for text in (value.as_py() for value in column) if text not in (None, "")), None)
+def _holds_texts(column: pa.ChunkedArray) -> bool:
+    """Whether the first value is a vector as text."""
+    first = next((text for text in (value.as_py() for value in column) if text not in (None, "")), None)
+    with suppress(ValidationError):
+        return isinstance(first, str) and len(NUMBERS.validate_json(first)) > 1
+    return False
+
+
+def _parsed(column: pa.ChunkedArray, source: str) -> pa.ChunkedArray:
+    """Return the lists that are written in the texts of a column."""
+
+    def numbers(row: int, text: str | None) -> list[float]:
         with suppress(ValidationError):
-            found[name] = len(NUMBERS.validate_json(first)) if isinstance(first, str) else 0
-    return {name: d for name, d in found.items() if d > 1}
+            return NUMBERS.validate_json(text or "")
+        said = f"{source} has {shown(text or '', 40)} in row {row}; expected numbers as in [0.1,0.2]"
+        raise InputError(f"{said}, or leave the row out")
 
-
-def _rows_of_texts(column: pa.ChunkedArray, d: int, source: str) -> np.ndarray:
-    reading.require_memory(8 * len(column) * d, source)
-    rows = np.empty((len(column), d))
-    for k, text in enumerate(value.as_py() or "" for value in column):
-        try:
-            numbers = NUMBERS.validate_json(text)
-        except ValidationError:
-            numbers = []
-        if len(numbers) != d:
-            said = f"{source} has {shown(text, 40)} in row {k}; expected {d} numbers as in [0.1,0.2]"
-            raise InputError(f"{said}, or leave the row out")
-        rows[k] = numbers
-    return rows
+    parts, size = [], 0
+    for start in range(0, len(column), 1000):
+        lists = [numbers(row, value.as_py()) for row, value in enumerate(column.slice(start, 1000), start)]
+        parts.append(pa.array(lists, pa.list_(pa.float64())))
+        size += 2 * parts[-1].nbytes  # as lists and as rows
+        reading.require_memory(size, source)
+    return pa.chunked_array(parts)
 
 
 # --- columns beside them
