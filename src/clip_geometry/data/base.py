@@ -109,13 +109,6 @@ class KnownSplits(DatasetConfig):
         return known_split(split, cls.SPLITS)
 
 
-class OneSplit(KnownSplits):
-    """A set without splits: `split` stays "all"."""
-
-    SPLITS = ("all",)
-    split: str = "all"
-
-
 class WithoutClasses(DatasetConfig):
     """Captions or sentences, which have no classes and so no prompts."""
 
@@ -127,9 +120,11 @@ class WithoutClasses(DatasetConfig):
         return prompt
 
 
-class FilesConfig(OneSplit):
+class FilesConfig(KnownSplits):
     """A set made of the user's own files at `path`, which have no splits."""
 
+    SPLITS = ("all",)
+    split: str = "all"
     path: Path
 
 

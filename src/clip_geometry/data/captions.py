@@ -105,7 +105,8 @@ def _with_images(
     If only some are missing, they stay in the list and fail when loaded, so that they are counted.
     """
     image = None
-    if any(os.path.isfile(folder / name) for name in names):  # noqa: PTH113: which takes any name
+    # takes names that no file can have, too
+    if any(os.path.isfile(folder / name) for name in names):  # noqa: PTH113
         image = Side("image", item_id, partial(load_listed, folder, names))
     elif config.images is not None:
         raise InputError(f"none of the {len(names)} images, such as {names[0]!r}, is in the folder {folder}")

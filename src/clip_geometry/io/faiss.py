@@ -103,8 +103,6 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
     """Write index.faiss, an IndexFlatIP in float32, and items.parquet, whose row k is the vector with the id k."""
     import pyarrow.parquet as pq
 
-    if out.suffix.lower() in (".faiss", ".index"):
-        raise InputError(f"{shown(out)} is called as a file; give a folder for index.faiss and {ITEMS}")
     widths = {name: side.dim for name, side in sets.items()}
     if len(set(widths.values())) > 1:
         given = listed(f"{name} {d}" for name, d in widths.items())

@@ -177,10 +177,12 @@ def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
 base.datasets.add("corpus", base.DatasetEntry(CorpusConfig, load))
 
 
-class SharedCorpusConfig(base.OneSplit, InWindows):
+class SharedCorpusConfig(base.KnownSplits, InWindows):
     """A corpus whose parquet file is at `path`; default: FILE in $CLIP_GEOMETRY_DATA/text. split: "all"."""
 
+    SPLITS = ("all",)
     FILE: ClassVar[str]
+    split: str = "all"
     path: Path | None = None
 
 
