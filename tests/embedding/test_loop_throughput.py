@@ -194,7 +194,8 @@ def test_a_shard_that_is_being_written_is_finished_whatever_happens_meanwhile(lo
     assert [path.name for path in tmp_path.glob("image/record-*")] == ["record-00000.json"]
 
 
-def test_the_parts_of_the_time_add_up(loader, tmp_path, capsys):
+def test_the_parts_of_the_time_add_up(loader, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("clip_geometry.embedding.engines.INTERVAL", 0.0)
     loader(on_batch=lambda: time.sleep(0.01))
     facts = run(tmp_path)["run"]
     lines = capsys.readouterr().err
