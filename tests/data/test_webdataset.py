@@ -287,7 +287,7 @@ def test_hostile_headers_end_in_one_sentence(tmp_path, content):
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [
-        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is not a text in UTF-8"),
+        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is no readable text file, damaged"),
         ({"a_json": b"{"}, r"'a\.json' in .* is no readable JSON"),
         ({"a_json": b"[1]"}, r"'a\.json' in .* is \[1\]"),
         ({"a_json": b'{"caption": 7}'}, "of 'caption' of .* is 7: input should be a valid string"),

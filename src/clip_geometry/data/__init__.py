@@ -116,10 +116,8 @@ def _name(name_or_path: str | Path) -> str:
         raise InputError(f"{path} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is no data set")
     if is_shard(path):
         return "webdataset"
-    if path.suffix.lower() in SUFFIXES:
-        return "captions"
-    if path.suffix.lower() == ".json":
-        return "coco"
-    raise InputError(
-        f"{path} is no data set; expected a folder of images, a table ({' '.join(SUFFIXES)}), .json or .tar"
-    )
+    name = {**dict.fromkeys(SUFFIXES, "captions"), ".json": "coco"}.get(path.suffix.lower())
+    if name is None:
+        kinds = f"a folder of images, a table ({' '.join(SUFFIXES)}), .json or .tar"
+        raise InputError(f"{path} is no data set; expected {kinds}")
+    return name

@@ -73,12 +73,8 @@ class Member:
         return content
 
     def text(self) -> str:
-        try:
+        with reading_with(self.source, "text"):
             return self.read().decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise InputError(f"{self.source} is not a text in UTF-8") from None
-        except OSError as error:
-            raise InputError(f"{self.source} cannot be read: {error}") from None
 
 
 def is_shard(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """Tables with columns of vectors: Parquet, CSV, Arrow's IPC format and the Hugging Face datasets made of it."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,8 @@ from clip_geometry.registry import InputError, listed, shown
 
 VECTORS = "embedding"
 NUMBERS = TypeAdapter(list[StrictFloat])  # parses a vector of 512 eight times faster than parse_json or NumPy
+LISTS = types.is_list, types.is_large_list, types.is_fixed_size_list
+NOT_PLAIN = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_struct
 
 
 def read(path: Path) -> Sides:
@@ -104,8 +106,10 @@ def sides_of_table(table: pa.Table, path: Path) -> Sides:
     if len(set(table.column_names)) < table.num_columns:
         raise InputError(f"{shown(path)} has two columns of one name; keep one")
     vectors, used = _vectors_of(table, path)
-    beside = table.select([name for name in table.column_names if name not in used])
-    beside = beside.select(_plain_columns(beside.schema, path))
+    left = [field.name for field in table.schema if _is_any(field, NOT_PLAIN)]
+    if left:
+        note(f"left out of {shown(path)}, which are no plain columns: {listed(left)}")
+    beside = table.drop_columns([*used, *left])
     reading.require_memory(reading.decoded_size(beside), f"{shown(path)}, columns {listed(beside.column_names)},")
     metadata = (table.schema.metadata or {}).get(FACTS, b"{}")
     facts = reading.parse_json(metadata, f"the metadata of {shown(path)}", Facts)
@@ -116,11 +120,17 @@ def sides_of_table(table: pa.Table, path: Path) -> Sides:
     return sides_of_columns(sides, columns_of(beside), path, **facts.model_dump(exclude={"modality"}))
 
 
+def _is_any(field: pa.Field, kinds: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    return any(is_kind(field.type) for is_kind in kinds)
+
+
 def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection[str]]:
     """Return name → rows, and the columns that they are in."""
     columns = dict(zip(table.column_names, table.columns, strict=True))
     sources = {name: f"{shown(path)}, column {shown(name)}," for name in columns}
-    if lists := vector_columns(table.schema):
+    if lists := [
+        field.name for field in table.schema if _is_any(field, LISTS) and types.is_floating(field.type.value_type)
+    ]:
         return {name: rows_of_lists(columns[name], sources[name]) for name in lists}, lists
     if texts := [name for name, column in columns.items() if _holds_texts(column)]:
         return {name: rows_of_lists(_parsed(columns[name], sources[name]), sources[name]) for name in texts}, texts
@@ -132,13 +142,6 @@ def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection
         f"{shown(path)} has no vector column: none of {listed(columns)} is a list of floating point numbers, a text "
         "such as [0.1,0.2], or one of several numbered columns such as image_0 and image_1"
     )
-
-
-def vector_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the columns whose values are lists of floats."""
-    kinds = types.is_list, types.is_large_list, types.is_fixed_size_list
-    of_lists = [field for field in schema if any(is_kind(field.type) for is_kind in kinds)]
-    return [field.name for field in of_lists if types.is_floating(field.type.value_type)]
 
 
 def rows_of_lists(column: Any, source: str) -> Any:
@@ -209,14 +212,6 @@ def _parsed(column: pa.ChunkedArray, source: str) -> pa.ChunkedArray:
 
 
 # --- columns beside them
-
-
-def _plain_columns(schema: pa.Schema, path: Path) -> list[str]:
-    """Return the names of the columns that are kept; others, such as images, are said on stderr."""
-    kinds = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_struct
-    if left := [field.name for field in schema if any(is_kind(field.type) for is_kind in kinds)]:
-        note(f"left out of {shown(path)}, which are no plain columns: {listed(left)}")
-    return [name for name in schema.names if name not in left]
 
 
 def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
