@@ -213,16 +213,10 @@ class Embeddings:
             vectors: The chosen rows, if the caller has them already.
         """
 
-        def pick(column):
-            return None if column is None else column[rows]
-
-        return replace(
-            self,
-            vectors=self.vectors[rows] if vectors is None else vectors,
-            item_id=pick(self.item_id),
-            labels=pick(self.labels),
-            metadata={name: column[rows] for name, column in self.metadata.items()},
-        )
+        vectors = self.vectors[rows] if vectors is None else vectors
+        item_id, labels = (None if column is None else column[rows] for column in (self.item_id, self.labels))
+        metadata = {name: column[rows] for name, column in self.metadata.items()}
+        return replace(self, vectors=vectors, item_id=item_id, labels=labels, metadata=metadata)
 
 
 def _vectors(x: Any, name: str) -> Any:

@@ -241,14 +241,11 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
     """
     import pandas as pd
 
-    unseen = ("at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected")
-    flat = [
-        {
-            **{key: value for key, value in record.items() if key not in unseen},
-            **{f"at.{key}": value for key, value in record.get("at", {}).items()},
-        }
-        for record in records
-    ]
+    unseen = {"at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected"}
+    flat = []
+    for record in records:
+        at = {f"at.{key}": value for key, value in record.get("at", {}).items()}
+        flat.append({key: value for key, value in record.items() if key not in unseen} | at)
     return pd.DataFrame(flat)
 
 

@@ -96,13 +96,8 @@ def load(config: CifarConfig) -> Dataset:
             names = [russian[name] for name in names]
         text = class_prompts(names, config.prompt, config.language)
     item_id = [f"parquet-{config.split}-{k}" for k in range(len(labels))]
-    return Dataset(
-        config=config,
-        revision=revision(file.parent, [file.name]),
-        image=Side("image", item_id, partial(_image_of, images), labels=labels),
-        text=text,
-        class_names=tuple(class_names),
-    )
+    image = Side("image", item_id, partial(_image_of, images), labels=labels)
+    return Dataset(config, revision(file.parent, [file.name]), image, text, tuple(class_names))
 
 
 def russian_names() -> dict[str, str]:

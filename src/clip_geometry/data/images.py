@@ -98,13 +98,8 @@ def load(config: FolderConfig) -> Dataset:
         if class_names is None:
             raise InputError(f"prompt {config.prompt!r} needs classes, and {root} has no class sub-folders")
         text = class_prompts(class_names, config.prompt, config.language)
-    return Dataset(
-        config=config,
-        revision=revision(root, names),
-        image=Side("image", names, partial(load_listed, root, names), labels=labels),
-        text=text,
-        class_names=class_names,
-    )
+    image = Side("image", names, partial(load_listed, root, names), labels=labels)
+    return Dataset(config, revision(root, names), image, text, class_names)
 
 
 datasets.add("folder", DatasetEntry(FolderConfig, load))

@@ -38,17 +38,12 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
         raise InputError(
             f"prompt {prompt!r} has {{}} {places[0]} times; expected one, or a set: {', '.join(TEMPLATES)}"
         )
-    several = len(templates) > 1
     texts = [
         template.replace("{}", name.replace("_", " ")) if "{}" in template else template.replace("{_}", name)
         for name in class_names
         for template in templates
     ]
-    return Side(
-        modality="text",
-        item_id=[f"class-{k}" + f"-{t}" * several for k in range(len(class_names)) for t in range(len(templates))],
-        load=texts.__getitem__,
-        labels=np.repeat(np.arange(len(class_names), dtype=np.int64), len(templates)),
-        language=language,
-        pair_on="label",
-    )
+    several = len(templates) > 1
+    ids = [f"class-{k}" + f"-{t}" * several for k in range(len(class_names)) for t in range(len(templates))]
+    labels = np.repeat(np.arange(len(class_names), dtype=np.int64), len(templates))
+    return Side("text", ids, texts.__getitem__, labels, language, pair_on="label")

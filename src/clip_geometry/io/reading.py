@@ -235,11 +235,6 @@ def parse_yaml(text: str, source: str) -> Any:
         raise InputError(f"{source}{where}: {printable(str(problem))[:200]}") from None
 
 
-def read_yaml(path: str | Path, what: str) -> Any:
-    """Reads a YAML file."""
-    return parse_yaml(read_text(path, what, most=MAX_YAML), shown(path))
-
-
 # -- numbers
 
 
