@@ -106,7 +106,7 @@ def test_an_image_that_does_not_decode_is_an_oserror(cifar_parquet):
         ({"split": "xyzzy"}, "unknown split 'xyzzy'; known are train, test"),
         ({"labels": "medium"}, "key 'labels' is 'medium'"),
         ({"language": "de"}, "key 'language' is 'de': input should be 'en' or 'ru'"),
-        ({"language": "ru", "labels": "coarse"}, "has its 20 coarse classes in en only, not in 'ru'"),
+        ({"language": "ru", "labels": "coarse", "prompt": "{}"}, "is no class of CIFAR-100 and has no name in 'ru'"),
         ({"name": "cifar10", "labels": "coarse"}, "unknown key 'labels'"),
         ({"name": "cifar10", "language": "ru"}, "key 'language' is 'ru': input should be 'en'"),
         ({"name": "cifar10"}, "is not cifar10 as Hugging Face has it; expected rows of 'img', .* and 'label'"),

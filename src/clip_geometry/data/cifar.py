@@ -7,11 +7,10 @@ import io
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from PIL import Image
-from pydantic import model_validator
 
 from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
@@ -19,6 +18,8 @@ from clip_geometry.data.prompts import class_prompts
 from clip_geometry.io.reading import checked, first_line, is_not_fetched, parse_json, read_json, read_table
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError, shown
+
+FILE = "{}-00000-of-00001.parquet"  # of a split
 
 
 class CifarConfig(KnownSplits):
@@ -43,11 +44,7 @@ class CifarConfig(KnownSplits):
     def file(cls, folder: Path, split: str) -> Path | None:
         """Return the file of a split in a folder or its usual subfolder; None without."""
         places = (folder, folder / cls.FOLDER)
-        return next((file for place in places if (file := place / _name(split)).is_file()), None)
-
-
-def _name(split: str) -> str:
-    return f"{split}-00000-of-00001.parquet"
+        return next((file for place in places if (file := place / FILE.format(split)).is_file()), None)
 
 
 class Cifar10Config(CifarConfig):
@@ -63,19 +60,13 @@ class Cifar100Config(CifarConfig):
 
     Attributes:
         labels: The 100 fine classes or the 20 coarse ones.
-        language: "en", or "ru" for the fine classes.
+        language: "en", or "ru" for prompts of the fine classes.
     """
 
     FOLDER = "cifar100"
     name: str = "cifar100"
     language: Literal["en", "ru"] = "en"  # pyright: ignore[reportIncompatibleVariableOverride]
     labels: Literal["fine", "coarse"] = "fine"
-
-    @model_validator(mode="after")
-    def _fine_in_russian(self) -> Self:
-        if self.language != "en" and self.labels == "coarse":
-            raise ValueError(f"cifar100 has its 20 coarse classes in en only, not in {self.language!r}")
-        return self
 
     @property
     def label(self) -> str:
@@ -113,11 +104,13 @@ def _file_of(config: CifarConfig) -> Path:
     if folder is not None:
         file = config.file(existing_folder(folder, f"a folder of {config.name}"), config.split)
         if file is None:
-            raise InputError(f"{shown(folder)} holds no {config.split} split; expected {_name(config.split)} in it")
+            raise InputError(
+                f"{shown(folder)} holds no {config.split} split; expected {FILE.format(config.split)} in it"
+            )
         return file
     from huggingface_hub import hf_hub_download
 
-    repository, file = f"uoft-cs/{config.name}", f"{config.FOLDER}/{_name(config.split)}"
+    repository, file = f"uoft-cs/{config.name}", f"{config.FOLDER}/{FILE.format(config.split)}"
     try:
         return Path(hf_hub_download(repository, file, repo_type="dataset"))
     except Exception as error:
