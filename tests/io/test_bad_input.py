@@ -332,7 +332,7 @@ BAD = {
         (tar(k0_jpg=b"x", k0_txt=b"y"), "has no vectors: expected .npy files"),
         (tar(k0_npy=npy(ROW), k0_json=b"{"), "is no readable JSON"),
         (tar(k0_npy=npy(ROW), k0_json=b"[1]"), "is .*: input should be a valid object"),
-        (tar(k0_npy=npy(ROW), k0_txt=b"\xff"), "is not a text in UTF-8"),
+        (tar(k0_npy=npy(ROW), k0_txt=b"\xff"), "is no readable text file"),
         (tar(k0_npy=npy(ROW), k1_npy=npy(ROW), k0_NPY=npy(ROW)), "two samples '0'; each key"),
         (tar(k0_npy=npy(ROW), k0_image_npy=npy(ROW)), f"kinds of vector '' {NO_NAME}"),
     ],
