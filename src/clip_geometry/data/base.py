@@ -144,11 +144,7 @@ def known_split(split: str, known: Sequence[str]) -> str:
 
 def is_unicode(text: str) -> bool:
     """Return False for lone surrogates, which file names and JSON may bring and no output file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return re.search("[\ud800-\udfff]", text) is None
 
 
 def revision(root: Path, names: Iterable[str]) -> str:

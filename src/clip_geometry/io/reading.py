@@ -16,7 +16,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ MAX_TEXT = 2**30  # bytes of a text that is parsed as a whole
 MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
 MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
 LONGEST = 2**22  # bytes in which the first line of a CSV file ends
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?(nan|inf)", re.IGNORECASE)  # in a CSV file
 BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the types of columns
 
 
@@ -384,7 +385,7 @@ def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
     if len(first) == LONGEST or "\ufffd" in line or not line.replace("\t", "").isprintable():
         raise damaged(path, path.suffix, "it does not begin with a line of text in UTF-8")
     delimiter = "\t" if is_tsv else "," if as_texts else max(",;\t", key=line.count)
-    numbers = [field for field in line.replace('"', "").split(delimiter) if _is_number(field)]
+    numbers = [field for field in line.replace('"', "").split(delimiter) if NUMBER.fullmatch(field.strip())]
     blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
     # pandas writes the header 0, 1, …
     blocks.autogenerate_column_names = not as_texts and numbers != [str(k) for k in range(len(numbers))]
@@ -400,13 +401,6 @@ def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
     if not table.num_rows:
         raise InputError(f"{shown(path)} has no rows below its header")
     return table
-
-
-def _is_number(text: str) -> bool:
-    with suppress(ValueError):
-        parsed_number(text)
-        return True
-    return False
 
 
 def read_safetensors(
