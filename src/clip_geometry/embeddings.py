@@ -68,7 +68,8 @@ class FileRows:
         wanted, place = np.unique(rows, return_inverse=True)
         far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
         spans = np.split(wanted, np.flatnonzero(far) + 1)
-        blocks = [self[int(span[0]) : int(span[-1]) + 1][span - span[0]] for span in spans]
+        with self.opened() as read:
+            blocks = [np.asarray(read(int(span[0]), int(span[-1]) + 1), self.dtype)[span - span[0]] for span in spans]
         return np.concatenate(blocks)[place.reshape(-1)]
 
 
