@@ -28,12 +28,12 @@ LAYERS = [
     {"search.repairs", "search.index_map", "search.two_sided", "search.relevance"},
     {"evaluators", "references", "encoders", "data"},
     {"embeddings", "results"},
-    {"transforms", "files", "progress"},
+    {"transforms", "files"},
     {"geometry"},
     {"rows"},
     {"catalog", "config"},
     {"io.reading"},
-    {"memory", "modalities", "paths"},
+    {"memory", "modalities", "paths", "progress"},
     {"registry"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -9,7 +9,7 @@ import torch
 
 import clip_geometry.encoders
 import support.embed_fakes as fakes
-from clip_geometry.data.base import Dataset, Sentence, Side, words_of
+from clip_geometry.data.base import Dataset, Side, words_of
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import LazyRows, chosen_rows
 from clip_geometry.encoders.base import EncodedRows
@@ -17,7 +17,8 @@ from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, run
 
 LAYERS = 3
-TEXTS = [Sentence(["cat", "the"][: k % 3], ["N", "D"][: k % 3]) for k in range(40)]
+WORDS = [["cat", "the"][: k % 3] for k in range(40)]
+TEXTS = [type("Text", (str,), {})(" ".join(words)) for words in WORDS]  # which are told apart by identity
 
 
 class WordEncoder(FakeEncoder):
@@ -86,16 +87,14 @@ def test_rows_have_their_items_and_columns(install, tmp_path):
     install()
     manifest = embedded(tmp_path)
     rows = read_store(tmp_path)["text"]
-    expected = [
-        (k, layer, position) for k in range(40) for layer in range(LAYERS) for position in range(len(TEXTS[k].words))
-    ]
+    expected = [(k, layer, position) for k in range(40) for layer in range(LAYERS) for position in range(len(WORDS[k]))]
     assert [100 * k + 10 * layer + position for k, layer, position in expected] == list(np.asarray(rows.vectors)[:, 0])
     assert [k for k, _, _ in expected] == list(rows.metadata["sentence"]) == list(rows.metadata["index"])
     assert list(rows.item_id) == [f"s{k}" for k, _, _ in expected]
-    assert list(rows.metadata["token"]) == [TEXTS[k].words[p] for k, _, p in expected]
+    assert list(rows.metadata["token"]) == [WORDS[k][p] for k, _, p in expected]
     # of all 40 sentences, whichever shard they are in
-    counts = {"cat": sum("cat" in text.words for text in TEXTS), "the": sum("the" in text.words for text in TEXTS)}
-    assert list(rows.metadata["frequency"]) == [counts[TEXTS[k].words[p]] for k, _, p in expected]
+    counts = {"cat": sum("cat" in words for words in WORDS), "the": sum("the" in words for words in WORDS)}
+    assert list(rows.metadata["frequency"]) == [counts[WORDS[k][p]] for k, _, p in expected]
     side = manifest["sides"]["text"]
     assert (side["n"], side["items"], side["truncated"], side["lost"]) == (len(expected), 40, 1, 1)
     assert side["shards"][0]["batch_sizes"] == [[4, 4]]

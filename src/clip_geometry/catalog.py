@@ -7,7 +7,7 @@ variant or a number of an evaluator has the fields of its family unless it has i
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -18,18 +18,6 @@ from clip_geometry.registry import InputError
 
 PACKAGE = Path(__file__).parent
 
-INVARIANCES = {
-    "rotation": "one orthogonal map applied to all rows",
-    "translation": "one vector added to all rows",
-    "scale": "all rows multiplied by one positive number",
-    "row scale": "each row multiplied by a positive number of its own",
-    "swap": "the two sets exchanged",
-}
-# as they are read; the last ones are those of evaluators
-GROUPS = (
-    *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors"),
-    *("retrieval", "classification", "contrastive loss"),
-)
 LABELS = ("labels",)  # arguments with one value per row; all others are rows
 Bound: TypeAlias = int | float | str
 
@@ -54,33 +42,19 @@ class MeasureInputs:
     permuted: Literal["rows", "order"] | None = None
 
 
-Takes: TypeAlias = Literal[
-    "rows",
-    "labeled rows",
-    "two sets",
-    "pairs",
-    "distinct pairs",
-    "matched sets",
-    "relevant sets",
-    "classes",
-    "train and test",
-]
-_PAIRS = MeasureInputs(("image", "text"), needs="pairs", across=True, permuted="order")
-TAKES: Mapping[Takes, MeasureInputs] = {
-    "rows": MeasureInputs(("x",)),
-    "labeled rows": MeasureInputs(("x", "labels"), needs="labels", permuted="order"),
-    "two sets": MeasureInputs(("image", "text"), across=True, permuted="rows"),
-    "pairs": _PAIRS,
-    "distinct pairs": _PAIRS,
-    "matched sets": _PAIRS,
-    "relevant sets": MeasureInputs(
-        ("image", "text"), needs="pairs, or labels in both modalities", across=True, permuted="order"
-    ),
-    "classes": MeasureInputs(
-        ("image", "labels", "class_text"), needs="labels and class prompts", across=True, whole=("class_text",)
-    ),
-    "train and test": MeasureInputs(("train_x", "train_y", "test_x", "test_y"), needs="train and test sets"),
-}
+def read_yaml(file: Path) -> Any:
+    """A YAML file of ours, ten times as fast as `config.read_yaml`, which checks what users write."""
+    return yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _with_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+
+
+_TERMS = read_yaml(PACKAGE / "geometry" / "terms.yaml")
+INVARIANCES: Mapping[str, str] = _TERMS["invariances"]
+GROUPS = tuple(_TERMS["groups"])
+TAKES = {name: MeasureInputs(**_with_tuples(entry)) for name, entry in _TERMS["takes"].items()}
 
 
 @dataclass(frozen=True)
@@ -91,12 +65,7 @@ class Description:
         name: Name of the measure in `measures`, with a variant in brackets.
         title: A short title.
         group: One of `GROUPS`.
-        takes: What the function takes. "rows": one set. "labeled rows": a set and its labels. "two sets": image and
-            text, of any number of rows. "pairs": aligned rows, every match of an image and a text. "distinct pairs":
-            aligned rows, no row twice, because the measure takes different rows for different items. "matched sets":
-            image and text rows, and which belong together where that is not row i with row i. "relevant sets": image
-            and text rows, all of them, and a `Relevance` of their items. "classes": images, the class of each, and one
-            text per class. "train and test": rows and labels of both.
+        takes: What the function takes, of `TAKES`.
         summary: What it measures, in one sentence.
         reading: What a high and a low value mean.
         caveat: What misleads those who trust the number alone.
@@ -126,7 +95,7 @@ class Description:
     name: str
     title: str
     group: str
-    takes: Takes
+    takes: str
     summary: str
     reading: str
     caveat: str
@@ -163,7 +132,8 @@ class Description:
 
 # `name` is none of them: a measure has its own, which finds the others
 FIELDS = frozenset(field.name for field in fields(Description)) - {"name"} | {"inputs", "needs"}
-_added: dict[str, Mapping[str, Any]] = {}
+_entries: dict[str, Mapping[str, Any]] = {}  # of measures, families and evaluators
+descriptions: dict[str, Description] = {}  # of measures, group by group
 
 
 @functools.cache
@@ -172,25 +142,19 @@ def read(folder: Path) -> Mapping[str, Mapping[str, Any]]:
     return read_yaml(folder / "catalog.yaml")
 
 
-def read_yaml(file: Path) -> Any:
-    """A YAML file of ours, ten times as fast as `config.read_yaml`, which checks what users write."""
-    return yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
 def add_entries(entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Adds the descriptions of another package's measures: name → fields of `Description` besides the name."""
-    _added.update(entries)
+    """Adds descriptions, of another package's measures too: name → fields of `Description` besides the name.
+
+    An entry without a title is that of a family or of an evaluator, whose variants and numbers have titles.
+    """
+    _entries.update(entries)
     describe.cache_clear()
-
-
-def entries() -> dict[str, Mapping[str, Any]]:
-    """Name of each measure, family or evaluator → the fields that it does not take from its family."""
-    return {**read(PACKAGE / "geometry"), **_added}
+    descriptions.update({name: describe(name) for name in entries if "title" in _merged(name)})
 
 
 def names() -> list[str]:
-    """The names of all measures, group by group. An evaluator is none: its numbers are, and have titles."""
-    return [name for name in entries() if "title" in _merged(name)]
+    """The names of all measures, group by group."""
+    return list(descriptions)
 
 
 @functools.cache
@@ -202,31 +166,14 @@ def describe(name: str) -> Description:
     merged = _merged(name)
     if "title" not in merged:
         raise InputError(f"the catalog describes no measure {name!r}; give add_measure its entries")
-    values: dict[str, Any] = {"evaluator": name.partition(".")[0]} if "." in name else {}
-    values |= {key: tuple(value) if isinstance(value, list) else value for key, value in merged.items()}
-    return Description(name, **values)
-
-
-class _Descriptions(Mapping[str, Description]):
-    """Name of each measure → its description."""
-
-    def __getitem__(self, name: str) -> Description:
-        if "title" not in _merged(name):
-            raise KeyError(name)
-        return describe(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(names())
-
-    def __len__(self) -> int:
-        return len(names())
-
-
-descriptions = _Descriptions()
+    evaluator: dict[str, Any] = {"evaluator": name.partition(".")[0]} if "." in name else {}
+    return Description(name, **evaluator | _with_tuples(merged))
 
 
 def _merged(name: str) -> dict[str, Any]:
     """The fields of the family, of the variant and its own: of a, a[b] and a[b].c."""
     families = re.split(r"[.\[]", name)[0], name.partition(".")[0], name
-    known = entries()
-    return {key: value for family in families for key, value in known.get(family, {}).items()}
+    return {key: value for family in families for key, value in _entries.get(family, {}).items()}
+
+
+add_entries(read(PACKAGE / "geometry"))

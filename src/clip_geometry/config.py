@@ -68,7 +68,8 @@ def _is_model(annotation: Any) -> bool:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Reads the mapping in a YAML file. Tags, aliases, duplicate keys and anything but a mapping raise InputError."""
-    values = reading.read_yaml(path, "a YAML config file")
+    text = reading.read_text(path, "a YAML config file", most=reading.MAX_YAML)
+    values = reading.parse_yaml(text, shown(path))
     if not isinstance(values, dict):
         raise InputError(f"{shown(path)} holds {type(values).__name__}; a YAML mapping was expected")
     return values

@@ -68,14 +68,9 @@ class FileRows:
         wanted, place = np.unique(rows, return_inverse=True)
         far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
         spans = np.split(wanted, np.flatnonzero(far) + 1)
-        found = np.empty((len(wanted), self.shape[1]), self.dtype)
-        done = 0
         with self.opened() as read:
-            for span in spans if len(wanted) else ():
-                block = np.asarray(read(int(span[0]), int(span[-1]) + 1))
-                found[done : done + len(span)] = block[span - span[0]]
-                done += len(span)
-        return found[place.reshape(-1)]
+            blocks = [np.asarray(read(int(span[0]), int(span[-1]) + 1), self.dtype)[span - span[0]] for span in spans]
+        return np.concatenate(blocks)[place.reshape(-1)]
 
 
 class LazyRows:
@@ -219,16 +214,10 @@ class Embeddings:
             vectors: The chosen rows, if the caller has them already.
         """
 
-        def pick(column):
-            return None if column is None else column[rows]
-
-        return replace(
-            self,
-            vectors=self.vectors[rows] if vectors is None else vectors,
-            item_id=pick(self.item_id),
-            labels=pick(self.labels),
-            metadata={name: column[rows] for name, column in self.metadata.items()},
-        )
+        vectors = self.vectors[rows] if vectors is None else vectors
+        item_id, labels = (None if column is None else column[rows] for column in (self.item_id, self.labels))
+        metadata = {name: column[rows] for name, column in self.metadata.items()}
+        return replace(self, vectors=vectors, item_id=item_id, labels=labels, metadata=metadata)
 
 
 def _vectors(x: Any, name: str) -> Any:
@@ -251,9 +240,7 @@ def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.nd
         with suppress(Exception):  # of a tensor without values, or whatever a foreign __array__ raises
             column = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
     if column is None or not 1 <= column.ndim <= most:
-        raise InputError(
-            f"{shown(name)} of {whose} is {shown(values)}; expected an array or a list, one value for each row"
-        )
+        raise InputError(f"{shown(name)} of {whose} is {shown(values)}; expected a list or an array, one value per row")
     if len(column) != n:
         raise InputError(f"{whose} have {n} rows but {len(column)} values of {name}")
     return column
@@ -262,25 +249,21 @@ def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.nd
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     """An object array of strings, none of them missing."""
 
-    def as_id(value: Any) -> str | None:
+    def as_id(value: Any) -> str:
         if isinstance(value, bytes):
             return value.decode(errors="backslashreplace")
         try:
-            return value if isinstance(value, str) else None if is_missing(value) else str(value)
+            return "" if is_missing(value) else str(value)
         except Exception:  # whatever a foreign __str__ raises
-            return None
+            return ""
 
-    values = column.tolist()
-    if not set(map(type, values)) <= {str} or column.dtype != object:
-        column = np.fromiter((as_id(value) for value in values), object, len(values))
-        values = column.tolist()
-    if "" in values or None in values:
-        row = next(k for k, value in enumerate(values) if not value)
+    ids = [as_id(value) for value in column.tolist()]
+    if "" in ids:
         raise InputError(
-            f"item_id of {whose} is missing or empty in row {row}, and missing ids would pair with each other; give "
-            "every row an id, or none to any, and rows pair by position"
+            f"item_id of {whose} is missing or empty in row {ids.index('')}, and missing ids would pair with each "
+            "other; give every row an id, or none to any, and rows pair by position"
         )
-    return column
+    return np.fromiter(ids, object, len(ids))
 
 
 def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
@@ -303,8 +286,7 @@ def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
             name += f" ({each.modality})" if source is not None and sources.count(source) > 1 else ""
             for start in range(0, len(each), 4096):
                 block = np.asarray(each.vectors[start : start + 4096])
-                finite: Any = np.isfinite(block).all(1)
-                for row in np.flatnonzero(~finite)[:1]:
+                for row in np.flatnonzero(~np.isfinite(block).all(1))[:1]:
                     what = f"NaN or infinity in row {start + row}; remove or repair such rows first"
                     raise RowError(f"{name} has {what}") from None
                 for row in np.flatnonzero(~block.any(1))[:1]:
@@ -355,10 +337,8 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
     left, right = (_labels(each) if on_label else each.item_id for each in (image, text))
     if left is None or right is None:
         if on_label or len(image) != len(text):
-            raise InputError(
-                f"{len(image)} {image.modality} rows and {len(text)} {text.modality} rows cannot be paired: "
-                f"they carry no common {key_name} and are not equally many"
-            )
+            counts = f"{len(image)} {image.modality} rows and {len(text)} {text.modality} rows"
+            raise InputError(f"{counts} cannot be paired: they have no common {key_name} and are not equally many")
         return np.arange(len(image)), np.arange(len(text))
     rows_of = defaultdict(list)
     for j, key in enumerate(right):

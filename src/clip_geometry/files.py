@@ -272,21 +272,19 @@ def claimed(path: Path) -> Iterator[Path]:
 
 def _require_new_file(path: Path) -> None:
     require_folders_above(path)
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        if not path.resolve().parent.is_dir():  # a link is followed
-            folder = shown(path.parent)
-            raise InputError(
-                f"the folder {folder} does not exist; a new file is written into an existing one"
-            ) from None
-        return
-    except OSError as error:  # a link in a circle
-        raise InputError(f"cannot write to {shown(path)}: {error.strerror}") from None
+    with _refusing(path):  # a link in a circle, say
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            if not path.resolve().parent.is_dir():  # a link is followed
+                raise InputError(f"the folder {shown(path.parent)} does not exist; create it first") from None
+            return
     if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a reader
         what = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a disk"
         raise InputError(f"{shown(path)} is {what}; the name of a new file was expected")
-    if found.st_size and not _is_unfinished(path):
+    claim = _claim(path)
+    is_unfinished = claim.is_file() and claim.read_text() == _stamp(path)  # of a command that was killed before its end
+    if found.st_size and not is_unfinished:
         with suppress(OSError):  # of a process that was killed after it had written the file
             remove_temporaries(path.resolve().parent, path.name)
         raise InputError(f"{shown(path)} exists; choose another name or remove it first")
@@ -301,14 +299,6 @@ def _stamp(path: Path) -> str:
     """Tells a file from every other that may take its place, and stays when it is renamed."""
     found = path.stat()
     return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
-
-
-def _is_unfinished(path: Path) -> bool:
-    """Whether a file is what a command has written that was killed before it ended."""
-    try:
-        return _claim(path).read_text() == _stamp(path)
-    except OSError:
-        return False
 
 
 def require_folders_above(path: Path) -> None:

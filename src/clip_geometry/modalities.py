@@ -14,8 +14,7 @@ def modality_name(name: Any, what: str = "modality") -> str:
     """Returns a name that pipelines and records can carry; raises InputError for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name != name.strip():
         raise InputError(
-            f"{what} {shown(name)} is no name of a modality; expected letters, digits, spaces, _ . and - after a "
-            "letter, and no -to-, as in 'image', 'audio' or 'text_de'"
+            f"{what} {shown(name)} is no name of a modality; expected letters, then also digits, spaces, _ . -"
         )
     if name in RESERVED:
         raise InputError(f"{what} {shown(name)} is no name of a modality: [{name}] stands for several; choose another")

@@ -56,8 +56,7 @@ def existing(path: str | Path, what: str) -> Path:
 def existing_folder(path: str | Path, what: str) -> Path:
     """Expands "~" and requires a directory; `what` names it in the error."""
     path = expanded(path)
-    if path.is_dir():
-        return path
-    if not path.exists():
-        raise InputError(f"{shown(path)} does not exist; {what} was expected")
-    raise InputError(f"{shown(path)} is a file; {what} was expected")
+    if not path.is_dir():
+        problem = "is a file" if path.exists() else "does not exist"
+        raise InputError(f"{shown(path)} {problem}; {what} was expected")
+    return path

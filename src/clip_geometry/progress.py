@@ -22,23 +22,11 @@ class Progress(Protocol):
     def __call__(self, description: str, total: int, done: int = 0) -> AbstractContextManager[Advance]: ...
 
 
-class Settings:
-    """Settings of this process. The command line sets `verbose`, which shows throughput."""
-
-    verbose = False
-
-
 def note(message: str) -> None:
     """Print one line for the user on stderr, because stdout is for results; nothing if stderr is closed."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(printable(message), file=sys.stderr, flush=True)
-
-
-def detail(message: str) -> None:
-    """Print a note for --verbose."""
-    if Settings.verbose:
-        note(message)
 
 
 def duration(seconds: float) -> str:
@@ -93,7 +81,7 @@ class Work:
             self._line(f" in {duration(seconds)}{self._rate()}")
 
     def _rate(self) -> str:
-        return f", {self.task.speed:.1f}/s" if Settings.verbose and self.task.speed else ""
+        return f", {self.task.speed:.1f}/s" if self.task.speed else ""
 
     def _line(self, more: str) -> None:
         if self.display.disable:
@@ -173,6 +161,5 @@ class PassProgress:
             speed = (self.done - self.before) * self.row_bytes / seconds / 1e6
             passes, rest = divmod(max(self.done - 1, 0), self.rows)
             read, size = ((rows * self.row_bytes) / 1e9 for rows in (rest + 1, self.rows))
-            more = f", {speed:.0f} MB/s" if Settings.verbose else ""
-            note(f"{self.description}: pass {passes + 1}, {read:.1f} of {size:.1f} GB{more}")
+            note(f"{self.description}: pass {passes + 1}, {read:.1f} of {size:.1f} GB, {speed:.0f} MB/s")
             self.last, self.before = self.clock(), self.done

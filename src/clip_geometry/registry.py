@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
@@ -108,6 +109,7 @@ def library(module: str, package: str, what: str) -> Any:
         raise InputError(f"{what} needs {package}, which is not installed: pip install {package}") from None
 
 
+@dataclass(eq=False, repr=False)
 class Registry(Mapping[str, T], Generic[T]):
     """A mapping of names to members of one kind, each registered once. Unknown names raise InputError.
 
@@ -126,15 +128,11 @@ class Registry(Mapping[str, T], Generic[T]):
         (4, False)
     """
 
-    def __init__(
-        self,
-        kind: str,
-        listed_by: str = "the documentation",
-        homes: Mapping[str, str] | None = None,
-        more: Sequence[str] = (),
-    ):
-        self.kind, self.listed_by, self.homes, self.more = kind, listed_by, homes or {}, more
-        self._members: dict[str, T] = {}
+    kind: str
+    listed_by: str = "the documentation"
+    homes: Mapping[str, str] = field(default_factory=dict)
+    more: Sequence[str] = ()
+    _members: dict[str, T] = field(default_factory=dict, init=False)
 
     def add(self, name: str, member: T) -> T:
         home = self.homes.get(name)
@@ -149,9 +147,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if name not in self._members:
             import_module(self.homes[name])
             if name not in self._members:
-                raise ValueError(
-                    f"{self.homes[name]} does not register the {self.kind} {name!r}, which it is named for"
-                )
+                raise ValueError(f"{self.homes[name]} does not register the {self.kind} {name!r}")
         return self._members[name]
 
     # Mapping's own versions rely on KeyError, which __getitem__ does not raise

@@ -1,7 +1,6 @@
 """Results: one JSON record per number, append-only."""
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -220,8 +219,7 @@ def lines_of(cell: str, records: Sequence[Mapping[str, Any]]) -> str:
     try:
         lines = [Record.of({**record, **place}).to_json() for record, place in zip(records, places, strict=True)]
     except ValueError:  # NaN or infinity somewhere in them
-        broken = [record.get("measure") for record in records if not math.isfinite(record.get("value") or 0)]
-        raise InputError(f"the rows of {shown(cell)} are not finite ({shown(broken)}); they were not written") from None
+        raise InputError(f"the rows of {shown(cell)} are not finite; they were not written") from None
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -243,14 +241,11 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
     """
     import pandas as pd
 
-    unseen = ("at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected")
-    flat = [
-        {
-            **{key: value for key, value in record.items() if key not in unseen},
-            **{f"at.{key}": value for key, value in record.get("at", {}).items()},
-        }
-        for record in records
-    ]
+    unseen = {"at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected"}
+    flat = []
+    for record in records:
+        at = {f"at.{key}": value for key, value in record.get("at", {}).items()}
+        flat.append({key: value for key, value in record.items() if key not in unseen} | at)
     return pd.DataFrame(flat)
 
 

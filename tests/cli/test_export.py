@@ -8,7 +8,7 @@ import pytest
 from clip_geometry.io.sources import formats, read_any
 
 
-@pytest.mark.parametrize("to", [name for name, each in formats().items() if each.write])
+@pytest.mark.parametrize("to", [name for name, each in formats().items() if "write" in each])
 def test_each_format(cli, sets, to):
     outcome = cli("export", sets[0].parent, "-o", "out", "--to", to, "--normalize")
     assert outcome.status == 0, outcome.err

@@ -102,7 +102,7 @@ def test_errors(tmp_path, five_each):
     with pytest.raises(InputError, match="is a directory; a table"):
         _load(tmp_path)
     words = _table(tmp_path / "words.jsonl", [{"id": 1, "words": "a cat"}])
-    with pytest.raises(InputError, match=r"has no caption column .* name one of id, words with caption_column="):
+    with pytest.raises(InputError, match=r"has no caption column; name one of id, words with caption_column="):
         _load(words)
     with pytest.raises(InputError, match="has no image column"):
         _load(words, caption_column="words", images=tmp_path)
@@ -137,7 +137,7 @@ def test_a_language_column_chooses_rows(long_table, column):
         assert (_texts(dataset), dataset.text.language) == (texts, language)
         assert list(dataset.text.item_id) == list(dataset.image.item_id) == ids
     assert _texts(_load(path)) == ["a cat", "a bus"]
-    with pytest.raises(InputError, match=rf"has no rows whose '{column}' is 'ru'; its languages are de, en, fr$"):
+    with pytest.raises(InputError, match=rf"has no rows with {column}='ru'; its languages are de, en, fr$"):
         _load(path, language="ru")
 
 
@@ -157,3 +157,19 @@ def test_a_column_per_language_goes_before_a_language_column(tmp_path):
 def test_no_column_of_images_is_taken_for_a_language(five_each):
     with pytest.raises(InputError, match=r"has no captions in 'image'; its languages are en$"):
         _load(five_each, language="image")
+
+
+def test_missing_images_stay_listed_and_fail_when_loaded(tmp_path, write_image):
+    write_image(tmp_path / "b.png")
+    side = _load(_table(tmp_path / "t.jsonl", [{"image": f"{name}.png", "en": name} for name in "ab"])).image
+    assert side is not None and list(side.item_id) == ["a.png", "b.png"]
+    assert side.load(1).size == (7, 5)
+    with pytest.raises(FileNotFoundError):
+        side.load(0)
+
+
+def test_no_image_at_all(tmp_path):
+    table = _table(tmp_path / "t.jsonl", [{"image": name, "en": "a cat"} for name in ("a.png", "x" * 300)])
+    assert _load(table).image is None
+    with pytest.raises(InputError, match=r"none of the 2 images, such as 'a.png', is in the folder"):
+        _load(table, images=tmp_path)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from clip_geometry.data.images import listed_images, load_image, rgb
+from clip_geometry.data.images import load_image, rgb
 from clip_geometry.registry import InputError
 
 
@@ -91,19 +91,3 @@ def test_pixels_of_more_than_eight_bits_are_unreadable(tmp_path, values):
         load_image(tmp_path / "a.tif")
     with pytest.raises(InputError, match="convert it to 8 bits first"):
         rgb(Image.fromarray(values))
-
-
-def test_missing_images_stay_listed_and_fail_when_loaded(tmp_path, write_image):
-    write_image(tmp_path / "b.png")
-    side = listed_images(tmp_path, ["a.png", "b.png"], ["1", "2"])
-    assert side is not None
-    assert list(side.item_id) == ["1", "2"]
-    assert side.load(1).size == (7, 5)
-    with pytest.raises(FileNotFoundError):
-        side.load(0)
-
-
-def test_no_image_at_all(tmp_path):
-    assert listed_images(tmp_path, ["a.png", "x" * 300], ["1", "2"]) is None
-    with pytest.raises(InputError, match=r"none of the 2 images, such as 'a.png', is in the folder"):
-        listed_images(tmp_path, ["a.png", "b.png"], ["1", "2"], required=True)

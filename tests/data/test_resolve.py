@@ -52,7 +52,7 @@ def test_options_are_validated(tmp_path):
         resolve_dataset("cifar100", split=3)
     with pytest.raises(InputError, match="data set 'folder': key 'path' is missing"):
         resolve_dataset("folder")
-    with pytest.raises(InputError, match="say where the data set is; give one"):
+    with pytest.raises(InputError, match="and at path='elsewhere'; give one"):
         resolve_dataset(str(tmp_path), path="elsewhere")
 
 

@@ -287,10 +287,10 @@ def test_hostile_headers_end_in_one_sentence(tmp_path, content):
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [
-        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is not a text in UTF-8"),
+        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is no readable text file, damaged"),
         ({"a_json": b"{"}, r"'a\.json' in .* is no readable JSON"),
         ({"a_json": b"[1]"}, r"'a\.json' in .* is \[1\]"),
-        ({"a_json": b'{"caption": 7}'}, "has 7 under 'caption'; a text or texts were expected"),
+        ({"a_json": b'{"caption": 7}'}, "of 'caption' of .* is 7: input should be a valid string"),
         ({"a_jpg": b"", "a_png": b""}, r"has 2 images of 'a' \(jpg, png\); one was expected"),
         ({"a_txt": b"x", "b_txt": b"x", "a_jpg": b""}, "has two samples 'a'; each key was expected once"),
         ({"a_txt": b"x", "a.txt": b"y"}, r"has two members 'a\.txt'; each was expected once"),

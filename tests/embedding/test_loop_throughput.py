@@ -20,7 +20,7 @@ from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.store import Store, read_store
 from clip_geometry.embedding.supply import PARTS, Throughput, supply
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.progress import Settings, quiet
+from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.embed_fakes import fake_dataset, run
 from support.engine_fakes import die_once
@@ -195,7 +195,7 @@ def test_a_shard_that_is_being_written_is_finished_whatever_happens_meanwhile(lo
 
 
 def test_the_parts_of_the_time_add_up(loader, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Settings, "verbose", True)
+    monkeypatch.setattr("clip_geometry.embedding.engines.INTERVAL", 0.0)
     loader(on_batch=lambda: time.sleep(0.01))
     facts = run(tmp_path)["run"]
     lines = capsys.readouterr().err

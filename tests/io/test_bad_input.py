@@ -206,14 +206,14 @@ def lance_without(piece):
 
 
 ROW = IMAGE[0]
-NO_ROWS = r"has no rows: none of its arrays .* is a matrix of float16, float32 or float64"
+NO_ROWS = r"has no rows: none of its arrays .* is a matrix of floats"
 NO_NAME = "is no name of a modality"
 CODECS = [{"name": "numcodecs.pickle", "configuration": {}}]
 BAD = {
     "x.npy": [
-        (array(np.ones(12, "f4")), "1 dimensions, shape .*; embeddings are rows and columns"),
-        (array(np.ones((2, 3, 2))), "3 dimensions, shape"),
-        (array(np.ones(())), "0 dimensions, shape"),
+        (array(np.ones(12, "f4")), r"has the shape \(12,\); embeddings are rows and columns"),
+        (array(np.ones((2, 3, 2))), r"has the shape \(2, 3, 2\)"),
+        (array(np.ones(())), r"has the shape \(\)"),
         (array(np.ones((3, 2), "complex64")), "holds complex64 values; embeddings are float16, float32 or float64"),
         (array(np.ones((3, 2), int)), "holds int64 values; embeddings are"),
         (array(np.ones((3, 2), bool)), "holds bool values; embeddings are"),
@@ -221,26 +221,26 @@ BAD = {
         (array(np.ones((2, 2), np.longdouble)), "values; embeddings are"),
         (array(np.zeros((2, 2), "f4,f4")), "values; embeddings are"),
         (array(cloud(3, 0)), "rows without columns"),
-        (npy(np.array([Canary()]), allow_pickle=True), "holds pickled Python objects, which are not loaded"),
+        (npy(np.array([Canary()]), allow_pickle=True), "holds pickled Python objects, which can run code"),
         (header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, 3), }"), r"declares the shape \(True, 3\)"),
     ],
     "x.npz": [
         (array(np.ones((2, 3, 2))), NO_ROWS),
         (array(np.ones((3, 2), int)), NO_ROWS),
-        (array(np.array([Canary()])), "holds pickled Python objects, which are not loaded"),
+        (array(np.array([Canary()])), "holds pickled Python objects, which can run code"),
         (arrays(), NO_ROWS),
         (arrays(**{"<b>": cloud(), "text": cloud()}), NO_NAME),
         (arrays(**{"0": cloud(), "text": cloud()}), NO_NAME),
         (arrays(**{"a-to-b": cloud(), "text": cloud()}), NO_NAME),
-        (arrays(image=cloud(), images=cloud()), "several arrays of rows for image: image, images; keep one"),
-        (arrays(rows=cloud(), labels=np.arange(6)), r"has labels of shape \(6,\) for 7 rows; expected one label per"),
+        (arrays(image=cloud(), images=cloud()), "several arrays of rows for image, image and images; keep one"),
+        (arrays(rows=cloud(), labels=np.arange(6)), r"has labels of shape \(6,\) for 7 rows; expected one a row"),
         (arrays(rows=cloud(), Label=np.ones((7, 1))), "label"),
     ],
     "x.safetensors": [
         (array(np.ones(12, "f4")), NO_ROWS),
         (
             lambda path: save_file({"image": torch.ones(2, 2).to(torch.float8_e4m3fn)}, path),
-            "holds float8_e4m3fn values; embeddings are bfloat16",
+            "holds torch.float8_e4m3fn values; embeddings are bfloat16",
         ),
     ],
     "x.pt": [
@@ -254,8 +254,8 @@ BAD = {
         (table(v=[[1, 2], [3, 4]]), "has no vector column"),
         (table(v=[[1.0, 2.0], [3.0, 4.0], [5.0]]), "'v', is ragged: row 0 has 2 values and row 2 has 1"),
         (table(v=[[1.0, 2.0], None]), "has no vector in 1 of 2 rows"),
-        (table(v=[None, "[1,2]"]), "'v', has '' in row 0; expected 2 numbers as in"),
-        (table(v=["[1,2]", "[1,true]"]), r"'v', has '\[1,true\]' in row 1; expected 2 numbers"),
+        (table(v=[None, "[1,2]"]), "'v', has '' in row 0; expected numbers as in"),
+        (table(v=["[1,2]", "[1,true]"]), r"'v', has '\[1,true\]' in row 1; expected numbers"),
         (table(v=[[1.0, 2.0], [None, 4.0]]), "has 1 missing values inside its vectors"),
         (table(v=[[], []], k=[1, 2]), "has no vector column|rows without columns"),
         (table(v=[[1.0]], **{"0": [[2.0]]}), "vector column '0' is no name of a modality"),
@@ -286,8 +286,8 @@ BAD = {
         ("v0,v1\n0.5,1.5\n2.5,3-5\n", "'v1', is not all numbers: Failed to parse string: '3-5'"),
         ("a,b\n", "has no rows"),
         ("x,y\n0.5,1.5\n", r"has no vector column: none of x, y is .* a text such as \[0\.1,0\.2\]"),
-        ('id,v\n1,"[0.5,1]"\n2,"[0.5,1"\n', r"'v', has '\[0\.5,1' in row 1; expected 2 numbers as in"),
-        ('id,v\n1,"[0.5,1]"\n2,"[0.5]"\n', r"'v', has '\[0\.5\]' in row 1; expected 2 numbers"),
+        ('id,v\n1,"[0.5,1]"\n2,"[0.5,1"\n', r"'v', has '\[0\.5,1' in row 1; expected numbers as in"),
+        ('id,v\n1,"[0.5,1]"\n2,"[0.5]"\n', "'v', is ragged: row 0 has 2 values and row 1 has 1"),
         ("a,a\n1,2\n", "has two columns of one name"),
         ("item_id,v0,v1\n,1,2\nb,3,4\n", "item_id of embeddings is missing or empty in row 0"),
         ("a\0b,c\n1,2\n", "does not begin with a line of text"),
@@ -307,7 +307,7 @@ BAD = {
     ],
     "x.zarr": [
         (lambda path: path.mkdir(), "has no rows"),
-        (zarr_save(image=IMAGE, label=np.arange(4)), r"has labels of shape \(4,\) for 60 rows; expected one label per"),
+        (zarr_save(image=IMAGE, label=np.arange(4)), r"has labels of shape \(4,\) for 60 rows; expected one a row"),
         (zarr_with_pickle, r"note/\.zarray asks for the codec 'pickle'"),
         (zarr(change={"codecs": CODECS}), "asks for the codec 'pickle'"),
         (zarr(change={"codecs": "pickle"}), "asks for the codec"),
@@ -332,7 +332,7 @@ BAD = {
         (tar(k0_jpg=b"x", k0_txt=b"y"), "has no vectors: expected .npy files"),
         (tar(k0_npy=npy(ROW), k0_json=b"{"), "is no readable JSON"),
         (tar(k0_npy=npy(ROW), k0_json=b"[1]"), "is .*: input should be a valid object"),
-        (tar(k0_npy=npy(ROW), k0_txt=b"\xff"), "is not a text in UTF-8"),
+        (tar(k0_npy=npy(ROW), k0_txt=b"\xff"), "is no readable text file"),
         (tar(k0_npy=npy(ROW), k1_npy=npy(ROW), k0_NPY=npy(ROW)), "two samples '0'; each key"),
         (tar(k0_npy=npy(ROW), k0_image_npy=npy(ROW)), f"kinds of vector '' {NO_NAME}"),
     ],

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from clip_geometry.cli import index, lists, maps, measure, stores
 from clip_geometry.memory import is_out_of_memory, out_of_memory, return_large_blocks
-from clip_geometry.progress import Settings, note
+from clip_geometry.progress import note
 from clip_geometry.registry import MOST, InputError, of_packages, printable, shortened, shown
 
 INTERRUPTED = 130
@@ -93,7 +93,6 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _global(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="show throughput; may be given anywhere")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks of errors; may be given anywhere")] = False,
 ) -> None:
     pass
@@ -113,7 +112,6 @@ def main() -> None:
         try:
             _run()
         finally:
-            Settings.verbose = False  # for who calls main() and goes on
             _flush()
 
 
@@ -163,10 +161,7 @@ def _complain(message: str) -> None:
 
 
 def _run() -> None:
-    anywhere = {"--debug", "-v", "--verbose"}
-    arguments = [argument for argument in sys.argv[1:] if argument not in anywhere]
-    given = anywhere.intersection(sys.argv[1:])
-    Settings.verbose = bool(given - {"--debug"})
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
     except BrokenPipeError:  # `| head` has seen enough
@@ -174,7 +169,7 @@ def _run() -> None:
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's, of a command line that it cannot read
             _complain_of_usage(error)
-        elif "--debug" in given or (sentence := _sentence(error)) is None:
+        elif "--debug" in sys.argv or (sentence := _sentence(error)) is None:
             raise
         else:
             _complain(sentence)

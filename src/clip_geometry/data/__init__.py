@@ -7,26 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.config import validate
-from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
+from clip_geometry.data.base import Dataset, DatasetConfig, datasets
 from clip_geometry.data.cifar import Cifar10Config, Cifar100Config
 from clip_geometry.data.images import IMAGE_SUFFIXES, image_names
 from clip_geometry.data.tables import SUFFIXES
 from clip_geometry.data.webdataset import is_shard
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, import_all, shown
-
-__all__ = [
-    "Dataset",
-    "DatasetConfig",
-    "DatasetEntry",
-    "Side",
-    "config_class",
-    "dataset_from",
-    "datasets",
-    "load_dataset",
-    "path_of",
-    "resolve_dataset",
-]
 
 import_all(__name__)
 
@@ -56,9 +43,7 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
     values = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     if str(name_or_path) not in datasets:
         if "path" in values:
-            raise InputError(
-                f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
-            )
+            raise InputError(f"the data set is at {str(name_or_path)!r} and at path={values['path']!r}; give one")
         values["path"] = str(name_or_path)
     for key in values.keys() & {"path", "images"}:  # a place has one name, however it is given
         if isinstance(values[key], str):
@@ -131,10 +116,8 @@ def _name(name_or_path: str | Path) -> str:
         raise InputError(f"{path} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is no data set")
     if is_shard(path):
         return "webdataset"
-    if path.suffix.lower() in SUFFIXES:
-        return "captions"
-    if path.suffix.lower() == ".json":
-        return "coco"
-    raise InputError(
-        f"{path} is no data set; expected a folder of images, a table ({' '.join(SUFFIXES)}), .json or .tar"
-    )
+    name = {**dict.fromkeys(SUFFIXES, "captions"), ".json": "coco"}.get(path.suffix.lower())
+    if name is None:
+        kinds = f"a folder of images, a table ({' '.join(SUFFIXES)}), .json or .tar"
+        raise InputError(f"{path} is no data set; expected {kinds}")
+    return name

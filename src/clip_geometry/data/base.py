@@ -23,34 +23,9 @@ WORDS = re.compile(r"\w+(?:['’\-]\w+|(?<=\d)[.,](?=\d)\w+)*|[^\w\s]+")
 NOT_THERE = (ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG)
 
 
-class Sentence(str):
-    """Words joined by spaces: an ordinary string with the attributes `words` and `tags`.
-
-    tags: The part of speech of each word, "" if unknown.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-
-    def __new__(cls, words: Sequence[str], tags: Sequence[str] | None = None) -> "Sentence":
-        sentence = super().__new__(cls, " ".join(words))
-        sentence.words = tuple(words)
-        sentence.tags = ("",) * len(words) if tags is None else tuple(tags)
-        return sentence
-
-    def __reduce__(self) -> tuple[type["Sentence"], tuple[tuple[str, ...], tuple[str, ...]]]:
-        """For other processes: str's own method would pass the text as the words."""
-        return Sentence, (self.words, self.tags)
-
-
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of a sentence as the corpus has them, or of any other text by WORDS; punctuation counts."""
-    return text.words if isinstance(text, Sentence) else tuple(WORDS.findall(text))
-
-
-def tags_of(text: str) -> tuple[str, ...]:
-    """Return one tag for each of `words_of`."""
-    return text.tags if isinstance(text, Sentence) else ("",) * len(words_of(text))
+    """Return the attribute `words` that the sentences of a corpus have, or else the WORDS of the text."""
+    return getattr(text, "words", None) or tuple(WORDS.findall(text))
 
 
 @dataclass(frozen=True)
@@ -134,13 +109,6 @@ class KnownSplits(DatasetConfig):
         return known_split(split, cls.SPLITS)
 
 
-class OneSplit(KnownSplits):
-    """A set without splits: `split` stays "all"."""
-
-    SPLITS = ("all",)
-    split: str = "all"
-
-
 class WithoutClasses(DatasetConfig):
     """Captions or sentences, which have no classes and so no prompts."""
 
@@ -152,9 +120,11 @@ class WithoutClasses(DatasetConfig):
         return prompt
 
 
-class FilesConfig(OneSplit):
+class FilesConfig(KnownSplits):
     """A set made of the user's own files at `path`, which have no splits."""
 
+    SPLITS = ("all",)
+    split: str = "all"
     path: Path
 
 
@@ -174,11 +144,7 @@ def known_split(split: str, known: Sequence[str]) -> str:
 
 def is_unicode(text: str) -> bool:
     """Return False for lone surrogates, which file names and JSON may bring and no output file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return re.search("[\ud800-\udfff]", text) is None
 
 
 def revision(root: Path, names: Iterable[str]) -> str:

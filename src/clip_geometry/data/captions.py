@@ -1,8 +1,10 @@
 """Captions in one or more languages: tables of the user's own and COCO's annotations."""
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,7 @@ from pydantic import Field
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import CaptionsOnly, Dataset, DatasetEntry, FilesConfig, Side, datasets, revision
-from clip_geometry.data.images import listed_images
+from clip_geometry.data.images import load_listed
 from clip_geometry.data.tables import Table, read_table
 from clip_geometry.io.reading import Schema, read_json
 from clip_geometry.paths import existing_file, existing_folder
@@ -70,10 +72,8 @@ def captions_of(
             raise InputError(f"{table.path} has no captions in {language!r}; its languages are {', '.join(languages)}")
         caption_column = _first(CAPTION_COLUMNS, table.names)
         if caption_column is None:
-            raise InputError(
-                f"{table.path} has no caption column ({', '.join(CAPTION_COLUMNS)}); "
-                f"name one of {', '.join(table.names)} with caption_column=…"
-            )
+            names = ", ".join(table.names)
+            raise InputError(f"{table.path} has no caption column; name one of {names} with caption_column=…")
     captions = table.strings(caption_column)
     rows: Sequence[int] = range(len(captions))
     by_language = _first(LANGUAGE_COLUMNS, table.names)
@@ -81,25 +81,36 @@ def captions_of(
         languages = table.strings(by_language)
         rows = [row for row, each in enumerate(languages) if each == language]
         if not rows:
-            there = ", ".join(dict.fromkeys(languages))
-            raise InputError(
-                f"{table.path} has no rows whose {by_language!r} is {language!r}; its languages are {there}"
-            )
+            given = ", ".join(dict.fromkeys(languages))
+            raise InputError(f"{table.path} has no rows with {by_language}={language!r}; its languages are {given}")
     texts = [captions[row] for row in rows]
-    files_revision = table.revision()
     if image_column is None:
         if config.images is not None:
             raise InputError(f"{table.path} has no image column ({', '.join(IMAGE_COLUMNS)}) to find images with")
-        item_id, image = [str(row) for row in rows], None
-    else:
-        images = table.strings(image_column, numbers=True)
-        item_id = [images[row] for row in rows]
-        names = list(dict.fromkeys(item_id))
-        folder = existing_folder(config.images or folder, "a folder of images")
-        image = listed_images(folder, names, names, required=config.images is not None)
-        files_revision = digest([files_revision, revision(folder, names)])
+        text = Side("text", [str(row) for row in rows], texts.__getitem__, language=language, dropped=table.dropped)
+        return Dataset(config, table.revision(), None, text)
+    images = table.strings(image_column, numbers=True)
+    item_id = [images[row] for row in rows]
+    names = list(dict.fromkeys(item_id))
     text = Side("text", item_id, texts.__getitem__, language=language, dropped=table.dropped)
-    return Dataset(config=config, revision=files_revision, image=image, text=text)
+    folder = existing_folder(config.images or folder, "a folder of images")
+    return _with_images(config, table.revision(), text, folder, names, names)
+
+
+def _with_images(
+    config: CaptionsOnly, files_revision: str, text: Side, folder: Path, names: Sequence[str], item_id: Sequence[str]
+) -> Dataset:
+    """The data set with the images `names` in `folder`, without an image side if none of them exists.
+
+    If only some are missing, they stay in the list and fail when loaded, so that they are counted.
+    """
+    image = None
+    # takes names that no file can have, too
+    if any(os.path.isfile(folder / name) for name in names):  # noqa: PTH113
+        image = Side("image", item_id, partial(load_listed, folder, names))
+    elif config.images is not None:
+        raise InputError(f"none of the {len(names)} images, such as {names[0]!r}, is in the folder {folder}")
+    return Dataset(config, digest([files_revision, revision(folder, names)]), image, text)
 
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
@@ -166,13 +177,11 @@ def load_coco(config: CocoConfig) -> Dataset:
         split = path.stem.rpartition("_")[2]
         roots, inside = (path.parent.parent, path.parent), (split, f"images/{split}", "images")
         folder = next((place for root in roots for name in inside if (place := root / name).is_dir()), None)
-    image, files_revision = None, revision(path.parent, [path.name])
-    if folder is not None:
-        names = list(file_names.values())
-        image = listed_images(folder, names, list(map(str, file_names)), required=config.images is not None)
-        files_revision = digest([files_revision, revision(folder, names)])
     text = Side("text", item_id, texts.__getitem__, language=config.language, dropped=dropped)
-    return Dataset(config=config, revision=files_revision, image=image, text=text)
+    files_revision = revision(path.parent, [path.name])
+    if folder is None:
+        return Dataset(config, files_revision, None, text)
+    return _with_images(config, files_revision, text, folder, [*file_names.values()], [*map(str, file_names)])
 
 
 datasets.add("captions", DatasetEntry(CaptionsConfig, load))

@@ -7,11 +7,10 @@ import io
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from PIL import Image
-from pydantic import model_validator
 
 from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
@@ -19,6 +18,8 @@ from clip_geometry.data.prompts import class_prompts
 from clip_geometry.io.reading import checked, first_line, is_not_fetched, parse_json, read_json, read_table
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError, shown
+
+FILE = "{}-00000-of-00001.parquet"  # of a split
 
 
 class CifarConfig(KnownSplits):
@@ -43,11 +44,7 @@ class CifarConfig(KnownSplits):
     def file(cls, folder: Path, split: str) -> Path | None:
         """Return the file of a split in a folder or its usual subfolder; None without."""
         places = (folder, folder / cls.FOLDER)
-        return next((file for place in places if (file := place / _name(split)).is_file()), None)
-
-
-def _name(split: str) -> str:
-    return f"{split}-00000-of-00001.parquet"
+        return next((file for place in places if (file := place / FILE.format(split)).is_file()), None)
 
 
 class Cifar10Config(CifarConfig):
@@ -63,19 +60,13 @@ class Cifar100Config(CifarConfig):
 
     Attributes:
         labels: The 100 fine classes or the 20 coarse ones.
-        language: "en", or "ru" for the fine classes.
+        language: "en", or "ru" for prompts of the fine classes.
     """
 
     FOLDER = "cifar100"
     name: str = "cifar100"
     language: Literal["en", "ru"] = "en"  # pyright: ignore[reportIncompatibleVariableOverride]
     labels: Literal["fine", "coarse"] = "fine"
-
-    @model_validator(mode="after")
-    def _fine_in_russian(self) -> Self:
-        if self.language != "en" and self.labels == "coarse":
-            raise ValueError(f"cifar100 has its 20 coarse classes in en only, not in {self.language!r}")
-        return self
 
     @property
     def label(self) -> str:
@@ -86,10 +77,6 @@ def load(config: CifarConfig) -> Dataset:
     """Load 32×32 RGB images with labels, and class prompts as the text side if a prompt is given."""
     file = _file_of(config)
     images, labels, class_names = _read(config, file)
-    if not labels:
-        raise InputError(f"{shown(file)} has no rows")
-    if not all(label in range(len(class_names)) for label in labels):
-        raise InputError(f"{shown(file)} has a label that is none of its {len(class_names)} classes")
     text = None
     if config.prompt is not None:
         names = class_names
@@ -100,13 +87,8 @@ def load(config: CifarConfig) -> Dataset:
             names = [russian[name] for name in names]
         text = class_prompts(names, config.prompt, config.language)
     item_id = [f"parquet-{config.split}-{k}" for k in range(len(labels))]
-    return Dataset(
-        config=config,
-        revision=revision(file.parent, [file.name]),
-        image=Side("image", item_id, partial(_image_of, images), labels=np.array(labels, dtype=np.int64)),
-        text=text,
-        class_names=tuple(class_names),
-    )
+    image = Side("image", item_id, partial(_image_of, images), labels=labels)
+    return Dataset(config, revision(file.parent, [file.name]), image, text, tuple(class_names))
 
 
 def russian_names() -> dict[str, str]:
@@ -122,11 +104,13 @@ def _file_of(config: CifarConfig) -> Path:
     if folder is not None:
         file = config.file(existing_folder(folder, f"a folder of {config.name}"), config.split)
         if file is None:
-            raise InputError(f"{shown(folder)} holds no {config.split} split; expected {_name(config.split)} in it")
+            raise InputError(
+                f"{shown(folder)} holds no {config.split} split; expected {FILE.format(config.split)} in it"
+            )
         return file
     from huggingface_hub import hf_hub_download
 
-    repository, file = f"uoft-cs/{config.name}", f"{config.FOLDER}/{_name(config.split)}"
+    repository, file = f"uoft-cs/{config.name}", f"{config.FOLDER}/{FILE.format(config.split)}"
     try:
         return Path(hf_hub_download(repository, file, repo_type="dataset"))
     except Exception as error:
@@ -139,33 +123,27 @@ def _file_of(config: CifarConfig) -> Path:
         ) from None
 
 
-def _read(config: CifarConfig, file: Path) -> tuple[Any, list[int], list[str]]:
-    """Return the images as structs with the bytes of a file, the labels and the names of the classes."""
-    import pyarrow as pa
-
+def _read(config: CifarConfig, file: Path) -> tuple[Any, np.ndarray, list[str]]:
+    """Return the content of the image files, the labels and the names of the classes."""
     table = read_table(file)
-    missing = [name for name in ("img", config.label) if name not in table.column_names]
-    if missing:
-        raise InputError(f"{shown(file)} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
-    facts, source = (table.schema.metadata or {}).get(b"huggingface", b"{}"), f"the schema of {shown(file)}"
+    metadata, source = (table.schema.metadata or {}).get(b"huggingface", b"{}"), f"the schema of {shown(file)}"
     try:
-        features = parse_json(facts, source, dict[str, Any])["info"]["features"]
+        features = parse_json(metadata, source, dict[str, Any])["info"]["features"]
         class_names = checked(features[config.label]["names"], source, list[str])
-    except (InputError, KeyError, TypeError):
-        raise InputError(f"{shown(file)} has no class names in its schema; Hugging Face's file has them") from None
-    images = table["img"].combine_chunks()
-    if not pa.types.is_struct(images.type):
+        images = table["img"].combine_chunks().field("bytes")
+        labels = np.array(table[config.label].to_pylist(), np.int64)
+        if not len(labels) or not np.isin(labels, np.arange(len(class_names))).all():
+            raise ValueError("a row without a class")
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(
-            f"{shown(file)} has {images.type} in the column 'img'; a struct with the PNG bytes was expected"
-        )
-    return images, table[config.label].to_pylist(), class_names
+            f"{shown(file)} is not {config.name} as Hugging Face has it; expected rows of 'img', the bytes of an "
+            f"image, and {config.label!r}, the number of a class that the schema names"
+        ) from None
+    return images, labels, class_names
 
 
-def _image_of(rows: Any, k: int) -> Image.Image:
-    content = (rows[k].as_py() or {}).get("bytes")
-    if content is None:
-        raise OSError(f"row {k} has no image bytes")
-    return load_image(io.BytesIO(content))
+def _image_of(images: Any, k: int) -> Image.Image:
+    return load_image(io.BytesIO(images[k].as_py() or b""))
 
 
 datasets.add("cifar10", DatasetEntry(Cifar10Config, load))

@@ -37,18 +37,13 @@ def given_dataset(
     """
     config = DatasetConfig(name=name, split="all")
     if isinstance(data, Mapping):
-        for modality, each in data.items():
-            if isinstance(each, str | bytes | os.PathLike) or not _is_sequence(each):
-                raise InputError(f"the data have {shown(each)} under {shown(modality)}; a list was expected")
         lists = dict(data)
-        if not lists or not set(lists) <= {"image", "text"}:
-            raise InputError(f"the data have the keys {shown(list(lists))}; expected 'image', 'text' or both")
+        if not lists or not set(lists) <= {"image", "text"} or not all(map(_is_sequence, lists.values())):
+            raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
         rows, labels, class_names = next(iter(lists.values())), None, None
         if len({len(each) for each in lists.values()}) > 1:
-            raise InputError(
-                f"there are {len(lists['image'])} images and {len(lists['text'])} texts; expected as many of each (the "
-                "texts of an image may be a list), or embed them in two calls"
-            )
+            given = f"there are {len(lists['image'])} images and {len(lists['text'])} texts"
+            raise InputError(f"{given}; expected as many of each (the texts of an image may be a list), or two calls")
         captions = lists.get("text")
         given_image = lists.get("image", ()).__getitem__
     else:
@@ -72,7 +67,8 @@ def given_dataset(
 
 
 def _is_sequence(given: Any) -> bool:
-    return hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    is_one = isinstance(given, str | bytes | os.PathLike)
+    return not is_one and hasattr(given, "__getitem__") and hasattr(given, "__len__")
 
 
 def _texts(given: Any, item: str) -> list[str]:
@@ -91,15 +87,13 @@ def _opened(given: Any, k: int) -> Image.Image:
         return rgb(given)
     if isinstance(given, str | os.PathLike):
         return load_image(Path(given).expanduser())
-    raise InputError(
-        f"image {k} of the data is {type(given).__name__}; a PIL image or a path was expected (a torch Dataset gives "
-        "PIL images without its transform)"
-    )
+    expected = "a PIL image or a path was expected (a torch Dataset gives PIL images without its transform)"
+    raise InputError(f"image {k} of the data is {type(given).__name__}; {expected}")
 
 
 def _read_pairs(data: Any, limit: int | None) -> tuple[list[Any], np.ndarray | None, tuple[str, ...] | None]:
     """The captions by item, or the labels and the names of the classes, of a sequence of pairs, in one pass."""
-    if isinstance(data, str | bytes) or not _is_sequence(data):
+    if not _is_sequence(data):
         raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
     second: list[Any] = []
     for k in range(len(data) if limit is None else min(limit, len(data))):

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -55,20 +54,6 @@ def load_listed(folder: Path, names: Sequence[str], k: int) -> Image.Image:
     return load_image(folder / names[k])
 
 
-def listed_images(folder: Path, names: Sequence[str], item_id: Sequence[str], *, required: bool = False) -> Side | None:
-    """Return the side of the images `names` in `folder`; None (`required`: InputError) if none of them exists.
-
-    If only some are missing, they stay in the list and fail when loaded, so that they are counted.
-    """
-    for name in names:
-        with suppress(OSError):  # a name that is too long
-            if (folder / name).is_file():
-                return Side("image", item_id, partial(load_listed, folder, names))
-    if required:
-        raise InputError(f"none of the {len(names)} images, such as {names[0]!r}, is in the folder {folder}")
-    return None
-
-
 class FolderConfig(FilesConfig):
     """A folder at `path`, searched with its subfolders."""
 
@@ -113,13 +98,8 @@ def load(config: FolderConfig) -> Dataset:
         if class_names is None:
             raise InputError(f"prompt {config.prompt!r} needs classes, and {root} has no class sub-folders")
         text = class_prompts(class_names, config.prompt, config.language)
-    return Dataset(
-        config=config,
-        revision=revision(root, names),
-        image=Side("image", names, partial(load_listed, root, names), labels=labels),
-        text=text,
-        class_names=class_names,
-    )
+    image = Side("image", names, partial(load_listed, root, names), labels=labels)
+    return Dataset(config, revision(root, names), image, text, class_names)
 
 
 datasets.add("folder", DatasetEntry(FolderConfig, load))

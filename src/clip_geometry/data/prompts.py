@@ -1,7 +1,6 @@
 """Class prompts, the text side of a labeled set of images, and the published templates of such prompts."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,8 @@ from clip_geometry.catalog import read_yaml
 from clip_geometry.data.base import Side
 from clip_geometry.registry import InputError
 
-IMAGENET = "clip-imagenet"
-
-
-@cache
-def template_sets() -> Mapping[str, Mapping[str, Any]]:
-    """Name of a set → its language and its templates."""
-    return read_yaml(Path(__file__).with_name("prompts.yaml"))
-
-
-def imagenet_templates() -> tuple[str, ...]:
-    """The 80 templates that CLIP's authors used for ImageNet, which open_clip has; importing it takes seconds."""
-    from open_clip import OPENAI_IMAGENET_TEMPLATES
-
-    return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
+# name of a set → its language and its templates
+TEMPLATES: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("prompts.yaml"))
 
 
 def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en") -> Side:
@@ -36,34 +23,27 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
     Args:
         class_names: As the data set has them.
         prompt: With one "{}" for the class name, whose "_" becomes a space, or one "{_}", which keeps it; or the name
-            of several in prompts.yaml ("clip-cifar": CLIP's 18) or "clip-imagenet" (CLIP's 80).
+            of several in prompts.yaml ("clip-cifar": CLIP's 18, "clip-imagenet": CLIP's 80).
         language: Of the class names.
 
     Raises:
         InputError: For any other prompt, and for templates written in another language.
     """
-    known = {**template_sets(), IMAGENET: {"language": "en"}}
-    written_in = known[prompt]["language"] if prompt in known else language
-    if written_in != language:
-        raise InputError(f"prompt {prompt!r} is written in {written_in!r}, but language is {language!r}")
-    templates = imagenet_templates() if prompt == IMAGENET else known.get(prompt, {}).get("templates", [prompt])
+    chosen = TEMPLATES.get(prompt, {"language": language, "templates": [prompt]})
+    if chosen["language"] != language:
+        raise InputError(f"prompt {prompt!r} is written in {chosen['language']!r}, but language is {language!r}")
+    templates = chosen["templates"]
     places = [template.count("{}") + template.count("{_}") for template in templates]
     if any(count != 1 for count in places):
         raise InputError(
-            f"prompt {prompt!r} contains {{}} {places[0]} times; it is needed once, where the class name "
-            f'goes, as in "a photo of a {{}}", or one of the sets {", ".join(known)}'
+            f"prompt {prompt!r} has {{}} {places[0]} times; expected one, or a set: {', '.join(TEMPLATES)}"
         )
-    several = len(templates) > 1
     texts = [
         template.replace("{}", name.replace("_", " ")) if "{}" in template else template.replace("{_}", name)
         for name in class_names
         for template in templates
     ]
-    return Side(
-        modality="text",
-        item_id=[f"class-{k}" + f"-{t}" * several for k in range(len(class_names)) for t in range(len(templates))],
-        load=texts.__getitem__,
-        labels=np.repeat(np.arange(len(class_names), dtype=np.int64), len(templates)),
-        language=language,
-        pair_on="label",
-    )
+    several = len(templates) > 1
+    ids = [f"class-{k}" + f"-{t}" * several for k in range(len(class_names)) for t in range(len(templates))]
+    labels = np.repeat(np.arange(len(class_names), dtype=np.int64), len(templates))
+    return Side("text", ids, texts.__getitem__, labels, language, pair_on="label")

@@ -10,24 +10,16 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
-from clip_geometry.data.base import (
-    Dataset,
-    DatasetEntry,
-    FilesConfig,
-    Side,
-    WithoutClasses,
-    datasets,
-    is_unicode,
-    revision,
-)
+from clip_geometry.data import base
 from clip_geometry.data.images import IMAGE_SUFFIXES, load_image
-from clip_geometry.io.reading import damaged, parse_json, reading_with
+from clip_geometry.io.reading import checked, damaged, parse_json, reading_with
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
@@ -40,7 +32,7 @@ META = re.compile(r"__[^/]*__($|/)|__[^/]*__$")
 MOST_TEXT, MOST_IMAGE = 2**24, 2**28  # bytes of a member
 
 
-class WebdatasetConfig(FilesConfig, WithoutClasses):
+class WebdatasetConfig(base.FilesConfig, base.WithoutClasses):
     """Shards of webdataset: KEY.jpg (.png, .webp, …) with KEY.txt or KEY.json for captions.
 
     Attributes:
@@ -81,12 +73,8 @@ class Member:
         return content
 
     def text(self) -> str:
-        try:
+        with reading_with(self.source, "text"):
             return self.read().decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise InputError(f"{self.source} is not a text in UTF-8") from None
-        except OSError as error:
-            raise InputError(f"{self.source} cannot be read: {error}") from None
 
 
 def is_shard(path: Path) -> bool:
@@ -102,33 +90,28 @@ def shards_of(path: Path) -> list[Path]:
         existing_file(each, WHAT)
         if each.suffix.lower() != ".tar":
             raise InputError(f"{shown(each)} is compressed; unpack it to a .tar, so that single images can be read")
-        if not is_unicode(str(each)):
+        if not base.is_unicode(str(each)):
             raise InputError(f"the name of {shown(each)} is not UTF-8; rename it")
     return paths
 
 
 def samples(path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
     """The key of each sample of a shard, and its members by extension: those with one key that follow each other."""
-    seen, current, members = set(), None, {}
-    for member in _members(path):
-        match = MEMBER.fullmatch(member.name)
-        if match is None or META.match(member.name):
-            continue
-        key, extension = match[1], match[2].lower()
-        if not is_unicode(key):
-            raise InputError(f"{shown(path)} has a member whose name {shown(member.name)} is not UTF-8; rename it")
-        if key != current:
-            if members:
-                yield str(current), members
-            if key in seen:
-                raise InputError(f"{shown(path)} has two samples {shown(key)}; each key was expected once")
-            seen.add(key)
-            current, members = key, {}
-        if extension in members:
-            raise InputError(f"{shown(path)} has two members {shown(member.name)}; each was expected once")
-        members[extension] = Member(path, member.name, member.offset_data, member.size)
-    if members:
-        yield str(current), members
+    seen = set()
+    matches = ((member, MEMBER.fullmatch(member.name)) for member in _members(path) if not META.match(member.name))
+    named = ((match[1], match[2].lower(), member) for member, match in matches if match is not None)
+    for key, group in groupby(named, key=itemgetter(0)):
+        if not base.is_unicode(key):
+            raise InputError(f"{shown(path)} has a member whose key {shown(key)} is not UTF-8; rename it")
+        if key in seen:
+            raise InputError(f"{shown(path)} has two samples {shown(key)}; each key was expected once")
+        seen.add(key)
+        members: dict[str, Member] = {}
+        for _, extension, member in group:
+            if extension in members:
+                raise InputError(f"{shown(path)} has two members {shown(member.name)}; each was expected once")
+            members[extension] = Member(path, member.name, member.offset_data, member.size)
+        yield key, members
 
 
 def _members(path: Path) -> Iterator[tarfile.TarInfo]:
@@ -155,64 +138,59 @@ def distinct_ids(keys: Sequence[tuple[Path, str]]) -> list[str]:
 # --- images and captions
 
 
-def load(config: WebdatasetConfig) -> Dataset:
+def load(config: WebdatasetConfig) -> base.Dataset:
     """Load items in webdataset's own order, shard by shard; the captions of an item follow each other.
 
     item_id is the key, after the name of its shard if several shards have the same key.
     """
     shards = shards_of(config.path)
-    keys = []  # of items: shard and key
-    places, pictured = [], []  # the shard's number, first byte and size of each image, and its item
-    captions, captioned = [], []  # each caption, and its item
-    for number, path in enumerate(shards):
+    keys, pictures, captions = [], [], []  # of each item: shard and key, its image or None, its captions
+    for path in shards:
         for key, members in samples(path):
-            found = [each for each in members if f".{each.rpartition('.')[2]}" in IMAGE_SUFFIXES]
-            texts = _captions(members, config.caption_key)
-            if len(found) > 1:
-                given = f"{shown(path)} has {len(found)} images of {shown(key)} ({listed(found)})"
+            names = [each for each in members if f".{each.rpartition('.')[2]}" in IMAGE_SUFFIXES]
+            if len(names) > 1:
+                given = f"{shown(path)} has {len(names)} images of {shown(key)} ({listed(names)})"
                 raise InputError(f"{given}; one was expected")
-            for each in found:
-                places.append((number, members[each].start, members[each].size))
-                pictured.append(len(keys))
-            captions += texts
-            captioned += [len(keys)] * len(texts)
-            if found or texts:
+            texts = _captions(members, config.caption_key)
+            if names or texts:
                 keys.append((path, key))
+                pictures.append(members[names[0]] if names else None)
+                captions.append(texts)
     if not keys:
         raise InputError(f"{shown(config.path)} holds neither images nor captions (KEY.jpg, KEY.txt, KEY.json)")
-    if config.caption_key and not captions:
+    if config.caption_key and not any(captions):
         raise InputError(f"no .json in {shown(config.path)} has captions under {shown(config.caption_key)}")
-    if 0 < (silent := len(keys) - len(set(captioned))) < len(keys):
+    if any(captions) and (silent := captions.count([])):
         note(f"{silent} of {len(keys)} items of {shown(config.path)} have no caption")
     ids = distinct_ids(keys)
+    images = [(item, member) for item, member in zip(ids, pictures, strict=True) if member is not None]
+    texts = [(item, text) for item, own in zip(ids, captions, strict=True) for text in own]
     image = text = None
-    if places:
-        image = Side("image", [ids[k] for k in pictured], partial(_image, shards, np.array(places, np.int64)))
-    if captions:
-        text = Side("text", [ids[k] for k in captioned], captions.__getitem__, language=config.language)
+    if images:
+        image = base.Side("image", [item for item, _ in images], partial(_image, [member for _, member in images]))
+    if texts:
+        captions = [caption for _, caption in texts]
+        text = base.Side("text", [item for item, _ in texts], captions.__getitem__, language=config.language)
     root = shards[0].parent
-    return Dataset(config, revision(root, [os.path.relpath(each, root) for each in shards]), image, text)
+    return base.Dataset(config, base.revision(root, [os.path.relpath(each, root) for each in shards]), image, text)
 
 
-def _image(shards: Sequence[Path], places: np.ndarray, k: int) -> Image.Image:
-    shard, start, size = map(int, places[k])
-    return load_image(io.BytesIO(Member(shards[shard], "", start, size).read(MOST_IMAGE)))
+def _image(members: Sequence[Member], k: int) -> Image.Image:
+    return load_image(io.BytesIO(members[k].read(MOST_IMAGE)))
 
 
 def _captions(members: dict[str, Member], key: str | None) -> list[str]:
     """The lines of the texts that are not blank; without any, or with a key, the captions of the JSON."""
-    kinds = {each: each.rpartition(".")[2] for each in members}
-    texts = [members[each].text() for each in members if kinds[each] == "txt" and key is None]
+    texts = [member.text() for name, member in members.items() if name.rpartition(".")[2] == "txt" and key is None]
     lines = [line.removesuffix("\r") for text in texts for line in text.split("\n") if line.strip()]
-    for each in () if lines else (members[each] for each in members if kinds[each] == "json"):
-        given = parse_json(each.text(), each.source, dict[str, Any], ": write it again").get(key or "caption")
+    if lines:
+        return lines
+    for member in (member for name, member in members.items() if name.rpartition(".")[2] == "json"):
+        given = parse_json(member.text(), member.source, dict[str, Any], ": write it again").get(key or "caption")
         captions = given if isinstance(given, list) else [] if given is None else [given]
-        if not all(isinstance(caption, str) for caption in captions):
-            raise InputError(
-                f"{each.source} has {shown(given)} under {shown(key or 'caption')}; a text or texts were expected"
-            )
+        checked(captions, f"{shown(key or 'caption')} of {member.source}", list[str])
         lines += [caption for caption in captions if caption.strip()]
     return lines
 
 
-datasets.add("webdataset", DatasetEntry(WebdatasetConfig, load))
+base.datasets.add("webdataset", base.DatasetEntry(WebdatasetConfig, load))

@@ -27,7 +27,7 @@ from clip_geometry.embedding.store import Shard
 from clip_geometry.embedding.supply import supply, throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.io.reading import first_line
-from clip_geometry.progress import Advance, PassProgress, detail
+from clip_geometry.progress import INTERVAL, Advance, PassProgress, note
 from clip_geometry.registry import InputError, library, library_versions, of_packages, unknown
 from clip_geometry.rows.streamed import Accumulate, StreamedRows, aggregate_blocks
 
@@ -78,7 +78,8 @@ class Engine:
                 writing = [writer.submit(write)]
             yield from finished()
         self.spent[side.modality] = given.facts()
-        detail(throughput_line(side.modality, self.spent[side.modality]))
+        if self.spent[side.modality]["seconds"] >= INTERVAL:
+            note(throughput_line(side.modality, self.spent[side.modality]))
 
     def stream(self, rows: StreamedRows) -> StreamedRows:
         """The same rows; the engine runs the passes over them that are aggregations."""

@@ -69,9 +69,6 @@ def read_tensors(path: Path) -> Sides:
         try:
             arrays[str(name)] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
         except (TypeError, RuntimeError):  # float8 and other types that numpy lacks
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            raise InputError(
-                f"{shown(path)}, tensor {shown(name)}, holds {dtype} values; embeddings are bfloat16, float16, "
-                "float32 or float64"
-            ) from None
+            given = f"{shown(path)}, tensor {shown(name)}, holds {tensor.dtype} values"
+            raise InputError(f"{given}; embeddings are bfloat16, float16, float32 or float64") from None
     return sides_of_arrays(arrays, path)

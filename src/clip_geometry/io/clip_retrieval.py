@@ -6,6 +6,8 @@ Row k of each belongs to the same pair. https://github.com/rom1504/clip-retrieva
 import re
 from pathlib import Path
 
+import pyarrow as pa
+
 from clip_geometry.embeddings import joined
 from clip_geometry.io.reading import read_npy, read_table
 from clip_geometry.io.sides import ID_NAMES, Sides, check_vectors, modality_of, sides_of_columns
@@ -25,44 +27,35 @@ def read(folder: Path) -> Sides:
 
     Rows pair by position, as the layout intends: an image may have several captions, and so several rows.
     """
-    import pyarrow as pa
-
-    found = {}
-    for place in sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_dir()):
+    shards: dict[str, dict[int, Path]] = {}
+    for place in sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_dir() and _shards(path, ".npy")):
         modality = modality_of(place.name) or modality_name(place.name.removesuffix(SUFFIX), shown(place))
-        if shards := _shards(place, ".npy"):
-            found[modality] = shards
-    if not found:
+        shards[modality] = _shards(place, ".npy")
+    if not shards:
         raise InputError(f"{folder} has no shards such as img_emb/img_emb_0.npy or text_emb/text_emb_0.npy")
-    metadata = {METADATA: _shards(folder / METADATA, ".parquet")} if (folder / METADATA).is_dir() else {}
-    numbers = sorted(set().union(*found.values()))
-    for name, shards in {**found, **metadata}.items():
-        if missing := [number for number in numbers if number not in shards]:  # it would shift all that follow
-            raise InputError(
-                f"{shown(folder)} lacks shard {listed(missing)} of {name}, which another folder in it has; restore it "
-                "or remove it there too"
-            )
-    columns, lengths = {}, {}
-    for shards in metadata.values():
-        tables = [read_table(shards[number]) for number in numbers]
-        lengths = dict(zip(numbers, map(len, tables), strict=True))
-        columns = columns_of(pa.concat_tables(tables, promote_options="permissive"))
-        columns = {
-            "text" if name == "caption" else name: column for name, column in columns.items() if name not in ID_NAMES
-        }
+    modalities = sorted(shards, key=lambda name: name not in ("image", "text"))
+    if (folder / METADATA).is_dir():
+        shards[METADATA] = _shards(folder / METADATA, ".parquet")
+    numbers = sorted(set().union(*shards.values()))
+    for name, paths in shards.items():
+        if missing := [number for number in numbers if number not in paths]:  # it would shift all that follow
+            given = f"{shown(folder)} lacks shard {listed(missing)} of {name}, which another folder in it has"
+            raise InputError(f"{given}; restore it or remove it there too")
+    tables = {number: read_table(path) for number, path in shards.get(METADATA, {}).items()}
     rows = {}
-    for modality, shards in found.items():
-        arrays = {number: check_vectors(read_npy(path), shown(path)) for number, path in shards.items()}
+    for name in modalities:
+        arrays = {number: check_vectors(read_npy(path), shown(path)) for number, path in shards[name].items()}
         for number, array in arrays.items():
-            width, length = arrays[numbers[0]].shape[1], lengths.get(number, len(array))
-            if array.shape != (length, width):
-                raise InputError(
-                    f"{shown(shards[number])} has {len(array)} rows and {array.shape[1]} columns; expected {length} as "
-                    f"in its metadata, and {width} as in the first shard"
-                )
-        rows[modality] = joined([*arrays.values()])
-    ordered = sorted(rows, key=lambda name: name not in ("image", "text"))
-    return sides_of_columns({name: rows[name] for name in ordered}, columns, folder)
+            expected = (len(tables[number]) if tables else len(array), arrays[numbers[0]].shape[1])
+            if array.shape != expected:
+                given = f"{shown(shards[name][number])} has the shape {array.shape}; expected {expected}"
+                raise InputError(f"{given}, the rows of its metadata and the columns of the first shard")
+        rows[name] = joined([*arrays.values()])
+    table = pa.concat_tables(tables.values(), promote_options="permissive") if tables else pa.table({})
+    columns = {name: column for name, column in columns_of(table).items() if name not in ID_NAMES}
+    if "caption" in columns:
+        columns["text"] = columns.pop("caption")
+    return sides_of_columns(rows, columns, folder)
 
 
 def _shards(folder: Path, suffix: str) -> dict[int, Path]:

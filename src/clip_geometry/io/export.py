@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import claimed, new_folder
-from clip_geometry.io.sources import Sets, formats, read_any
+from clip_geometry.io.sources import Sets, call, formats, read_any
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, shown, unknown
+from clip_geometry.rows.matrix import unit_rows
 from clip_geometry.rows.streamed import StreamedRows
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
         >>> cg.export(image, "image.parquet", to="parquet")
         {'image.parquet': '3 rows, float32'}
     """
-    writers = {name: each.write for name, each in formats().items() if each.write is not None}
+    writers = {name: each["write"] for name, each in formats().items() if "write" in each}
     if to not in writers:
         raise unknown("format", to, writers, "clip-geometry export --help")
     if isinstance(source, str | Path):
@@ -62,20 +62,14 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
     out = expanded(out)
     is_file = to == "parquet" and out.suffix == ".parquet"
     with claimed(out) if is_file else new_folder(out) as place:
-        return writers[to](sets, place, out)
+        return call(writers[to], sets, place, out)
 
 
 def _unit(side: Embeddings) -> StreamedRows:
     """Rows of unit length, computed in float64 when they are read, of the type that they have."""
-
-    def unit(block: Tensor, _: Any) -> Tensor:
-        norms = block.double().norm(dim=1, keepdim=True)
-        if not norms.all():
-            raise InputError(f"{side.modality} embeddings have a row of zeros, which cannot be made unit length")
-        return (block.double() / norms).to(dtype)
-
     dtype: torch.dtype = getattr(torch, dtype_of(side).name)
-    return StreamedRows.of(side.vectors, name=f"{side.modality} rows").map(unit, side.dim, dtype=dtype)
+    rows = unit_rows(StreamedRows.of(side.vectors, name=f"the {side.modality} set"))
+    return rows.map(lambda block, _: block.to(dtype), side.dim, dtype=dtype)
 
 
 # --- rows

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import LazyRows, Reader, chosen_rows
+from clip_geometry.embeddings import FileRows, LazyRows, Reader, chosen_rows
 from clip_geometry.files import writing
 from clip_geometry.io.export import blocks, item_table
 from clip_geometry.io.reading import damaged, read_table, reading_with
-from clip_geometry.io.sides import UNNAMED, Sides, Stored, sides_of_columns
+from clip_geometry.io.sides import UNNAMED, Sides, sides_of_columns, stored_rows
 from clip_geometry.io.sources import Sets
 from clip_geometry.io.tables import columns_of
 from clip_geometry.paths import existing_file
@@ -63,7 +63,7 @@ def _rows(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
         import faiss
 
         shape = _flat(index, path).ntotal, index.d
-        rows = Stored(shape, np.dtype(np.float32), functools.partial(_reader, path)).rows(shown(path))
+        rows = stored_rows(FileRows(functools.partial(_reader, path), shape, np.dtype(np.float32)), shown(path))
         if not isinstance(index, faiss.IndexIDMap):
             return rows, {}
         ids = faiss.vector_to_array(index.id_map)
@@ -103,17 +103,10 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
     """Write index.faiss, an IndexFlatIP in float32, and items.parquet, whose row k is the vector with the id k."""
     import pyarrow.parquet as pq
 
-    if out.suffix.lower() in (".faiss", ".index"):
-        raise InputError(
-            f"{shown(out)} is called as a file, but FAISS gets a folder with index.faiss; leave the ending out"
-        )
     widths = {name: side.dim for name, side in sets.items()}
     if len(set(widths.values())) > 1:
         given = listed(f"{name} {d}" for name, d in widths.items())
-        raise InputError(
-            f"the modalities have different numbers of columns ({given}), and a FAISS index holds one matrix; export "
-            "them one by one"
-        )
+        raise InputError(f"the modalities have different numbers of columns ({given}); export them one by one")
     n, d = sum(map(len, sets.values())), max(widths.values())
     write_flat_index(place / INDEX, (block for side in sets.values() for block in blocks(side)), n, d)
     pq.write_table(item_table(sets), place / ITEMS)

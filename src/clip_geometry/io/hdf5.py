@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import Reader
+from clip_geometry.embeddings import FileRows, Reader
 from clip_geometry.io.reading import reading_with
-from clip_geometry.io.sides import Sides, Stored, sides_of_arrays
+from clip_geometry.io.sides import Sides, sides_of_arrays
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, library, shown
 
@@ -32,7 +32,7 @@ def _opened(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _stored(array: Any, name: str, path: Path) -> Stored:
+def _stored(array: Any, name: str, path: Path) -> FileRows:
     chunks = array.chunks or array.shape
     expected = math.prod(-(-n // chunk) for n, chunk in zip(array.shape, chunks, strict=True) if n)
     written = array.id.get_num_chunks() if array.chunks else array.id.get_storage_size()
@@ -40,7 +40,7 @@ def _stored(array: Any, name: str, path: Path) -> Stored:
         raise InputError(f"{shown(path)} does not hold all values of {shown(name)}: copy it with h5repack")
     is_text = (array.dtype.metadata or {}).get("vlen") in (str, bytes)  # other objects are references and ragged arrays
     dtype = np.dtype("V") if array.dtype.kind == "O" and not is_text else array.dtype
-    return Stored(array.shape, dtype, functools.partial(_reader, path, name))
+    return FileRows(functools.partial(_reader, path, name), array.shape, dtype)
 
 
 @contextmanager

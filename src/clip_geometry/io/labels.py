@@ -42,9 +42,8 @@ def read_labels(path: str | Path) -> np.ndarray:
             table = read_table(path)
             chosen = [name for name in table.names if name.casefold() in COLUMNS] or table.names
             if len(chosen) != 1:
-                raise InputError(
-                    f"{shown(path)} has the columns {listed(table.names)}; expected a single one, or one called 'label'"
-                )
+                given = f"{shown(path)} has the columns {listed(table.names)}"
+                raise InputError(f"{given}; expected a single one, or one called 'label'")
             array = _array(table.values(chosen[0]))
         case _:
             raise InputError(f"{shown(path)} is no label file; expected {', '.join(SUFFIXES)}")
@@ -52,9 +51,8 @@ def read_labels(path: str | Path) -> np.ndarray:
         raise InputError(f"{shown(path)} holds {array.dtype} values of shape {array.shape}; labels are one value a row")
     missing = [k for k, value in enumerate(array.tolist()) if value is None or value == "" or value != value]
     if missing:
-        raise InputError(
-            f"{shown(path)} has no label for {len(missing)} of {len(array)} rows, the first is row {missing[0]}"
-        )
+        of = f"{len(missing)} of {len(array)} rows, the first is row {missing[0]}"
+        raise InputError(f"{shown(path)} has no label for {of}")
     return array
 
 

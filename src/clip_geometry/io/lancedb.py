@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pyarrow as pa
+
 from clip_geometry.io.reading import reading_with, require_memory
 from clip_geometry.io.sides import Sides, modality_of
 from clip_geometry.io.tables import sides_of_table
@@ -16,8 +18,6 @@ def recognizes(folder: Path) -> bool:
 
 def read(path: Path) -> Sides:
     """Read the latest version of a table, as other tables are read."""
-    import pyarrow as pa
-
     path = path if path.suffix.lower() == ".lance" else next(path.glob("*.lance"))
     os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings of a damaged table would stand beside our sentence
     lancedb = library("lancedb", "lancedb", shown(path))

@@ -15,7 +15,6 @@ import pickle
 import re
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from pydantic_core import from_json
 
 from clip_geometry import memory
 from clip_geometry.paths import existing_file
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError, printable, shown
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class Schema(BaseModel):
 MAX_TEXT = 2**30  # bytes of a text that is parsed as a whole
 MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
 MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
-DEPTH = 100  # nested lists and objects of YAML, whose parser takes stack frames per level; JSON's refuses more than 201
+LONGEST = 2**22  # bytes in which the first line of a CSV file ends
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?(nan|inf)", re.IGNORECASE)  # in a CSV file
+BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the types of columns
 
 
 def first_line(error: object) -> str:
@@ -107,21 +109,14 @@ def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
     Line ends stay as they are. `what` names the expected content in errors.
     """
     path = existing_file(path, what)
-    size, place = path.stat().st_size, shown(path)
+    with reading_with(path, "gzip"), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise InputError(f"{shown(path)} has more than {most} bytes, or unpacks to more; {what} was expected")
     try:
-        content = path.read_bytes() if size <= most else b""
-        if path.suffix == ".gz":
-            with gzip.open(io.BytesIO(content)) as file:
-                content = file.read(most + 1)
-        if max(size, len(content)) > most:
-            raise InputError(f"{place} has more than {most} bytes, or unpacks to more; {what} was expected")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{place} is not a text file in UTF-8; {what} was expected") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise InputError(f"{place} cannot be unpacked, it is truncated or no gzip file") from None
-    except OSError as error:
-        raise InputError(f"{place} cannot be read: {error.strerror}") from None
+        raise InputError(f"{shown(path)} is not a text file in UTF-8; {what} was expected") from None
 
 
 def read_json(path: str | Path, what: str, schema: Any = None) -> Any:
@@ -179,19 +174,8 @@ def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys (otherwise the last one wins), deep nesting, and aliases that turn a short
-    file into a huge or endless value."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self.depth += 1
-        if self.depth > DEPTH:
-            raise yaml.YAMLError(f"nested more than {DEPTH} levels deep")
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
+    """SafeLoader that refuses duplicate keys (otherwise the last one wins), and aliases that turn a short file into a
+    huge or endless value."""
 
     def get_single_data(self) -> Any:
         node = self.get_single_node()
@@ -252,11 +236,6 @@ def parse_yaml(text: str, source: str) -> Any:
         raise InputError(f"{source}{where}: {printable(str(problem))[:200]}") from None
 
 
-def read_yaml(path: str | Path, what: str) -> Any:
-    """Reads a YAML file."""
-    return parse_yaml(read_text(path, what, most=MAX_YAML), shown(path))
-
-
 # -- numbers
 
 
@@ -294,10 +273,7 @@ def npy_header(file: Any, source: str | Path, size: int) -> tuple[tuple[int, ...
     if not all(type(length) is int for length in shape):
         raise damaged(source, ".npy", f"its header declares the shape {shown(shape)}")
     if dtype.hasobject:
-        raise InputError(
-            f"{name} holds pickled Python objects, which are not loaded because they can run code: "
-            "save a plain array of numbers"
-        )
+        raise InputError(f"{name} holds pickled Python objects, which can run code; save a plain array of numbers")
     declared = math.prod(shape) * dtype.itemsize
     if any(length < 0 for length in shape) or declared > size - file.tell():
         raise damaged(source, ".npy", f"its header declares {declared} bytes, it has {size - file.tell()}")
@@ -390,6 +366,43 @@ def decoded_size(table: "pa.Table") -> int:
     return table.nbytes + sum(texts(chunk) for column in table.columns for chunk in column.chunks)
 
 
+def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
+    """Reads a .csv or .tsv file; its columns are called f0, f1, … if it has no header.
+
+    as_texts: there is a header, every value is text, and quotation marks between tabs are, too.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    size, is_tsv = existing_file(path, "a table").stat().st_size, path.suffix.lower() == ".tsv"
+    require_memory(4 * size, shown(path))  # the text, its columns and the matrix of them
+    with path.open("rb") as file:
+        first = file.readline(LONGEST)
+        file.seek(-1, os.SEEK_END)
+        if not as_texts and file.read() not in (b"\n", b"\r"):
+            note(f"{shown(path)} does not end with a line break; if it was cut short, its last number is wrong")
+    line = first.decode("utf-8-sig", errors="replace").strip("\r\n")
+    if len(first) == LONGEST or "\ufffd" in line or not line.replace("\t", "").isprintable():
+        raise damaged(path, path.suffix, "it does not begin with a line of text in UTF-8")
+    delimiter = "\t" if is_tsv else "," if as_texts else max(",;\t", key=line.count)
+    numbers = [field for field in line.replace('"', "").split(delimiter) if NUMBER.fullmatch(field.strip())]
+    blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
+    # pandas writes the header 0, 1, …
+    blocks.autogenerate_column_names = not as_texts and numbers != [str(k) for k in range(len(numbers))]
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    if as_texts and is_tsv:
+        parse.quote_char = False
+    convert = csv.ConvertOptions(null_values=[""], strings_can_be_null=False, check_utf8=True)
+    with reading_with(path, path.suffix):
+        if as_texts:
+            names = csv.open_csv(pa.OSFile(os.fsencode(path)), blocks, parse, convert).schema.names
+            convert.column_types = dict.fromkeys(names, pa.string())
+        table = csv.read_csv(pa.OSFile(os.fsencode(path)), blocks, parse, convert)
+    if not table.num_rows:
+        raise InputError(f"{shown(path)} has no rows below its header")
+    return table
+
+
 def read_safetensors(
     path: str | Path, what: str = "a file of embeddings", *, framework: str = "np"
 ) -> tuple[dict[str, str], dict[str, Any]]:
@@ -437,24 +450,20 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): "ndarray",  # only ever the first argument of _reconstruct, so nothing that can be called
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _latin1,
-}
-for _core in ("numpy.core", "numpy._core"):
-    # in place of numpy's own, for arrays only: an empty one, whose state follows in the pickle
-    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = lambda kind, shape, typecode: np.empty(0, np.int8)
-    _ALLOWED[f"{_core}.numeric", "_frombuffer"] = lambda buffer, dtype, shape, order: np.reshape(  # of protocol 5
-        np.frombuffer(buffer, dtype=dtype), shape, order=order
-    )
-
-
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} is refused")
-        return _ALLOWED[module, name]
+        match module.replace("numpy._core", "numpy.core"), name:
+            case "numpy", "ndarray":
+                return "ndarray"  # only ever the first argument of _reconstruct, so nothing that can be called
+            case "numpy", "dtype":
+                return np.dtype
+            case "_codecs", "encode":
+                return _latin1
+            case "numpy.core.multiarray", "_reconstruct":  # in place of numpy's own: the state follows in the pickle
+                return lambda kind, shape, typecode: np.empty(0, np.int8)
+            case "numpy.core.numeric", "_frombuffer":  # of protocol 5
+                return lambda buffer, dtype, shape, order: np.frombuffer(buffer, dtype).reshape(shape, order=order)
+        raise pickle.UnpicklingError(f"{module}.{name} is refused")
 
 
 def read_pickle(path: Path, what: str) -> Any:

@@ -1,9 +1,8 @@
 """From the arrays or columns of a file to its sides: which are rows, of which modality, and what belongs to them."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
-from clip_geometry.embeddings import Embeddings, FileRows, LazyRows, Reader, chosen_rows, joined
+from clip_geometry.embeddings import Embeddings, FileRows, LazyRows, chosen_rows, joined
 from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
@@ -37,13 +36,9 @@ LABEL_NAMES = ("label", "labels")
 def check_vectors(array: Any, source: str) -> Any:
     """Return `array` as (n, d) floating point in native byte order; raise InputError for anything else."""
     if len(array.shape) != 2:
-        raise InputError(
-            f"{source} has {len(array.shape)} dimensions, shape {array.shape}; embeddings are rows and columns, (n, d)"
-        )
+        raise InputError(f"{source} has the shape {array.shape}; embeddings are rows and columns, (n, d)")
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        raise InputError(
-            f"{source} holds {array.dtype} values; embeddings are float16, float32 or float64, so convert them first"
-        )
+        raise InputError(f"{source} holds {array.dtype} values; embeddings are float16, float32 or float64")
     if array.shape[1] == 0:
         raise InputError(f"{source} has shape {array.shape}, rows without columns; embeddings have d ≥ 1")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -81,7 +76,7 @@ def sides_by_name(names: Collection[str], source: Path, what: str) -> dict[str, 
             modality = UNNAMED if alone else modality_name(_bare(called), f"{shown(source)}: {what.removesuffix('s')}")
         if modality in found:
             raise InputError(
-                f"{shown(source)} has several {what} for {modality}: {listed((found[modality], name))}; keep one"
+                f"{shown(source)} has several {what} for {modality}, {found[modality]} and {name}; keep one"
             )
         found[modality] = name
     return found
@@ -165,28 +160,15 @@ def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> Sides:
 # --- sides of arrays
 
 
-@dataclass(frozen=True)
-class Stored:
-    """An array in a file; `opened` as in `FileRows`."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    opened: Callable[[], AbstractContextManager[Reader]]
-
-    def rows(self, source: str) -> Any:
-        """The matrix, in memory or read on demand."""
-        (n, d), native = self.shape, self.dtype.newbyteorder("=")
-        check_vectors(replace(self, dtype=native), source)
-        require_memory(d * min(n, FileRows.SPAN) * native.itemsize, source)
-        return joined([FileRows(self.opened, (n, d), native)])
-
-    def values(self, source: str) -> np.ndarray:
-        require_memory(math.prod(self.shape) * self.dtype.itemsize, source)
-        with self.opened() as read:
-            return np.asarray(read(0, self.shape[0]))
+def stored_rows(stored: FileRows, source: str) -> Any:
+    """The matrix, in memory or read on demand."""
+    rows = replace(stored, dtype=stored.dtype.newbyteorder("="))
+    n, d = check_vectors(rows, source).shape
+    require_memory(d * min(n, FileRows.SPAN) * rows.dtype.itemsize, source)
+    return joined([rows])
 
 
-def sides_of_arrays(arrays: Mapping[str, np.ndarray | Stored], path: Path) -> Sides:
+def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> Sides:
     """Return the sides among arrays whose names are paths ("image", "coco/image", "image/embeddings").
 
     The rows are the matrices of floats. What else lies in the same group and has a value for each row of one of them
@@ -196,15 +178,13 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | Stored], path: Path) -> Si
     rows = [name for name, each in arrays.items() if is_rows(each) and last[name] not in LABEL_NAMES]
     if not rows:
         kinds = listed(f"{name} {each.dtype}{list(each.shape)}" for name, each in arrays.items())
-        raise InputError(
-            f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of float16, float32 or float64"
-        )
+        raise InputError(f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of floats")
     sides: Sides = {}
     beside = sorted(set(arrays) - set(rows))
     left = set(beside)
     for modality, name in sides_by_name(rows, path, "arrays of rows").items():
         matrix, source = arrays[name], f"{shown(path)}, array {shown(name)},"
-        vectors = matrix.rows(source) if isinstance(matrix, Stored) else check_vectors(matrix, source)
+        vectors = stored_rows(matrix, source) if isinstance(matrix, FileRows) else check_vectors(matrix, source)
         columns = {}
         for other in beside:
             group, _, column = other.rpartition("/")
@@ -216,16 +196,19 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | Stored], path: Path) -> Si
     if labels := [name for name in left if last[name] in LABEL_NAMES]:
         counts = " and ".join(str(len(side)) for side in sides.values())
         raise InputError(
-            f"{shown(path)} has labels of shape {arrays[labels[0]].shape} for {counts} rows; expected one label per row"
+            f"{shown(path)} has labels of shape {arrays[labels[0]].shape} for {counts} rows; expected one a row"
         )
     if left:
         note(f"left out of {shown(path)}, which are not a value for each row: {listed(sorted(left))}")
     return sides
 
 
-def _column(array: np.ndarray | Stored, source: str) -> np.ndarray:
-    values = array.values(source) if isinstance(array, Stored) else array
-    if values.dtype.kind not in "SOTU":
-        return values
-    texts = [each.decode() if isinstance(each, bytes) else each for each in values.ravel().tolist()]
-    return np.fromiter(texts, object, len(texts)).reshape(values.shape)
+def _column(array: np.ndarray | FileRows, source: str) -> np.ndarray:
+    if isinstance(array, FileRows):
+        require_memory(math.prod(array.shape) * array.dtype.itemsize, source)
+        with array.opened() as read:
+            array = np.asarray(read(0, array.shape[0]))
+    if array.dtype.kind not in "SOTU":
+        return array
+    texts = [each.decode() if isinstance(each, bytes) else each for each in array.ravel().tolist()]
+    return np.fromiter(texts, object, len(texts)).reshape(array.shape)

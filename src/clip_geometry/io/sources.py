@@ -1,8 +1,8 @@
 """What lies at a path: files and folders of any format, and the names of the sets in them."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,51 +21,29 @@ FACTS = b"clip_geometry"  # key in the metadata of a Parquet file of what an exp
 Sets = Mapping[str, Embeddings]
 
 
-@dataclass(frozen=True)
-class Format:
-    """A way to store embeddings, as catalog.yaml describes it.
+def formats() -> Mapping[str, Mapping[str, Any]]:
+    """Name → format, as catalog.yaml describes it.
 
-    Its module imports the format's library when a file is read, so that listing it costs nothing.
-
-    Args:
-        read: Path → modality → embeddings.
-        recognizes: Whether a folder is one of this format, by the names in it. None: it has files only.
-        write: (sets, place, out) → file → what it is: writes into the new folder `place`, which is called `out` when
-            all is written. None: the format is only read.
-
-    The other arguments are those that catalog.yaml explains.
+    `read` names a function path → modality → embeddings; `recognizes`, whether a folder is one of this format, by the
+    names in it; `write`, (sets, place, out) → file → what it is, a function that writes into the new folder `place`,
+    which is called `out` when all is written.
     """
-
-    read: Callable[[Path], Sides]
-    title: str
-    holds: str
-    recognizes: Callable[[Path], bool] | None = None
-    write: Callable[[Sets, Path, Path], dict[str, str]] | None = None
-    streams: str = ""
-    suffixes: Sequence[str] = ()
-    package: str | None = None
-    limits: str = ""
-    by_name: bool = True
+    return catalog.read(Path(__file__).parent)
 
 
-@functools.cache
-def formats() -> Mapping[str, Format]:
-    """Name → format, as in catalog.yaml."""
-    found = {}
-    for name, entry in catalog.read(Path(__file__).parent).items():
-        functions = {key: _function(entry[key]) for key in ("read", "recognizes", "write") if key in entry}
-        found[name] = Format(**{**entry, **functions})
-    return found
-
-
-def _function(dotted: str) -> Any:
-    module, _, name = dotted.rpartition(".")
-    return getattr(import_module(f"clip_geometry.{module}"), name)
-
-
-def by_suffix() -> Mapping[str, Format]:
+def by_suffix() -> Mapping[str, Mapping[str, Any]]:
     """Suffix → format."""
-    return {suffix: each for each in formats().values() for suffix in each.suffixes}
+    return {suffix: each for each in formats().values() for suffix in each.get("suffixes", ())}
+
+
+def call(dotted: str, *arguments: Any) -> Any:
+    """Call the function that the catalog names, in a module that is imported for it."""
+    module, _, name = dotted.rpartition(".")
+    return getattr(import_module(f"clip_geometry.{module}"), name)(*arguments)
+
+
+def _recognizes(kind: Mapping[str, Any], folder: Path) -> bool:
+    return "recognizes" in kind and call(kind["recognizes"], folder)
 
 
 def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
@@ -139,7 +117,7 @@ def read_sides(path: str | Path) -> Sides:
     """
     path = expanded(path)
     if path.is_dir():
-        found = next((each for each in formats().values() if each.recognizes and each.recognizes(path)), None)
+        found = next((each for each in formats().values() if _recognizes(each, path)), None)
         if found is None:
             return _sides_by_file(path)
     else:
@@ -148,7 +126,7 @@ def read_sides(path: str | Path) -> Sides:
         if found is None:
             hint = did_you_mean(path.suffix, known) or f"; known are {', '.join(known)}"
             raise InputError(f"{shown(path)} has the unknown extension {shown(path.suffix)}{hint}")
-    sides = found.read(path)
+    sides = call(found["read"], path)
     if set(sides) != {UNNAMED}:
         return sides
     modality = modality_of(path.stem) or UNNAMED
@@ -184,29 +162,33 @@ def _named_sides(path: Path) -> dict[str, Embeddings]:
         is_named = {name: (name != "text" and len(sides) > 1) or path.name in sides for name in sides}
         return {name if is_named[name] else modality_name(path.name, shown(path)): sides[name] for name in sides}
     kind, modality = by_suffix().get(path.suffix.lower()), modality_of(path.stem)
-    is_one = path.is_file() or (path.is_dir() and kind and kind.recognizes and kind.recognizes(path))
-    if kind is None or not kind.by_name or not is_one or path.stem.casefold() in LABEL_NAMES:
+    if kind is None or not kind.get("by_name", True) or path.stem.casefold() in LABEL_NAMES:
         return {}
-    if modality is None and path.suffix.lower() == ".npy":
+    if not (path.is_file() or _recognizes(kind, path)):
+        return {}
+    if modality is None:
+        if not _holds_rows(path):
+            return {}
+        modality = modality_name(path.stem, shown(path))
+    return {modality: read_embeddings(path, modality=modality)}
+
+
+def _holds_rows(path: Path) -> bool:
+    """Whether a file that no modality names is a .npy matrix of floats, or a .parquet file that an export wrote."""
+    if path.suffix.lower() == ".npy":
         try:
             array = reading.read_npy(path)
         except InputError as error:
             note(f"left out: {error}")
-            return {}
-        modality = modality_name(path.stem, shown(path)) if is_rows(array) and len(array) > 1 else None
-    elif modality is None and path.suffix.lower() == ".parquet" and _is_export(path):
-        modality = path.stem
-    return {} if modality is None else {modality: read_embeddings(path, modality=modality)}
-
-
-def _is_export(path: Path) -> bool:
-    """Whether a .parquet file is one that an export wrote."""
+            return False
+        return is_rows(array) and len(array) > 1
+    if path.suffix.lower() != ".parquet":
+        return False
     import pyarrow.parquet as pq
 
-    try:
+    with suppress(OSError, ValueError):  # another table beside the rows, whatever it is
         return FACTS in (pq.read_schema(path).metadata or {})
-    except (OSError, ValueError):  # another table beside the rows, whatever it is
-        return False
+    return False
 
 
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
@@ -242,22 +224,19 @@ def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> di
         if set(first) == {"text"} and set(second) == {"image"}:
             note(f"{one} holds texts and {other} images: they are taken as such, whatever their order")
             return {**second, **first}
-        alike = set(first) == set(second) and len(first) == 1
-        found = {}
-        for modality, sides, source in (("image", first, one), ("text", second, other)):
-            own = modality if modality in sides else next(iter(sides))
-            if own not in (modality, UNNAMED):
-                if not alike:
-                    raise InputError(f"{source} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
-                note(f"both sets hold {own} rows: those of {source} stand in the place of {modality} rows")
-            found[modality] = _as(sides[own], modality)
-        return found
+        if set(first) == set(second) and len(first) == 1 and UNNAMED not in first:
+            (own,) = first
+            note(f"both sets hold {own} rows: those of {one} are called image, and those of {other} text")
+            return {"image": _as(first[own], "image"), "text": _as(second[own], "text")}
+        sources = [(one, "image", first), (other, "text", second)]
     found = {}
     for source, called, sides in sources:
         for name, side in sides.items():
             modality = name or called
             if modality in found:
-                raise InputError(f"{source} holds {modality} rows, and so does a set before it; give one of them")
+                raise InputError(
+                    f"{source} holds {modality} rows, and so does a set before it; give one set of each modality"
+                )
             found[modality] = _as(side, modality)
     return found
 

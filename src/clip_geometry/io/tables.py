@@ -1,42 +1,33 @@
 """Tables with columns of vectors: Parquet, CSV, Arrow's IPC format and the Hugging Face datasets made of it."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
 from pydantic import StrictFloat, TypeAdapter, ValidationError
 
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
 from clip_geometry.files import writing
+from clip_geometry.io import reading
 from clip_geometry.io.export import blocks, columns_beside, dtype_of
-from clip_geometry.io.reading import (
-    damaged,
-    decoded_size,
-    first_line,
-    parse_json,
-    parsed_number,
-    read_json,
-    read_table,
-    reading_with,
-    require_memory,
-)
 from clip_geometry.io.sides import Facts, Sides, check_vectors, sides_by_name, sides_of_columns
 from clip_geometry.io.sources import FACTS, Sets
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 VECTORS = "embedding"
 NUMBERS = TypeAdapter(list[StrictFloat])  # parses a vector of 512 eight times faster than parse_json or NumPy
-LONGEST = 2**22  # bytes in which the first line of a CSV file ends
-BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the types of columns
+LISTS = types.is_list, types.is_large_list, types.is_fixed_size_list
+NOT_PLAIN = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_struct
 
 
 def read(path: Path) -> Sides:
@@ -46,7 +37,9 @@ def read(path: Path) -> Sides:
     databases print them, or else numbered columns, NAME_0, NAME_1, …. One vector column may have the modality of each
     row beside it; several are one modality each. item_id (or id) and label are recognized, other columns are metadata.
     """
-    return sides_of_table(read_table(path) if path.suffix.lower() == ".parquet" else _read_csv(path), path)
+    return sides_of_table(
+        reading.read_table(path) if path.suffix.lower() == ".parquet" else reading.read_csv(path), path
+    )
 
 
 def read_arrow(path: Path) -> Sides:
@@ -54,17 +47,15 @@ def read_arrow(path: Path) -> Sides:
 
     Rows that are not compressed stay on the disk. Nothing in a dataset_info.json is run.
     """
-    import pyarrow as pa
-
     files = [_mapped_batches(file) for file in (_files_of(path) if path.is_dir() else [path])]
-    with reading_with(path, "Arrow"):
+    with reading.reading_with(path, "Arrow"):
         table = pa.Table.from_batches([batch for _, batches in files for batch in batches])
         maps = [mapped for mapped, _ in files]
         sides = sides_of_table(table, path)
     return {name: replace(each, vectors=_on_the_map(each.vectors, maps)) for name, each in sides.items()}
 
 
-def _on_the_map(rows: Any, maps: "Sequence[np.memmap]") -> Any:
+def _on_the_map(rows: Any, maps: Sequence[np.memmap]) -> Any:
     """Return rows that lie in one of the maps as a part of it, whose pages can be given back."""
     if isinstance(rows, LazyRows):
         return LazyRows([_on_the_map(part, maps) for part in rows.parts], rows.numbers)
@@ -81,27 +72,21 @@ def is_dataset(folder: Path) -> bool:
 
 def _files_of(folder: Path) -> list[Path]:
     if (folder / "dataset_dict.json").is_file():
-        splits = read_json(folder / "dataset_dict.json", "the list of splits", dict[str, Any]).get("splits")
-        raise InputError(
-            f"{shown(folder)} is a DatasetDict of the splits {listed(splits if isinstance(splits, list) else ())}: "
-            "give the folder of one of them"
-        )
-    state = read_json(folder / "state.json", "the state of a data set", dict[str, Any])
+        raise InputError(f"{shown(folder)} is a DatasetDict; give the folder of one of its splits")
+    state = reading.read_json(folder / "state.json", "the state of a data set", dict[str, Any])
     files = state.get("_data_files")
     names = [each.get("filename") if isinstance(each, dict) else None for each in files or ()]
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
-        raise damaged(folder / "state.json", "datasets", f"its files are {listed(names)}")
+        raise reading.damaged(folder / "state.json", "datasets", f"its files are {listed(names)}")
     if state.get("_indices_files"):
         raise InputError(f"{shown(folder)} has rows chosen by indices: save it again after flatten_indices()")
     return [folder / str(name) for name in names]
 
 
-def _mapped_batches(path: Path) -> "tuple[np.memmap, list[pa.RecordBatch]]":
+def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
     """Return the bytes of a file, and its batches, which lie in them unless they are compressed."""
-    import pyarrow as pa
-
     mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
-    with reading_with(path, path.suffix):
+    with reading.reading_with(path, path.suffix):
         is_file = mapped[:6].tobytes() == b"ARROW1"
         before = pa.total_allocated_bytes()
         with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.py_buffer(mapped)) as reader:
@@ -109,58 +94,26 @@ def _mapped_batches(path: Path) -> "tuple[np.memmap, list[pa.RecordBatch]]":
             for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
                 batch.validate(full=True)
                 batches.append(batch)
-                require_memory(pa.total_allocated_bytes() - before, shown(path))
+                reading.require_memory(pa.total_allocated_bytes() - before, shown(path))
             return mapped, batches or [pa.RecordBatch.from_pylist([], reader.schema)]
-
-
-def _read_csv(path: Path) -> "pa.Table":
-    """Return the columns of a text, called f0, f1, … if it has no header."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    size = existing_file(path, "a table of numbers").stat().st_size
-    require_memory(4 * size, shown(path))  # the text, its columns and the matrix of them
-    with path.open("rb") as file:
-        first = file.readline(LONGEST)
-        file.seek(-1, 2)
-        if file.read() not in (b"\n", b"\r"):
-            note(f"{shown(path)} does not end with a line break; if it was cut short, its last number is wrong")
-    line = first.decode("utf-8-sig", errors="replace").strip("\r\n")
-    if len(first) == LONGEST or "\ufffd" in line or not line.replace("\t", "").isprintable():
-        raise damaged(path, path.suffix, "it does not begin with a line of text in UTF-8")
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=line.count)
-    numbers = [field for field in line.replace('"', "").split(delimiter) if _is_number(field)]
-    blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
-    blocks.autogenerate_column_names = numbers != [str(k) for k in range(len(numbers))]  # which pandas writes
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    convert = csv.ConvertOptions(null_values=[""], strings_can_be_null=False, check_utf8=True)
-    with reading_with(path, path.suffix):
-        table = csv.read_csv(pa.OSFile(str(path)), blocks, parse, convert)
-    if not table.num_rows:
-        raise InputError(f"{shown(path)} has no rows; expected a line of numbers for each")
-    return table
-
-
-def _is_number(field: str) -> bool:
-    with suppress(ValueError):
-        parsed_number(field)
-        return True
-    return False
 
 
 # --- columns of vectors
 
 
-def sides_of_table(table: "pa.Table", path: Path) -> Sides:
+def sides_of_table(table: pa.Table, path: Path) -> Sides:
     """Return the sides of a table, with what an export has written in it beside the columns."""
     if len(set(table.column_names)) < table.num_columns:
         raise InputError(f"{shown(path)} has two columns of one name; keep one")
     vectors, used = _vectors_of(table, path)
-    beside = table.select([name for name in table.column_names if name not in used])
-    beside = beside.select(_plain_columns(beside.schema, path))
-    require_memory(decoded_size(beside), f"{shown(path)}, columns {listed(beside.column_names)},")
+    left = [field.name for field in table.schema if _is_any(field, NOT_PLAIN)]
+    if left:
+        note(f"left out of {shown(path)}, which are no plain columns: {listed(left)}")
+    apart = {*used, *left}  # drop_columns takes quadratic time
+    beside = table.select([name for name in table.column_names if name not in apart])
+    reading.require_memory(reading.decoded_size(beside), f"{shown(path)}, columns {listed(beside.column_names)},")
     metadata = (table.schema.metadata or {}).get(FACTS, b"{}")
-    facts = parse_json(metadata, f"the metadata of {shown(path)}", Facts)
+    facts = reading.parse_json(metadata, f"the metadata of {shown(path)}", Facts)
     if facts.modality is not None and len(vectors) == 1:
         sides = {facts.modality: next(iter(vectors.values()))}
     else:
@@ -168,14 +121,20 @@ def sides_of_table(table: "pa.Table", path: Path) -> Sides:
     return sides_of_columns(sides, columns_of(beside), path, **facts.model_dump(exclude={"modality"}))
 
 
-def _vectors_of(table: "pa.Table", path: Path) -> tuple[dict[str, Any], Collection[str]]:
+def _is_any(field: pa.Field, kinds: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    return any(is_kind(field.type) for is_kind in kinds)
+
+
+def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection[str]]:
     """Return name → rows, and the columns that they are in."""
     columns = dict(zip(table.column_names, table.columns, strict=True))
     sources = {name: f"{shown(path)}, column {shown(name)}," for name in columns}
-    if lists := vector_columns(table.schema):
+    if lists := [
+        field.name for field in table.schema if _is_any(field, LISTS) and types.is_floating(field.type.value_type)
+    ]:
         return {name: rows_of_lists(columns[name], sources[name]) for name in lists}, lists
-    if texts := _text_columns(columns):
-        return {name: _rows_of_texts(columns[name], d, sources[name]) for name, d in texts.items()}, texts
+    if texts := [name for name, column in columns.items() if _holds_texts(column)]:
+        return {name: rows_of_lists(_parsed(columns[name], sources[name]), sources[name]) for name in texts}, texts
     if numbered := _numbered_columns(columns):
         numbers = {name: _numbers(columns[name], sources[name]) for names in numbered.values() for name in names}
         vectors = {stem: np.column_stack([numbers[name] for name in names]) for stem, names in numbered.items()}
@@ -186,19 +145,8 @@ def _vectors_of(table: "pa.Table", path: Path) -> tuple[dict[str, Any], Collecti
     )
 
 
-def vector_columns(schema: "pa.Schema") -> list[str]:
-    """Return the names of the columns whose values are lists of floats."""
-    import pyarrow.types as types
-
-    kinds = types.is_list, types.is_large_list, types.is_fixed_size_list
-    of_lists = [field for field in schema if any(is_kind(field.type) for is_kind in kinds)]
-    return [field.name for field in of_lists if types.is_floating(field.type.value_type)]
-
-
 def rows_of_lists(column: Any, source: str) -> Any:
     """Return the lists of a column as (n, d) rows, those of each chunk where they lie."""
-    import pyarrow.compute as pc
-
     if column.null_count:
         raise InputError(f"{source} has no vector in {column.null_count} of {len(column)} rows; drop those rows")
     lengths = pc.call_function("list_value_length", [column]).to_numpy()
@@ -215,10 +163,8 @@ def rows_of_lists(column: Any, source: str) -> Any:
     return joined(parts)
 
 
-def _numbered_columns(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, list[str]]:
+def _numbered_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, list[str]]:
     """Return stem → the columns of numbers with this name before a number, in the order of the numbers."""
-    import pyarrow.types as types
-
     numbered: dict[str, dict[int, str]] = {}
     for name in columns:
         bare = name.removesuffix("]")
@@ -230,65 +176,52 @@ def _numbered_columns(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, lis
     return {stem: names for stem, names in found.items() if any(is_number[name] for name in names)}
 
 
-def _numbers(column: "pa.ChunkedArray", source: str) -> np.ndarray:
-    import pyarrow.types as types
-
+def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
     try:
         numbers = column if types.is_floating(column.type) else column.cast("float64")
     except ValueError as error:  # 'abc'
-        raise InputError(f"{source} is not all numbers: {first_line(error)}") from None
+        raise InputError(f"{source} is not all numbers: {reading.first_line(error)}") from None
     if missing := numbers.null_count:
         raise InputError(f"{source} has no number in {missing} of {len(column)} rows")
     return numbers.to_numpy()
 
 
-def _text_columns(columns: "Mapping[str, pa.ChunkedArray]") -> dict[str, int]:
-    """Return the columns of vectors as text, with the length of the first one."""
-    found = {}
-    for name, column in columns.items():
-        first = next((text for text in (value.as_py() for value in column) if text not in (None, "")), None)
+def _holds_texts(column: pa.ChunkedArray) -> bool:
+    """Whether the first value is a vector as text."""
+    first = next((text for text in (value.as_py() for value in column) if text not in (None, "")), None)
+    with suppress(ValidationError):
+        return isinstance(first, str) and len(NUMBERS.validate_json(first)) > 1
+    return False
+
+
+def _parsed(column: pa.ChunkedArray, source: str) -> pa.ChunkedArray:
+    """Return the lists that are written in the texts of a column."""
+
+    def numbers(row: int, text: str | None) -> list[float]:
         with suppress(ValidationError):
-            found[name] = len(NUMBERS.validate_json(first)) if isinstance(first, str) else 0
-    return {name: d for name, d in found.items() if d > 1}
+            return NUMBERS.validate_json(text or "")
+        said = f"{source} has {shown(text or '', 40)} in row {row}; expected numbers as in [0.1,0.2]"
+        raise InputError(f"{said}, or leave the row out")
 
-
-def _rows_of_texts(column: "pa.ChunkedArray", d: int, source: str) -> np.ndarray:
-    require_memory(8 * len(column) * d, source)
-    rows = np.empty((len(column), d))
-    for k, text in enumerate(value.as_py() or "" for value in column):
-        try:
-            numbers = NUMBERS.validate_json(text)
-        except ValidationError:
-            numbers = []
-        if len(numbers) != d:
-            said = f"{source} has {shown(text, 40)} in row {k}; expected {d} numbers as in [0.1,0.2]"
-            raise InputError(f"{said}, or leave the row out")
-        rows[k] = numbers
-    return rows
+    parts, size = [], 0
+    for start in range(0, len(column), 1000):
+        lists = [numbers(row, value.as_py()) for row, value in enumerate(column.slice(start, 1000), start)]
+        parts.append(pa.array(lists, pa.list_(pa.float64())))
+        size += 2 * parts[-1].nbytes  # as lists and as rows
+        reading.require_memory(size, source)
+    return pa.chunked_array(parts)
 
 
 # --- columns beside them
 
 
-def _plain_columns(schema: "pa.Schema", path: Path) -> list[str]:
-    """Return the names of the columns that are kept; others, such as images, are said on stderr."""
-    import pyarrow.types as types
-
-    kinds = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_struct
-    if left := [field.name for field in schema if any(is_kind(field.type) for is_kind in kinds)]:
-        note(f"left out of {shown(path)}, which are no plain columns: {listed(left)}")
-    return [name for name in schema.names if name not in left]
-
-
-def columns_of(table: "pa.Table") -> dict[str, np.ndarray]:
+def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
     """Return the columns as NumPy arrays: numbers as they are, everything else as objects."""
-    import pyarrow as pa
-
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_dictionary(column.type):
+        if types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        nested = pa.types.is_nested(column.type)
+        nested = types.is_nested(column.type)
         columns[name] = np.fromiter(column.to_pylist(), object, len(column)) if nested else column.to_numpy()
     return columns
 
@@ -311,9 +244,6 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
 
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
     """Write a table with the vectors in the column "embedding", beside item_id, label and the rest."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns = columns_beside(embeddings)
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import Reader
+from clip_geometry.embeddings import FileRows, Reader
 from clip_geometry.io.reading import damaged, read_json, reading_with, require_memory
-from clip_geometry.io.sides import Sides, Stored, sides_of_arrays
+from clip_geometry.io.sides import Sides, sides_of_arrays
 from clip_geometry.registry import InputError, library, shown
 
 CODECS = "bytes endian transpose shuffle vlen-utf8 vlen-bytes blosc zstd gzip zlib bz2 lzma lz4 crc32c crc32 adler32"
@@ -27,32 +27,33 @@ META = (".zarray", "zarr.json", ".zgroup")
 
 def read(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
-    zarr = library("zarr", "zarr", shown(path))
     arrays = {}
     for file in sorted(each for each in path.rglob("*") if each.name in META[:2]):
         described = read_json(file, "the description of an array", dict[str, Any])
         if "shape" in described:  # otherwise it describes a group
             with reading_with(path, "zarr"):
-                arrays[file.parent.relative_to(path).as_posix()] = _stored(zarr, file, described)
+                arrays[file.parent.relative_to(path).as_posix()] = _stored(file, described)
     return sides_of_arrays(arrays, path)
 
 
-def _stored(zarr: Any, file: Path, described: dict[str, Any]) -> Stored:
+def _stored(file: Path, described: dict[str, Any]) -> FileRows:
     codecs = [*(described.get("filters") or ()), described.get("compressor"), *(described.get("codecs") or ())]
     names = [each.get("id", each.get("name")) if isinstance(each, dict) else each for each in codecs if each]
     names = [str(each).removeprefix("numcodecs.") for each in names]
-    if refused := [each for each in names if each not in CODECS.split()] or [*({"blosc"} & {*names[:-1]})]:
+    refused = [each for each in names if each not in CODECS.split()] or [each for each in names[:-1] if each == "blosc"]
+    if refused:
         raise InputError(f"{shown(file)} asks for the codec {shown(refused[0])}, which is not read there: use another")
-    array: Any = zarr.open_array(file.parent, mode="r", zarr_format=3 if file.name == "zarr.json" else 2)
+    zarr, folder = library("zarr", "zarr", shown(file)), file.parent
+    array: Any = zarr.open_array(folder, mode="r", zarr_format=3 if file.name == "zarr.json" else 2)
     size = math.prod(array.chunks) * array.dtype.itemsize
-    require_memory(size, f"a chunk of {shown(file.parent)}")
+    require_memory(size, f"a chunk of {shown(folder)}")
     if array.nchunks_initialized < array.nchunks:  # zarr would give the fill value
-        raise damaged(file.parent, "zarr", f"it has {array.nchunks_initialized} of {array.nchunks} chunks")
-    for chunk in (each for each in file.parent.rglob("*[0-9]") if "blosc" in names and each.is_file()):
+        raise damaged(folder, "zarr", f"it has {array.nchunks_initialized} of {array.nchunks} chunks")
+    for chunk in (each for each in folder.rglob("*[0-9]") if "blosc" in names and each.is_file()):
         _, unpacked, _, packed = np.fromfile(chunk, "<u4", 4)
         if packed != chunk.stat().st_size or (array.dtype.kind in "fiub" and unpacked != size):
             raise damaged(chunk, "zarr", f"{chunk.stat().st_size} bytes, not the {packed} that it declares")
-    return Stored(array.shape, array.dtype, functools.partial(_reader, file.parent, array))
+    return FileRows(functools.partial(_reader, folder, array), array.shape, array.dtype)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from glob import escape
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -10,9 +11,13 @@ from pydantic import model_validator
 
 from clip_geometry.data.base import CaptionsOnly, Dataset, DatasetEntry, KnownSplits, datasets
 from clip_geometry.data.captions import captions_of
-from clip_geometry.data.tables import Table, language_files, read_aligned, read_lines, read_table, table_of_lines
-from clip_geometry.paths import existing_folder
+from clip_geometry.data.tables import Table, read_lines, read_table
+from clip_geometry.paths import existing_file, existing_folder
 from clip_geometry.registry import InputError
+
+PLACE = "{language}"  # in the path of line-aligned text files
+LANGUAGE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2,4})?")  # en, zh-CN; not the txt of train.txt
+CAPTION_NUMBER = re.compile(r"(?<=\w)#\d+$")  # lists of captions have 1000092795.jpg#2
 
 
 class ParallelConfig(KnownSplits, CaptionsOnly):
@@ -65,6 +70,45 @@ def aligned_at(folder: Path, texts: Iterable[str], image_names: str) -> Table | 
     files = {language: file for text in texts for language, file in language_files(folder / text).items()}
     names = next((file for ending in ("", ".gz") if (file := folder / (image_names + ending)).is_file()), None)
     return read_aligned(folder, dict(sorted(files.items())), names) if files else None
+
+
+def language_files(template: Path) -> dict[str, Path]:
+    """Return the files of a path with {language} in it, by language; a file takes precedence over its .gz."""
+    before, _, after = str(template.absolute()).partition(PLACE)
+    found: dict[str, Path] = {}
+    for ending in (after, f"{after}.gz"):
+        pattern = f"{escape(before)}*{escape(ending)}"
+        for file in Path("/").glob(pattern.lstrip("/")):
+            language = str(file)[len(before) : len(str(file)) - len(ending)]
+            if LANGUAGE.fullmatch(language):
+                found.setdefault(language, file)
+    return dict(sorted(found.items()))
+
+
+def read_aligned(path: Path, files: Mapping[str, Path], image_names: Path | None = None) -> Table:
+    """Read line-aligned files as a table with a column per language: line k of each is about the same thing.
+
+    Args:
+        path: How errors name the table.
+        files: Language → file.
+        image_names: A file with the image name of each line, for the column `image`; the number of a caption behind a
+            name, as in x.jpg#2, is dropped.
+
+    Raises:
+        InputError: If the files differ in their number of lines.
+    """
+    sources = {**files, **({} if image_names is None else {"image": image_names})}
+    columns = {name: read_lines(existing_file(file, "a text file")) for name, file in sources.items()}
+    first = next(iter(sources))
+    for name, lines in columns.items():
+        if len(lines) != len(columns[first]):
+            raise InputError(
+                f"{sources[name]} has {len(lines)} lines and {sources[first]} {len(columns[first])}; "
+                "line k of each must be about the same image"
+            )
+    if image_names is not None:
+        columns["image"] = [CAPTION_NUMBER.sub("", name) for name in columns["image"]]
+    return Table(path, tuple(columns), columns.__getitem__, files=tuple(sources.values()), languages=tuple(files))
 
 
 class Multi30kConfig(ParallelConfig):
@@ -127,8 +171,15 @@ class WikicapsConfig(ParallelConfig):
             return None
         names = ("image", *pair.split("-"))
         lines = enumerate(read_lines(file), start=1)
-        rows = [(number, re.split(r"\t| \|\|\| ", line)) for number, line in lines]
-        return table_of_lines(file, names, rows, f"fields between tabs; expected are {len(names)}: {', '.join(names)}")
+        columns = {name: [] for name in names}
+        for number, line in lines:
+            fields = re.split(r"\t| \|\|\| ", line)
+            if len(fields) != len(names):
+                expected = f"fields between tabs; expected are {len(names)}: {', '.join(names)}"
+                raise InputError(f"{file}, line {number}, has {len(fields)} {expected}")
+            for name, value in zip(names, fields, strict=True):
+                columns[name].append(value)
+        return Table(file, names, columns.__getitem__)
 
 
 class Xtd10Config(ParallelConfig):

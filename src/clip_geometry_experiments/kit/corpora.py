@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from clip_geometry.config import digest
 from clip_geometry.data import base
+from clip_geometry.data.base import words_of
 from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
 from clip_geometry.io.reading import first_line, is_not_fetched
 from clip_geometry.paths import existing_file
@@ -20,6 +21,31 @@ CHUNK = 1000  # sentences that are tokenized at a time
 UNLIMITED = 10**9  # sub-words
 TRACE = "-NONE-"  # the tag of what a treebank adds where nothing is said
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words", "sentence", "text"), ("tags", "pos_tags", "pos")
+
+
+class Sentence(str):
+    """Words joined by spaces: an ordinary string with the attributes `words` and `tags`.
+
+    tags: The part of speech of each word, "" if unknown.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def __new__(cls, words: Sequence[str], tags: Sequence[str] | None = None) -> "Sentence":
+        sentence = super().__new__(cls, " ".join(words))
+        sentence.words = tuple(words)
+        sentence.tags = ("",) * len(words) if tags is None else tuple(tags)
+        return sentence
+
+    def __reduce__(self) -> tuple[type["Sentence"], tuple[tuple[str, ...], tuple[str, ...]]]:
+        """For other processes: str's own method would pass the text as the words."""
+        return Sentence, (self.words, self.tags)
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    """Return one tag for each of `words_of`."""
+    return text.tags if isinstance(text, Sentence) else ("",) * len(words_of(text))
 
 
 class InWindows(base.WithoutClasses):
@@ -73,7 +99,7 @@ def load(config: CorpusConfig) -> base.Dataset:
     return dataset_of(config, table, sentences_of(table, words, tags))
 
 
-def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, base.Sentence]]) -> base.Dataset:
+def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, Sentence]]) -> base.Dataset:
     """Return a data set with a text side of (item_id, sentence or window)."""
     kept, revision = list(sentences), table.revision()
     if not kept:
@@ -88,9 +114,7 @@ def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, b
     return base.Dataset(config=config, revision=revision, text=text)
 
 
-def windows(
-    sentences: Sequence[tuple[str, base.Sentence]], tokenizer: Any, size: int
-) -> Iterator[tuple[str, base.Sentence]]:
+def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int) -> Iterator[tuple[str, Sentence]]:
     """Yield (item_id, words that follow each other): as many at a time as fit into `size` sub-words of the tokenizer.
 
     item_id is that of the sentence of the first word and the word's number there, such as 7:0.
@@ -113,11 +137,11 @@ def windows(
         # a word may have other sub-words where it begins the text
         while stop > start + 1 and len(tokenizer(" ".join(words[start:stop]), verbose=False)["input_ids"]) > size:
             stop -= 1
-        yield names[start], base.Sentence(words[start:stop], tags[start:stop])
+        yield names[start], Sentence(words[start:stop], tags[start:stop])
         start = stop
 
 
-def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[str, base.Sentence]]:
+def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[str, Sentence]]:
     """Yield (row from 0 as a string, sentence) for each sentence that has words."""
     for name in filter(None, (words, tags)):
         if name not in table.names:
@@ -134,7 +158,7 @@ def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[s
             there = [k for k, kind in enumerate(kinds) if kind != TRACE]
             kept, kinds = [kept[k] for k in there], [kinds[k] for k in there]
         if kept:
-            yield str(row), base.Sentence(kept, kinds)
+            yield str(row), Sentence(kept, kinds)
 
 
 def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
@@ -153,10 +177,12 @@ def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
 base.datasets.add("corpus", base.DatasetEntry(CorpusConfig, load))
 
 
-class SharedCorpusConfig(base.OneSplit, InWindows):
+class SharedCorpusConfig(base.KnownSplits, InWindows):
     """A corpus whose parquet file is at `path`; default: FILE in $CLIP_GEOMETRY_DATA/text. split: "all"."""
 
+    SPLITS = ("all",)
     FILE: ClassVar[str]
+    split: str = "all"
     path: Path | None = None
 
 
@@ -208,7 +234,7 @@ class HubCorpusConfig(base.KnownSplits, InWindows):
     COLUMN: ClassVar[str]
     path: Path | None = None
 
-    def divide(self, row: str, line: base.Sentence) -> Iterator[tuple[str, base.Sentence]]:
+    def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
         """Yield (item_id, sentence) of a line."""
         yield row, line
 
@@ -232,13 +258,13 @@ class WikiText2Config(HubCorpusConfig):
     FILE, COLUMN = "wikitext-2-raw-v1/{}-00000-of-00001.parquet", "text"
     name: str = "wikitext2"
 
-    def divide(self, row: str, line: base.Sentence) -> Iterator[tuple[str, base.Sentence]]:
+    def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
         if line.words[0] == line.words[-1] == "=":  # a heading
             return
         start = number = 0
         for place, word in enumerate(line.words, start=1):
             if word in (".", "?", "!") or place == len(line.words):
-                yield f"{row}.{number}", base.Sentence(line.words[start:place])
+                yield f"{row}.{number}", Sentence(line.words[start:place])
                 start, number = place, number + 1
 
 

@@ -12,11 +12,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from clip_geometry.data import config_class, dataset_from, datasets, load_dataset, resolve_dataset
-from clip_geometry.data.base import DatasetConfig, Sentence, tags_of, words_of
+from clip_geometry.data.base import DatasetConfig, words_of
 from clip_geometry.data.scenes import class_names
 from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.kit.corpora import windows
+from clip_geometry_experiments.kit.corpora import Sentence, tags_of, windows
 
 SCENES = scenes_folder()
 TOKENS = [["The", "cat", "*T*-1", "sat", "."], ["*U*"], ["the", "the"]]

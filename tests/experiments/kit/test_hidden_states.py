@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.data.base import Sentence, words_of
+from clip_geometry.data.base import words_of
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.corpora import Sentence
 from clip_geometry_experiments.kit.hidden_states.rows import SPECIAL
 from support.encoding import load
 

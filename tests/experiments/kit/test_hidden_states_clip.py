@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.data.base import Sentence
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.corpora import Sentence
 from clip_geometry_experiments.kit.hidden_states.rows import SPECIAL
 from support.encoding import load, pixels_of
 

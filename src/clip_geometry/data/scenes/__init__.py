@@ -79,20 +79,11 @@ def load(config: ScenesConfig) -> Dataset:
         text = class_prompts(class_names(config.language), config.prompt, config.language)
     else:
         per_image = config.captions_per_image
-        text = Side(
-            "text",
-            [item for item in ids for _ in range(per_image)],
-            partial(scenes.caption, per_image, config.language),
-            labels=np.repeat(label, per_image),
-            language=config.language,
-        )
-    return Dataset(
-        config=config,
-        revision=digest({"generator": GENERATOR_VERSION, "vocabulary": vocabulary()}),
-        image=Side("image", ids, scenes.image, labels=label),
-        text=text,
-        class_names=class_names(),
-    )
+        load_text = partial(scenes.caption, per_image, config.language)
+        text_ids = [item for item in ids for _ in range(per_image)]
+        text = Side("text", text_ids, load_text, np.repeat(label, per_image), config.language)
+    revision = digest({"generator": GENERATOR_VERSION, "vocabulary": vocabulary()})
+    return Dataset(config, revision, Side("image", ids, scenes.image, labels=label), text, class_names())
 
 
 # --- sentences about a scene, in four languages; the words come from vocabulary.yaml, inflected there

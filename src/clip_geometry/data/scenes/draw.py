@@ -8,7 +8,7 @@ Lengths are integers in 1/256 pixel, angles whole degrees. Images are rendered i
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import cos, hypot, pi, radians, sin, sqrt
+from math import cos, radians, sin
 from pathlib import Path
 
 import numpy as np
@@ -165,64 +165,14 @@ RADIUS = 4096  # of the circle around the outline of a shape
 _LINES = 4  # scan lines per pixel; along a line the coverage is exact to 1/256 pixel
 FULL = _LINES * PIXEL
 
-Points = list[tuple[float, float]]
-
-
-def _polar(radii: Sequence[float], start: float = -90.0) -> Points:
-    """Return points at equal angles, in degrees from `start`, clockwise on the screen."""
-    angles = [radians(start + 360 * k / len(radii)) for k in range(len(radii))]
-    return [(radius * cos(angle), radius * sin(angle)) for radius, angle in zip(radii, angles, strict=True)]
-
-
-def _fitted(points: Points) -> Points:
-    """Center the bounding box at the origin and scale the farthest point to length 1."""
-    x, y = zip(*points, strict=True)
-    middle = (min(x) + max(x)) / 2, (min(y) + max(y)) / 2
-    points = [(a - middle[0], b - middle[1]) for a, b in points]
-    reach = max(hypot(*point) for point in points)
-    return [(a / reach, b / reach) for a, b in points]
-
 
 @cache
 def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the edges of the eight shapes, closed polygons: starts and ends, (m, 2) int64 each.
-
-    The inside is on the same side of all edges; y is down.
-    """
-    width = 0.33  # of the cross, half of it
-    length = sqrt(1 - width**2)
-    arm = [(-width, -length), (width, -length), (width, -width)]
-    quarter_turns = [lambda x, y: (x, y), lambda x, y: (-y, x), lambda x, y: (-x, -y), lambda x, y: (y, -x)]
-    cross = [turned(x, y) for turned in quarter_turns for x, y in arm]
-
-    angles = [2 * pi * k / 40 for k in range(40)]
-    heart = [  # a known curve
-        (16 * sin(t) ** 3, -(13 * cos(t) - 5 * cos(2 * t) - 2 * cos(3 * t) - cos(4 * t))) for t in angles
-    ]
-
-    # of the disc that the crescent, a unit disc, lacks: its radius, and its center to the right
-    inner, shift = 0.82, 0.55
-    x = (1 - inner**2 + shift**2) / (2 * shift)
-    y = sqrt(1 - x**2)  # the circles meet at (x, ±y)
-    outer_angle, inner_angle = np.arctan2(y, x), np.arctan2(y, x - shift)
-    outer = [(cos(a), sin(a)) for a in np.linspace(outer_angle, 2 * pi - outer_angle, 36)]
-    hollow = [(shift + inner * cos(a), inner * sin(a)) for a in np.linspace(2 * pi - inner_angle, inner_angle, 28)]
-
-    shapes = {
-        "circle": [_polar([0.9] * 48)],
-        "square": [_polar([1.0] * 4, start=-45.0)],
-        "triangle": [_fitted(_polar([1.0] * 3))],
-        "star": [_fitted(_polar([1.0, 0.43] * 5))],
-        "cross": [cross],
-        "ring": [_polar([0.95] * 48), _polar([0.55] * 48)[::-1]],  # a hole runs the other way
-        "heart": [_fitted(heart)],
-        "crescent": [_fitted(outer + hollow[1:-1])],
-    }
+    """Return the edges of the eight shapes in outlines.yaml, closed polygons: starts and ends, (m, 2) int64 each."""
     edges = {}
-    for shape, rings in shapes.items():
-        # rounding to integers removes the last bits of cos and sin, which differ between machines
-        whole = [np.array([[round(RADIUS * x), round(RADIUS * y)] for x, y in ring]) for ring in rings]
-        edges[shape] = np.concatenate(whole), np.concatenate([np.roll(ring, -1, axis=0) for ring in whole])
+    for shape, rings in read_yaml(Path(__file__).with_name("outlines.yaml")).items():
+        points = [np.array(ring) for ring in rings]
+        edges[shape] = np.concatenate(points), np.concatenate([np.roll(ring, -1, axis=0) for ring in points])
     return edges
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.data.base import tags_of, words_of
+from clip_geometry.data.base import words_of
 from clip_geometry.encoders.base import EncodedRows
 from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.corpora import tags_of
 
 Words = Literal["first", "mean", "none"]
 SPECIAL, NO_WORD = -1, -2  # in place of a word's index

@@ -14,7 +14,7 @@ from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.hub import load_state_dict, model_path, read_state_dict
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.files import sha256_of
-from clip_geometry.progress import detail
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, numbered_labels, read_explanations
@@ -148,7 +148,7 @@ class TrainClip(Experiment):
         """After its last step, resumed from the checkpoint if there is one."""
         trainer = self.trainer()
         trainer.run(self.steps, callback, checkpoint=checkpoint, name=f"training {self.config.arm}")
-        detail(f"measuring took {trainer.measuring_share:.1%} of the training's time")
+        note(f"measuring took {trainer.measuring_share:.1%} of the training's time")
         return trainer
 
     @property
