@@ -17,6 +17,7 @@ from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.measuring.given import split_by
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.measuring.views import Items
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Pipeline, parse_pipeline
 from support.clouds import cone
@@ -143,6 +144,15 @@ def test_class_prompts_do_not_keep_the_images_from_their_silhouette(captioned):
     assert row["at"] == {"modality": "image"}
     matching, random = rows_of(sets, ["matching_cosine", "random_cosine"])
     assert (matching["n"], random["n"]) == (4, 2)
+
+
+def test_images_without_ids_beside_prompts_are_items_by_position(captioned):
+    """Their blocks say nothing about which items these are: other images have the same."""
+    prompts = embeddings(2, "text", 1, item_id=np.array(["class-0", "class-1"]), labels=np.arange(2), pair_on="label")
+    found = [Items({"image": embeddings(4, "image", seed), "text": prompts}, blocks=2, seed=0) for seed in (0, 1)]
+    assert found[0].of_rows["image"].tolist() == [0, 1, 2, 3] and found[0].of_rows["text"].tolist() == [-1, -1]
+    assert len(found[0]) == 4 and found[0].identity["item_blocks"] == found[1].identity["item_blocks"]
+    assert len({"ids", *(each.identity["items_from"] for each in found)}) == 3
 
 
 def test_context_says_where_numbers_come_from(captioned):
