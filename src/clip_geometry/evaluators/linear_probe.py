@@ -19,6 +19,7 @@ from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
+from clip_geometry.geometry.silhouette import random_ranks
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import DRAWS, SMALLEST, one_of, positive_number, seed_number, whole_number
 from clip_geometry.rows.matrix import Rows, as_codes, as_two_sets, as_values, blocks
@@ -308,12 +309,8 @@ def _best(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, solver: str
 
 def held_out_rows(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, " n"]:
     """Return which rows are held out: a fifth of each class, rounded down, at random."""
-    order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed)).to(codes.device)
-    order = order[codes[order].argsort(stable=True)]  # by class, at random within
-    counts = torch.bincount(codes, minlength=k)
-    place = torch.arange(len(codes), device=codes.device) - (counts.cumsum(0) - counts)[codes[order]]
-    chosen = place < (HELD_OUT * counts).floor()[codes[order]]
-    return torch.zeros(len(codes), dtype=torch.bool, device=codes.device).index_put((order,), chosen)
+    ranks = random_ranks(codes.cpu(), torch.Generator().manual_seed(seed)).to(codes.device)
+    return ranks < (HELD_OUT * torch.bincount(codes, minlength=k)).floor()[codes]
 
 
 add_evaluator(Measure("linear_probe", linear_probe))

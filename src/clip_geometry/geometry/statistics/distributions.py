@@ -41,25 +41,6 @@ class DistanceMeans(Statistic):
         between = total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
         return Apart(between, _mean_within(x), _mean_within(y))
 
-    @classmethod
-    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["DistanceMeans"] | None:
-        """From the distances of all rows; with each set about its own mean, which every block moves, one by one."""
-        if image.streamed or text.streamed:
-            return None
-
-        @functools.cache
-        def uncentered() -> list[Apart]:
-            middle = (mean_row(image.rows) + mean_row(text.rows)) / 2
-            x, y = ((about(each.rows, middle), each) for each in (image, text))
-            return [Apart(*means) for means in zip(_means(x, y), _means(x, x), _means(y, y), strict=True)]
-
-        def means(block: int, *, center: bool) -> Apart:
-            if not center:
-                return uncentered()[block]
-            return cls(image.without(block), text.without(block)).means(center=True)
-
-        return (cls.known(means=functools.partial(means, block)) for block in range(image.blocks))
-
 
 def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
     """Over all n² pairs, each of different rows measured once."""
@@ -71,14 +52,6 @@ def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
                 yield 2 * distances(block, x[later : later + BLOCK]).sum()
 
     return total(sums()) / len(x) ** 2
-
-
-def _means(a: tuple[Tensor, Dealt], b: tuple[Tensor, Dealt]) -> Float[Tensor, " blocks"]:
-    """Of the rows without each block, from the distances of all rows."""
-    (x, of_x), (y, of_y) = a, b
-    parts = zip(x.split(BLOCK), of_x.kept_groups.T[of_x.groups].split(BLOCK), strict=True)
-    sums = total((kept * (distances(part, y) @ of_y.kept_groups.T[of_y.groups])).sum(0) for part, kept in parts)
-    return sums / (of_x.counts * of_y.counts)
 
 
 class Transport(NamedTuple):
