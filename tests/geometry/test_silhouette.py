@@ -8,7 +8,6 @@ from sklearn.metrics import silhouette_score
 
 from clip_geometry.geometry import measures, silhouette, silhouette_samples
 from clip_geometry.geometry.distances import by_class
-from clip_geometry.geometry.distances import pairwise as distances
 from clip_geometry.geometry.silhouette import in_proportion, random_ranks, sampled_silhouette, strata
 from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.registry import InputError
@@ -338,19 +337,6 @@ def test_sums_are_those_of_the_definition(block, kept, dtype, error, monkeypatch
     assert torch.equal(rows, of)
     unit = 2.0 ** torch.frexp(x.abs().max().double()).exponent  # a power of two
     assert torch.allclose(sums * unit, expected, rtol=error, atol=0)
-
-
-def test_a_row_and_itself_are_no_reason_to_measure_a_block_again(monkeypatch):
-    """Their product cancels, wherever among the rows compared with they are."""
-
-    def again(*_, **__):
-        raise AssertionError("products of a block were given up")
-
-    monkeypatch.setattr(by_class, "BLOCK", 16)
-    monkeypatch.setattr(distances, "squared_distances", again)
-    x = torch.randn(90, 12, generator=torch.Generator().manual_seed(0))
-    found = list(by_class.sums_by_class(x, torch.arange(0, 90, 3), torch.arange(90) % 2, 2))
-    assert sum(len(rows) for rows, _ in found) == 30
 
 
 SIZES = {"even": [10] * 7, "uneven": [500, 1, 1, 80, 3, 3, 1, 200], "one large": [1000, 1], "tiny": [1] * 30 + [2]}

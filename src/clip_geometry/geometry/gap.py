@@ -15,9 +15,8 @@ from clip_geometry.rows.matrix import Rows
 
 GapMetric: TypeAlias = Literal["euclidean", "cosine"]
 CENTERED = 1e-7  # length of a mean relative to the rows that only centering leaves, in float32 as in float64
-ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
 DIRECTIONS = 512
-ROUNDING = 1e-28  # of the mean square of all entries: sets that are this near are equal but for last digits
+ROUNDING = 1e-28  # of the mean square of rows or entries: sets that are this near are equal but for last digits
 
 
 @in_kind

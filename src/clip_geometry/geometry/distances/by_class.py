@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.util import find_spec
-from itertools import chain, pairwise, product
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import torch
@@ -84,13 +84,11 @@ def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"],
     runs = _runs(data, block_size)
     for i, left in enumerate(runs):
         for right in runs[: i + 1]:
-            of_large: dict[tuple[int, int, int], Any] = defaultdict(float)
+            lowest: dict[tuple[int, int, int], Any] = defaultdict(float)  # by classes and rows
             for a, b in product(left.blocks, right.blocks):
                 if left is right and a.start > b.start:
                     continue
-                rows = data.rows[a]
-                others = rows if a == b else data.rows[b]
-                apart = distances(rows, others, centre=(left.centre + right.centre) / 2)
+                apart = distances(data.rows[a], data.rows[b], centre=(left.centre + right.centre) / 2)
                 sides = [(apart.T, b, a, right.classes), (apart, a, b, left.classes)]
                 for part, summed, to, classes in sides[: 1 if a == b else 2]:
                     sums = _sum_by_class(part, data.codes[summed] - classes.start, len(classes))
@@ -99,12 +97,10 @@ def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"],
                         own[to] += sums.gather(0, mine)[0]
                         sums = sums.scatter(0, mine, torch.inf)
                     means = sums / data.sizes[classes.start : classes.stop, None]
-                    if len(classes) > 1:
-                        _lower(nearest, to, means)
-                    else:
-                        of_large[classes.start, to.start, to.stop] += means
-            for (_, start, stop), means in of_large.items():
-                _lower(nearest, slice(start, stop), means)
+                    lowest[classes.start, to.start, to.stop] += means.amin(0)
+            for (_, start, stop), means in lowest.items():
+                before = nearest[start:stop].clone()  # which the gradient may need
+                nearest[start:stop] = torch.minimum(before, means)
     return own, nearest
 
 
@@ -133,15 +129,10 @@ def _runs(data: _SortedRows, block_size: int) -> list[_Run]:
     return runs
 
 
-def _lower(nearest: Float[Tensor, " n"], rows: slice, means: Float[Tensor, "k b"]) -> None:
-    nearest[rows] = torch.minimum(nearest[rows].clone(), means.amin(0))  # a clone, which the gradient may need
-
-
 def _sum_by_class(apart: Float[Tensor, "a b"], codes: Int[Tensor, " a"], k: int) -> Float[Tensor, "k b"]:
-    """In float64."""
     if k == 1:
-        return apart.sum(0, keepdim=True).double()  # a sum in float64 would copy all of them
-    return apart.new_zeros((k, apart.shape[1]), dtype=torch.float64).index_add(0, codes, apart.double())
+        return apart.sum(0, keepdim=True)
+    return apart.new_zeros((k, apart.shape[1])).index_add(0, codes, apart)
 
 
 def sums_by_class(
@@ -155,13 +146,9 @@ def sums_by_class(
     for some in chosen.split(max(1, min(MOST, KEPT // k))):
         rows = (x[some].to(dtype) * factor).split(BLOCK)
         sums = torch.zeros((k, len(some)), dtype=torch.float64, device=x.device)
-        # Their distances to each other are taken separately: a row and itself cancel, which is known of one object
-        # and would have every other block measured twice.
-        others = torch.ones(len(x), dtype=torch.bool, device=x.device).index_fill_(0, some, False)
-        blocks = ((x[k : k + BLOCK], others[k : k + BLOCK], codes[k : k + BLOCK]) for k in range(0, len(x), BLOCK))
-        parts = ((block[kept].to(dtype) * factor, own[kept]) for block, kept, own in blocks if kept.any())
-        for block, own in chain(parts, zip(rows, codes[some].split(BLOCK), strict=True)):
+        for block, own in zip(x.split(BLOCK), codes.split(BLOCK), strict=True):
+            block = block.to(dtype) * factor
             for part, into in zip(rows, sums.split(BLOCK, dim=1), strict=True):
                 center = (block.mean(0) + part.mean(0)) / 2
-                into.index_add_(0, own, distances(block, part, centre=center).double())
+                into.index_add_(0, own, distances(block, part, centre=center))
         yield some, sums
