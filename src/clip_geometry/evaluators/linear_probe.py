@@ -98,7 +98,7 @@ def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C
     steps = math.ceil(math.log(strongest / strength) / math.log(WEAKER))
     path = [(float(each), ROUGH) for each in np.geomspace(strongest, strength, steps + 1)]
     path[-1] = strength, DECREASE
-    flat, iterations, ridge = problem.start(), 0, None
+    flat, iterations, ridge = np.zeros((x.shape[1] + 1) * problem.columns), 0, None
     found: Any = None
     for penalty, decrease in path:
         flat = problem.prepared(flat, penalty, penalty if ridge is None else ridge)
@@ -145,9 +145,6 @@ class _Problem:
         self.expected = 1.0
         self.scales = torch.ones_like(self.curvatures)
         self.penalty = torch.zeros_like(self.curvatures)
-
-    def start(self) -> np.ndarray:
-        return np.zeros((self.rows.shape[1] + 1) * self.columns)
 
     def prepared(self, flat: np.ndarray, strength: float, ridge: float) -> np.ndarray:
         """Takes this penalty on; the variables of the same weights.
@@ -272,7 +269,7 @@ def linear_probe(
 
 
 def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
-    logits = torch.cat([part.double() @ fit.weights.double() + fit.bias.double() for part in x.split(4096)])
+    logits = torch.cat([part @ fit.weights.double() + fit.bias.double() for part in blocks(x)])
     if not torch.isfinite(logits).all():
         raise InputError("the fit has logits that are not finite; the rows leave its range: rescale them")
     return logits

@@ -1,5 +1,6 @@
 """Cosines of rows: within a set, between two sets, to the axis of their cone, within and between types."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -201,9 +202,8 @@ def _angle(defect: Float[Tensor, ""]) -> Float[Tensor, ""]:
 def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
     """Linear quantile (torch.quantile refuses more than 16 million values)."""
     position = q * (len(values) - 1)
-    low = int(position)
-    largest = values.topk(len(values) - low).values  # descending
-    return largest[-1] + (position - low) * (largest[max(len(largest) - 2, 0)] - largest[-1])
+    low, high = values.sort().values[[math.floor(position), math.ceil(position)]]
+    return low + (position - math.floor(position)) * (high - low)
 
 
 @in_kind

@@ -224,20 +224,10 @@ def in_proportion(sizes: Int[Tensor, " s"], of: int) -> Int[Tensor, " s"]:
     return dealt
 
 
-_SILHOUETTE = Measure(name="silhouette", function=silhouette, statistic=ClassDistances)
-add_measure(
-    _SILHOUETTE,
-    variant(_SILHOUETTE, "sqeuclidean", streams=True, options={"metric": "sqeuclidean"}),
-    variant(_SILHOUETTE, "cosine", streams=True, options={"metric": "cosine"}),
-)
-add_measure(
-    variant(
-        measures["silhouette"], "sampled", function=sampled_silhouette, attribute="value", streams=True, remark=_said
-    )
-)
-_MODALITY = Measure(name="modality_silhouette", function=modality_silhouette, statistic=ModalityDistances)
-add_measure(
-    _MODALITY,
-    variant(_MODALITY, "sqeuclidean", streams=True, options={"metric": "sqeuclidean"}),
-    variant(_MODALITY, "cosine", streams=True, options={"metric": "cosine"}),
-)
+for _measure in (
+    Measure(name="silhouette", function=silhouette, statistic=ClassDistances),
+    Measure(name="modality_silhouette", function=modality_silhouette, statistic=ModalityDistances),
+):
+    add_measure(_measure, *(variant(_measure, m, streams=True, options={"metric": m}) for m in METRICS[1:3]))
+_SAMPLED = {"function": sampled_silhouette, "attribute": "value", "streams": True, "remark": _said}
+add_measure(variant(measures["silhouette"], "sampled", **_SAMPLED))

@@ -198,7 +198,7 @@ def _without_each(rows: Dealt) -> list[Moments]:
         parts = moments_of_groups(rows.rows, codes, len(present))
     else:
         parts = [Moments.of(rows.rows[rows.block_of == block]) for block in present]
-    after = [*accumulate(reversed(parts), operator.add)]  # of the parts from each on, the last first
+    after = [*accumulate(reversed(parts), Moments.__add__)]  # of the parts from each on, the last first
     total, before = after.pop(), None
     found = [total] * rows.blocks  # those of an empty block
     for number, part in zip(present.tolist(), parts, strict=True):

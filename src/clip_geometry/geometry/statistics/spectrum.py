@@ -14,8 +14,6 @@ from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row, require_spread, total
 from clip_geometry.rows.streamed import StreamedRows
 
-IN_RANGE = 500.0  # exponents whose exponentials and sums of these are far from the ends of float64
-
 
 def triangle(x: Float[Matrix, "n d"], *, center: bool = False) -> Float[Tensor, "k d"]:
     """R, upper triangular, k = min(n, d), with RᵀR = xᵀx, block by block in float64; center: of the rows less their
@@ -190,14 +188,7 @@ def log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> 
 
 def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
     """The same along the directions and along their negatives, from one pass."""
-    forward, backward = functools.reduce(torch.logaddexp, (_both_signs(block @ directions) for block in blocks(x)))
+    products = (block @ directions for block in blocks(x))
+    both = (torch.stack([block.logsumexp(0), (-block).logsumexp(0)]) for block in products)
+    forward, backward = functools.reduce(torch.logaddexp, both)
     return forward, backward
-
-
-def _both_signs(products: Float[Tensor, "b k"]) -> Float[Tensor, "2 k"]:
-    """log Σ exp of the products and of their negatives."""
-    low, high = products.detach().aminmax()
-    if torch.maximum(-low, high) > IN_RANGE:
-        return torch.stack([products.logsumexp(0), (-products).logsumexp(0)])
-    exps = products.exp()
-    return torch.stack([exps.sum(0), exps.reciprocal().sum(0)]).log()
