@@ -210,7 +210,7 @@ def close(found, expected, scale=None):
         (lambda: IStar(1.0, zeta=1.2), "zeta = 1.2; expected a share from 0"),
         (lambda: IStar(1.0, momentum=0.0), "momentum = 0.0; expected the weight"),
         (lambda: IStar(1.0)(None), "hidden states are a NoneType; expected a tensor, or a list"),
-        (lambda: IStar(1.0)(torch.eye(3).to_sparse()), "hidden states are a sparse, quantized, masked or meta"),
+        (lambda: IStar(1.0)(torch.eye(3).to_sparse()), "a layer of hidden states is a torch.sparse_coo tensor on cpu"),
         (lambda: IStar(1.0)(torch.eye(3), [1, 1, 1]), r"the mask is list; expected \(3,\), true or 1"),
         (lambda: IStar(1.0).refresh(3), "the sample is a int; expected a tensor, or batches"),
         (lambda: IStar(1.0)(torch.ones(4, 3)), "all 4 hidden states are equal"),

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from clip_geometry.geometry import Moments
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import FLOATS, Integer, real_number, seed_number, whole_number
+from clip_geometry.rows.arguments import FLOATS, Integer, real_number, require_plain, seed_number, whole_number
 
 Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d), (b, t, d), or several of either, one for each layer
 Batch: TypeAlias = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, or these and their mask
@@ -40,9 +40,7 @@ def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor
             f"hidden states are a {type(hidden).__name__}; expected a tensor, or a list with one per layer"
         )
     for layer in layers:
-        sparse = layer.layout != torch.strided or layer.is_nested or layer.is_quantized
-        if sparse or layer.is_meta or hasattr(layer, "get_mask"):
-            raise InputError("hidden states are a sparse, quantized, masked or meta tensor; expected a dense one")
+        require_plain(layer, "a layer of hidden states")
     first = layers[0] if layers else torch.empty(0)
     usable = first.ndim in (2, 3) and first.dtype in FLOATS and first.numel() > 0
     if not usable or any(layer.shape != first.shape or layer.device != first.device for layer in layers):

@@ -151,6 +151,7 @@ class _SharedDistances:
         self.cells = rows.groups * k + codes
         cells = torch.bincount(self.cells, minlength=(rows.blocks + 1) * k).double()
         self.sizes = rows.kept_groups.to(cells.device) @ cells.view(-1, k)  # of each class, without each block
+        self.size = min(BLOCK, max(1, AT_ONCE // (rows.blocks * k)))  # rows at a time
         self._means: dict[tuple[Of, str], Tensor] = {}
 
     @torch.no_grad()
@@ -177,8 +178,9 @@ class _SharedDistances:
         shape = len(self.rows.kept_groups.T), self.k
         every = torch.arange(len(order), device=order.device)
         for rows, sums in sums_by_class(self.rows.rows[order], every, self.cells[order], math.prod(shape)):
-            kept = torch.einsum("bg,gkm->mbk", self.rows.kept_groups, sums.unflatten(0, shape))
-            yield order[rows], kept / self.sizes.clamp(min=1)
+            for which, of_some in zip(rows.split(self.size), sums.split(self.size, dim=1), strict=True):
+                kept = torch.einsum("bg,gkm->mbk", self.rows.kept_groups, of_some.unflatten(0, shape))
+                yield order[which], kept / self.sizes.clamp(min=1)
 
     def _squares(self, *, unit: bool) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
         """The same of squared distances: from the means of the classes, as in `mean_squared_distances`."""
@@ -191,8 +193,7 @@ class _SharedDistances:
         )
         means = means / self.sizes[:, :, None].clamp(min=1)
         spreads = spreads / self.sizes.clamp(min=1)
-        size = min(BLOCK, max(1, AT_ONCE // (self.rows.blocks * self.k)))
-        for block, which in zip(rows.split(size), torch.arange(len(rows)).split(size), strict=True):
+        for block, which in zip(rows.split(self.size), torch.arange(len(rows)).split(self.size), strict=True):
             centered = block.double() - of_cells.mean
             products = (centered @ means.flatten(0, 1).T).view(-1, *spreads.shape)
             squares = centered.square().sum(1)[:, None, None] + spreads - 2 * products

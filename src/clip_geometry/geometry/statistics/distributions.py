@@ -1,4 +1,4 @@
-"""Two sets as distributions: mean distances over all pairs of rows, and transport along random directions."""
+"""Two sets as distributions: transport along random directions."""
 
 import functools
 from collections.abc import Iterator
@@ -8,50 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.distances.pairwise import distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.geometry.statistics.sums import Means
-from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row, total
+from clip_geometry.rows.matrix import Rows, about, as_two_sets, mean_row, total
 
-BLOCK = 1024  # rows: 8 MB of float64 distances
 PROJECTED = 2**22  # numbers at a time: 32 MB
-
-
-class Apart(NamedTuple):
-    """Mean distances, a row and itself included."""
-
-    between: Float[Tensor, ""]
-    image: Float[Tensor, ""]
-    text: Float[Tensor, ""]
-
-
-class DistanceMeans(Statistic):
-    """Mean distances of the rows of two sets, within each and between them."""
-
-    def __init__(self, image: Rows, text: Rows):
-        self._rows = as_two_sets(image, text, ("image", "text"), streams=True)
-
-    def means(self, *, center: bool) -> Apart:
-        """The means; center: with each set about its own mean."""
-        image, text = self._rows
-        x_mean, y_mean = mean_row(image), mean_row(text)
-        if not center:  # about one point near both, where products do not cancel
-            x_mean = y_mean = (x_mean + y_mean) / 2
-        x, y = about(image, x_mean), about(text, y_mean)
-        between = total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
-        return Apart(between, _mean_within(x), _mean_within(y))
-
-
-def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
-    """Over all n² pairs, each of different rows measured once."""
-
-    def sums() -> Iterator[Tensor]:
-        for start, block in zip(range(0, len(x), BLOCK), x.split(BLOCK), strict=True):
-            yield distances(block, block).sum()
-            for later in range(start + BLOCK, len(x), BLOCK):
-                yield 2 * distances(block, x[later : later + BLOCK]).sum()
-
-    return total(sums()) / len(x) ** 2
 
 
 class Transport(NamedTuple):
