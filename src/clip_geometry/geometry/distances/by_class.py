@@ -91,7 +91,8 @@ def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"],
                 apart = distances(data.rows[a], data.rows[b], centre=(left.centre + right.centre) / 2)
                 sides = [(apart.T, b, a, right.classes), (apart, a, b, left.classes)]
                 for part, summed, to, classes in sides[: 1 if a == b else 2]:
-                    sums = _sum_by_class(part, data.codes[summed] - classes.start, len(classes))
+                    sums = part.new_zeros((len(classes), part.shape[1]))
+                    sums = sums.index_add(0, data.codes[summed] - classes.start, part)
                     if left is right:
                         mine = (data.codes[to] - classes.start)[None]
                         own[to] += sums.gather(0, mine)[0]
@@ -127,12 +128,6 @@ def _runs(data: _SortedRows, block_size: int) -> list[_Run]:
         blocks = [slice(k, min(k + block_size, stop)) for k in range(start, stop, block_size)]
         runs.append(_Run(range(first, last), blocks, centre))
     return runs
-
-
-def _sum_by_class(apart: Float[Tensor, "a b"], codes: Int[Tensor, " a"], k: int) -> Float[Tensor, "k b"]:
-    if k == 1:
-        return apart.sum(0, keepdim=True)
-    return apart.new_zeros((k, apart.shape[1])).index_add(0, codes, apart)
 
 
 def sums_by_class(
