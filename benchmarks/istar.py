@@ -54,7 +54,7 @@ def penalty_alone(parts, hidden, c_0, expected):
     from clip_geometry.training import IStar
 
     istar, score = IStar(1.0, ZETA), 0.0
-    istar.running.covariance = c_0
+    istar.covariance = c_0
     for _ in range(STEPS):
         value = istar(hidden, parts[-1])
         value.backward()
@@ -98,7 +98,7 @@ def ours(layers, c_0):
     from clip_geometry.training import IStar
 
     istar = IStar(-1.0, ZETA)
-    istar.running.covariance = c_0
+    istar.covariance = c_0
     value = istar(layers)
     value.backward()
     return torch.cat([value.detach()[None], layers[0].grad[0]])

@@ -1,4 +1,5 @@
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -7,6 +8,8 @@ import torch
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
+
+module = import_module("clip_geometry.evaluators.contrastive_loss")  # the package has the function of this name
 
 
 def pairs(n=50, d=8, seed=0):
@@ -19,9 +22,10 @@ def pairs(n=50, d=8, seed=0):
     ("batch_size", "scale", "block_size", "kind"),
     [(None, 100, 6, "float64"), (16, 100, 1, "float16"), (7, 3.5, 50, "float32"), (49, 20.0, 64, "float64")],
 )
-def test_agrees_with_the_definition(batch_size, scale, block_size, kind):
+def test_agrees_with_the_definition(batch_size, scale, block_size, kind, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", block_size)
     image, text = (rows.astype(kind) for rows in pairs())
-    found = contrastive_loss(image, text, logit_scale=scale, batch_size=batch_size, block_size=block_size)
+    found = contrastive_loss(image, text, logit_scale=scale, batch_size=batch_size)
     expected = oracles.contrastive_loss(image.astype(float), text.astype(float), scale, batch_size or 50)
     assert float(found["image_to_text"]) == pytest.approx(expected[0], rel=1e-12)
     assert float(found["text_to_image"]) == pytest.approx(expected[1], rel=1e-12)
@@ -45,11 +49,12 @@ def test_pairs_that_win_by_far_keep_their_digits():
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])  # 9 = 4 + 4 + 1: a pair alone has a gradient of 0, not NaN
-def test_gradients(batch_size):
+def test_gradients(batch_size, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 2)
     image, text = (torch.tensor(rows, requires_grad=True) for rows in pairs(n=9, d=4))
 
     def loss(x, y):
-        return contrastive_loss(x, y, logit_scale=5.0, batch_size=batch_size, block_size=2)["loss"]
+        return contrastive_loss(x, y, logit_scale=5.0, batch_size=batch_size)["loss"]
 
     assert torch.autograd.gradcheck(loss, (image, text))
     loss(image, text).backward()
@@ -61,7 +66,6 @@ def test_gradients(batch_size):
     ("change", "sentence"),
     [
         ({"logit_scale": 0}, "logit_scale = 0; expected a positive, finite number"),
-        ({"block_size": 0}, "block_size = 0; expected a whole number from 1 on"),
         ({"batch_size": 1}, "batch_size = 1; expected a whole number from 2 to 50, .* or None for all 50 in one"),
         ({"image": np.ones((49, 8))}, "image has 49 rows and text has 50; expected pairs"),
         ({"text": np.zeros((50, 8))}, "text has a zero row"),

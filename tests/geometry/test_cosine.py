@@ -1,4 +1,5 @@
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -37,10 +38,11 @@ def test_a_tight_cone_keeps_its_digits():
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 1000])
-def test_minimum_does_not_depend_on_the_block(block_size):
+def test_minimum_does_not_depend_on_the_block(block_size, monkeypatch):
+    monkeypatch.setattr(import_module("clip_geometry.geometry.cosine"), "BLOCK", block_size)
     x = cone(40, 5, np.random.default_rng(0))
     u = x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert float(min_pairwise_cosine(x, block_size=block_size)) == pytest.approx((u @ u.T).min(), abs=1e-12)
+    assert float(min_pairwise_cosine(x)) == pytest.approx((u @ u.T).min(), abs=1e-12)
 
 
 def test_equal_rows_stay_within_the_range():
@@ -52,7 +54,7 @@ def test_equal_rows_stay_within_the_range():
 def test_minimum_inside_one_block_is_seen():
     x = np.abs(cone(40, 4, np.random.default_rng(0))) + 1
     x[1] = -x[0]
-    assert float(min_pairwise_cosine(x, block_size=8)) == pytest.approx(-1, abs=1e-12)
+    assert float(min_pairwise_cosine(x)) == pytest.approx(-1, abs=1e-12)
 
 
 def circle(angle, n=60):

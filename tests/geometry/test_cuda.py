@@ -50,15 +50,16 @@ def test_gradients_are_those_of_the_cpu(name):
 KERNEL = f"""
 import numpy as np, torch
 import clip_geometry as cg
+from clip_geometry.geometry.distances import by_class
 
 rng = np.random.default_rng(0)
 labels = np.arange(3001) * 7 % 11 % 4
 rows = rng.normal(size=(3001, 96)) + 5 * rng.normal(size=96) + 0.5 * rng.normal(size=(4, 96))[labels]
 rows, labels = (torch.as_tensor(each, device={DEVICE!r}) for each in (rows.astype(np.float32), labels))
 exact = cg.silhouette_samples(rows.cpu().double(), labels.cpu())
-for products in ("fp16x3", "tf32x3", "ieee"):
-    found = cg.silhouette_samples(rows, labels, products=products).cpu()
-    print(abs(float(found.mean() - exact.mean())), float((found - exact).square().mean().sqrt()))
+by_class.WORTH_IT = 0
+found = cg.silhouette_samples(rows, labels).cpu()
+print(abs(float(found.mean() - exact.mean())), float((found - exact).square().mean().sqrt()))
 """
 
 

@@ -7,7 +7,7 @@ from sklearn.metrics import silhouette_samples as sklearn_samples
 from sklearn.metrics import silhouette_score
 
 from clip_geometry.geometry import measures, silhouette, silhouette_samples
-from clip_geometry.geometry.distances import pairwise as distances
+from clip_geometry.geometry.distances import by_class
 from clip_geometry.geometry.silhouette import in_proportion, random_ranks, sampled_silhouette, strata
 from clip_geometry.geometry.statistics import Dealt
 from clip_geometry.registry import InputError
@@ -204,7 +204,7 @@ def test_more_rows_than_a_block(metric):
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_float32_rows_without_each_block_keep_six_digits(block, scale, monkeypatch):
     """Tight clusters far from each other and from the origin, where plain float32 products leave nothing."""
-    monkeypatch.setattr("clip_geometry.geometry.statistics.class_distances.MEASURED", block)
+    monkeypatch.setattr("clip_geometry.geometry.distances.by_class.BLOCK", block)
     rng = np.random.default_rng(0)
     codes = np.arange(120) % 3
     x = (100 * rng.normal(size=(3, 5)) + 50)[codes] + 0.01 * rng.normal(size=(120, 5))
@@ -247,7 +247,7 @@ def test_of_all_rows_it_is_the_silhouette_without_an_error(k):
 def test_some_rows_have_the_silhouettes_that_they_have_among_all(of, monkeypatch):
     x, labels = population(300)
     seen = []
-    sums_by_class, stratified = module._sums_by_class, module._stratified
+    sums_by_class, stratified = module.sums_by_class, module._stratified
 
     def watched(x, chosen, *rest):
         seen.append(chosen)
@@ -257,7 +257,7 @@ def test_some_rows_have_the_silhouettes_that_they_have_among_all(of, monkeypatch
         seen.append(values)
         return stratified(values, *rest)
 
-    monkeypatch.setattr(module, "_sums_by_class", watched)
+    monkeypatch.setattr(module, "sums_by_class", watched)
     monkeypatch.setattr(module, "_stratified", mean)
     found = sampled_silhouette(x, labels, of=of, seed=3)
     chosen, values = seen
@@ -324,8 +324,8 @@ def test_unusable_samples(labels, options, message):
 @pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-12), ("float32", 1e-6)])
 @pytest.mark.parametrize(("block", "kept"), [(1024, 2**24), (7, 2**24), (64, 30)])
 def test_sums_are_those_of_the_definition(block, kept, dtype, error, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", block)
-    monkeypatch.setattr(module, "KEPT", kept)
+    monkeypatch.setattr(by_class, "BLOCK", block)
+    monkeypatch.setattr(by_class, "KEPT", kept)
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.normal(size=(90, 12)) + 40).to(getattr(torch, dtype))
     x[3] = x[50]
@@ -333,23 +333,10 @@ def test_sums_are_those_of_the_definition(block, kept, dtype, error, monkeypatch
     groups = torch.from_numpy(rng.choice([0, 2, 3, 5, 8], size=90))
     apart = (x.double()[:, None] - x.double()[None]).square().sum(-1).sqrt()
     expected = torch.stack([apart[of][:, groups == g].sum(1) for g in range(9)])
-    rows, sums = (torch.cat(parts, dim=-1) for parts in zip(*module._sums_by_class(x, of, groups, 9), strict=True))
+    rows, sums = (torch.cat(parts, dim=-1) for parts in zip(*by_class.sums_by_class(x, of, groups, 9), strict=True))
     assert torch.equal(rows, of)
     unit = 2.0 ** torch.frexp(x.abs().max().double()).exponent  # a power of two
     assert torch.allclose(sums * unit, expected, rtol=error, atol=0)
-
-
-def test_a_row_and_itself_are_no_reason_to_measure_a_block_again(monkeypatch):
-    """Their product cancels, wherever among the rows compared with they are."""
-
-    def again(*_, **__):
-        raise AssertionError("products of a block were given up")
-
-    monkeypatch.setattr(module, "BLOCK", 16)
-    monkeypatch.setattr(distances, "squared_distances", again)
-    x = torch.randn(90, 12, generator=torch.Generator().manual_seed(0))
-    found = list(module._sums_by_class(x, torch.arange(0, 90, 3), torch.arange(90) % 2, 2))
-    assert sum(len(rows) for rows, _ in found) == 30
 
 
 SIZES = {"even": [10] * 7, "uneven": [500, 1, 1, 80, 3, 3, 1, 200], "one large": [1000, 1], "tiny": [1] * 30 + [2]}

@@ -7,6 +7,7 @@ import torch
 from scipy.spatial.distance import pdist
 
 from clip_geometry.geometry import alignment, cross_uniformity, uniformity
+from clip_geometry.geometry.statistics import kernels
 from clip_geometry.registry import InputError
 from support.clouds import cone
 from support.oracles_neighbors import uniformity as definition
@@ -38,19 +39,21 @@ def test_two_rows_have_minus_t_times_their_squared_distance():
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 29, 64])
-def test_blocks_do_not_change_the_mean(block_size):
+def test_blocks_do_not_change_the_mean(block_size, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", block_size)
     """Also where the last block is a single row, which has no pairs of its own."""
     x = cone(50, 4, np.random.default_rng(0))
     expected = np.log(np.exp(-2 * pdist(x, "sqeuclidean")).mean())
-    assert float(uniformity(x, block_size=block_size)) == pytest.approx(expected, rel=1e-12)
+    assert float(uniformity(x)) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-10, 1e-6, 1e-2, 0.3, 1.0, 1e3, 1e6, 1e100])
 @pytest.mark.parametrize("block_size", [7, 64])
-def test_every_scale_keeps_its_digits(scale, block_size):
+def test_every_scale_keeps_its_digits(scale, block_size, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", block_size)
     """Small rows have values near 0 that log(mean(exp)) would lose; large ones that of their nearest pair."""
     x = scale * (cone(40, 4, np.random.default_rng(0)) + 10)
-    assert float(uniformity(x, block_size=block_size)) == pytest.approx(definition(x), rel=1e-9, abs=0)
+    assert float(uniformity(x)) == pytest.approx(definition(x), rel=1e-9, abs=0)
 
 
 def test_the_same_beyond_the_switch():
@@ -80,12 +83,13 @@ def test_gradients_of_copies_are_finite():
 
 @pytest.mark.parametrize("t", [0.5, 2, 3.0])
 @pytest.mark.parametrize("block_size", [1, 7, 1024])
-def test_cross_modal_uniformity_leaves_matching_pairs_out(block_size, t):
+def test_cross_modal_uniformity_leaves_matching_pairs_out(block_size, t, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", block_size)
     rng = np.random.default_rng(0)
     x, y = 0.3 * cone(30, 4, rng), 0.3 * cone(30, 4, rng)
     potentials = np.exp(-t * ((x[:, None] - y[None]) ** 2).sum(-1))
     expected = np.log(potentials[~np.eye(30, dtype=bool)].mean())
-    assert cross_uniformity(x, y, t=t, block_size=block_size) == pytest.approx(expected, rel=1e-12)
+    assert cross_uniformity(x, y, t=t) == pytest.approx(expected, rel=1e-12)
     assert cross_uniformity(x, x, t=t) == pytest.approx(uniformity(x, t=t), rel=1e-12)
 
 

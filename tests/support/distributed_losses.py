@@ -43,11 +43,11 @@ def istar_of_several(rank, world, port, folder):
     found = {}
     with torch.no_grad():
         istar.refresh([(layers_of(network(), rows), mask)])
-    found["refreshed"] = istar.running.covariance.clone()
+    found["refreshed"] = istar.covariance.clone()
     rows.requires_grad_()
     value = istar(layers_of(model, rows), mask)
     value.backward()
-    found |= {"value": value.detach(), "rows": rows.grad, "running": istar.running.covariance}
+    found |= {"value": value.detach(), "rows": rows.grad, "running": istar.covariance}
     found["parameters"] = [parameter.grad for parameter in model.parameters()]
     if rank == 0:  # of this process alone: nobody waits
         found["alone"] = istar.eval()(layers_of(network(), rows), mask).detach()

@@ -13,7 +13,6 @@ from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.statistics import (
     ClassDistances,
     CrossKernelSums,
-    DistanceMeans,
     KernelSums,
     LinearKernels,
     Means,
@@ -44,7 +43,6 @@ TOYS = {
     ClassDistances: ("labeled rows", lambda found: found.mean(ratio, "cosine")),
     Means: ("two sets", lambda found: (found.image - found.text).abs().sum()),
     ModalityDistances: ("two sets", lambda found: found.mean(ratio, "sqeuclidean")),
-    DistanceMeans: ("two sets", lambda found: found.means(center=False).between),
     Projections: ("two sets", lambda found: found.transport(64, 0).rest),
     UnitPairs: ("pairs", lambda found: found.apart / found.n),
     PairDistance: ("pairs", lambda found: (found.apart / found.n).sqrt()),

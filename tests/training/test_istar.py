@@ -34,7 +34,7 @@ def by_eigenvalues(x, c_0, zeta):
 
 def with_c_0(c_0, **options):
     loss = IStar(1.0, **options)
-    loss.running.covariance = torch.as_tensor(c_0)
+    loss.covariance = torch.as_tensor(c_0)
     return loss
 
 
@@ -59,7 +59,7 @@ def test_gradients(c_0, masked):
     layers = [torch.randn(3, 4, 4, dtype=torch.float64, generator=generator, requires_grad=True) for _ in range(2)]
     mask = torch.arange(4) < torch.tensor([[4], [2], [3]]) if masked else None
     loss = IStar(-1.5, zeta=0.3)
-    loss.running.covariance = c_0
+    loss.covariance = c_0
     assert torch.autograd.gradcheck(lambda *layers: loss(layers, mask), layers)
     loss(layers, mask).backward()
     grad = layers[0].grad
@@ -173,7 +173,7 @@ def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     given = [tokens(rank) for rank in range(world)]
     with torch.no_grad():
         loss.refresh([(layers_of(model, rows), mask) for rows, mask in given])
-    c_0 = loss.running.covariance
+    c_0 = loss.covariance
     assert c_0 is not None
     leaves = [rows.requires_grad_() for rows, _ in given]
     parts = [layers_of(model, rows) for rows in leaves]
@@ -183,7 +183,7 @@ def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     for rank, part in enumerate(found):
         assert close(part["refreshed"], c_0)
         assert float(part["value"]) == pytest.approx(float(value.detach()), rel=1e-12)
-        assert close(part["running"], loss.running.covariance)
+        assert close(part["running"], loss.covariance)
         for ours, parameter in zip(part["parameters"], model.parameters(), strict=True):
             assert close(ours, parameter.grad, leaves[0].grad.norm())  # DDP has averaged; a bias has no gradient
         # each process had the loss, so the gradient of rows is that of their sum
@@ -191,7 +191,7 @@ def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     assert float(model.weight.grad.norm()) > 1e-3
     # in eval mode one process is by itself
     rows, mask = given[0]
-    loss.running.covariance = found[0]["running"]
+    loss.covariance = found[0]["running"]
     alone = loss.eval()(layers_of(model, rows.detach()), mask)
     assert float(found[0]["alone"]) == pytest.approx(float(alone.detach()), rel=1e-12)
     assert abs(float(alone.detach()) - float(value.detach())) > 1e-3
@@ -210,7 +210,7 @@ def close(found, expected, scale=None):
         (lambda: IStar(1.0, zeta=1.2), "zeta = 1.2; expected a share from 0"),
         (lambda: IStar(1.0, momentum=0.0), "momentum = 0.0; expected the weight"),
         (lambda: IStar(1.0)(None), "hidden states are a NoneType; expected a tensor, or a list"),
-        (lambda: IStar(1.0)(torch.eye(3).to_sparse()), "hidden states are a sparse, quantized, masked or meta"),
+        (lambda: IStar(1.0)(torch.eye(3).to_sparse()), "a layer of hidden states is a torch.sparse_coo tensor on cpu"),
         (lambda: IStar(1.0)(torch.eye(3), [1, 1, 1]), r"the mask is list; expected \(3,\), true or 1"),
         (lambda: IStar(1.0).refresh(3), "the sample is a int; expected a tensor, or batches"),
         (lambda: IStar(1.0)(torch.ones(4, 3)), "all 4 hidden states are equal"),

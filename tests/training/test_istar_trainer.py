@@ -64,10 +64,10 @@ def test_c_0_is_refreshed_once_an_epoch_from_the_weights_of_that_time(example, t
     class Recorder(TrainerCallback):
         def on_epoch_begin(self, args, state, control, model, **rest):
             weights = {name: value.clone() for name, value in model.state_dict().items()}
-            epochs.append((weights, istar.running.covariance))
+            epochs.append((weights, istar.covariance))
 
         def on_step_end(self, args, state, control, **rest):
-            steps.append(istar.running.covariance)
+            steps.append(istar.covariance)
 
     training = trainer(example["IStarTrainer"], tmp_path, lambda_=-1.0, num_train_epochs=3)
     istar = training.istar
@@ -116,7 +116,7 @@ def gradients(network, data, batches, lambda_, istar_of):
     """The gradient of the mean task loss of all rows, and of the mean penalty of the batches."""
     whole = {name: torch.stack([each[name] for each in data]) for name in data[0]}
     istar = IStar(lambda_)
-    istar.running.covariance = istar_of.running.covariance
+    istar.covariance = istar_of.covariance
     task = network(**whole).loss
     penalty = 0.0
     for batch in batches:

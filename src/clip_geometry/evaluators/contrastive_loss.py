@@ -7,9 +7,10 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.rows.arguments import block_number, positive_number, whole_number
+from clip_geometry.rows.arguments import positive_number, whole_number
 from clip_geometry.rows.matrix import Rows, as_aligned, unit_rows
 
+BLOCK = 1024  # rows and columns of logits at a time
 NEVER = -1e30  # a logit that adds nothing, but finite: its gradient is 0 instead of NaN
 
 
@@ -20,7 +21,6 @@ def contrastive_loss(
     *,
     logit_scale: float | Tensor = 100.0,
     batch_size: int | None = None,
-    block_size: int = 1024,
 ) -> dict[str, Tensor | float]:
     """Compute the symmetric cross-entropy of the logits s⟨u_i, v_j⟩, where u and v are unit rows and s = logit_scale.
 
@@ -36,7 +36,6 @@ def contrastive_loss(
         logit_scale: s, the inverse temperature.
         batch_size: Pairs per batch (in-batch negatives); None uses all n pairs. Batches are consecutive rows, and the
             mean is over all pairs: a last, smaller batch counts by its pairs, and a pair alone in it has loss 0.
-        block_size: Rows and columns of logits computed at a time.
 
     Returns:
         loss, image_to_text and text_to_image, and the batch_size; floats (for tensors 0-d float64 tensors).
@@ -55,13 +54,13 @@ def contrastive_loss(
         (0.013, 6.0)
     """
     image, text = as_aligned(image, text, ("image", "text"))
-    number, block_size = positive_number(logit_scale, "logit_scale"), block_number(block_size)
+    number = positive_number(logit_scale, "logit_scale")
     scale = logit_scale if isinstance(logit_scale, Tensor) else number  # a tensor may carry a gradient
     n = len(image)
     all_in_one = f", the pairs there are, or None for all {n} in one"
     size = n if batch_size is None else whole_number(batch_size, "batch_size", least=2, most=n, of=all_in_one)
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
-    batches = [_losses(a, b, scale, block_size) for a, b in zip(u.split(size), v.split(size), strict=True)]
+    batches = [_losses(a, b, scale) for a, b in zip(u.split(size), v.split(size), strict=True)]
     to_text, to_image = (torch.cat(each).mean() for each in zip(*batches, strict=True))
     return {
         "loss": (to_text + to_image) / 2,
@@ -72,16 +71,16 @@ def contrastive_loss(
 
 
 def _losses(
-    u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], scale: float | Tensor, block_size: int
+    u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], scale: float | Tensor
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Return the losses of each pair of one batch, image to text and text to image.
 
     log Σ_j exp(l_ij) − l_ii = log(1 + Σ_{j≠i} exp(l_ij − l_ii)) keeps its digits if the pair wins by far.
     """
-    own = (scale * (u * v).sum(1)).split(block_size)
+    own = (scale * (u * v).sum(1)).split(BLOCK)
     to_text, to_image = ([part.new_full(part.shape, -torch.inf) for part in own] for _ in range(2))
-    for i, a in enumerate(u.split(block_size)):
-        for j, b in enumerate(v.split(block_size)):
+    for i, a in enumerate(u.split(BLOCK)):
+        for j, b in enumerate(v.split(BLOCK)):
             logits = scale * (a @ b.T)
             if i == j:
                 itself = torch.eye(len(a), dtype=torch.bool, device=a.device)

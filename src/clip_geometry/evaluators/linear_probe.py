@@ -19,6 +19,7 @@ from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
+from clip_geometry.geometry.silhouette import random_ranks
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import DRAWS, SMALLEST, one_of, positive_number, seed_number, whole_number
 from clip_geometry.rows.matrix import Rows, as_codes, as_two_sets, as_values, blocks
@@ -97,7 +98,7 @@ def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C
     steps = math.ceil(math.log(strongest / strength) / math.log(WEAKER))
     path = [(float(each), ROUGH) for each in np.geomspace(strongest, strength, steps + 1)]
     path[-1] = strength, DECREASE
-    flat, iterations, ridge = problem.start(), 0, None
+    flat, iterations, ridge = np.zeros((x.shape[1] + 1) * problem.columns), 0, None
     found: Any = None
     for penalty, decrease in path:
         flat = problem.prepared(flat, penalty, penalty if ridge is None else ridge)
@@ -144,9 +145,6 @@ class _Problem:
         self.expected = 1.0
         self.scales = torch.ones_like(self.curvatures)
         self.penalty = torch.zeros_like(self.curvatures)
-
-    def start(self) -> np.ndarray:
-        return np.zeros((self.rows.shape[1] + 1) * self.columns)
 
     def prepared(self, flat: np.ndarray, strength: float, ridge: float) -> np.ndarray:
         """Takes this penalty on; the variables of the same weights.
@@ -271,7 +269,7 @@ def linear_probe(
 
 
 def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
-    logits = torch.cat([part.double() @ fit.weights.double() + fit.bias.double() for part in x.split(4096)])
+    logits = torch.cat([part @ fit.weights.double() + fit.bias.double() for part in blocks(x)])
     if not torch.isfinite(logits).all():
         raise InputError("the fit has logits that are not finite; the rows leave its range: rescale them")
     return logits
@@ -308,12 +306,8 @@ def _best(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, solver: str
 
 def held_out_rows(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, " n"]:
     """Return which rows are held out: a fifth of each class, rounded down, at random."""
-    order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed)).to(codes.device)
-    order = order[codes[order].argsort(stable=True)]  # by class, at random within
-    counts = torch.bincount(codes, minlength=k)
-    place = torch.arange(len(codes), device=codes.device) - (counts.cumsum(0) - counts)[codes[order]]
-    chosen = place < (HELD_OUT * counts).floor()[codes[order]]
-    return torch.zeros(len(codes), dtype=torch.bool, device=codes.device).index_put((order,), chosen)
+    ranks = random_ranks(codes.cpu(), torch.Generator().manual_seed(seed)).to(codes.device)
+    return ranks < (HELD_OUT * torch.bincount(codes, minlength=k)).floor()[codes]
 
 
 add_evaluator(Measure("linear_probe", linear_probe))

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clip_geometry.evaluators.base import Effects, Share, add_evaluator, share
-from clip_geometry.geometry.distances.nearest import nearest, nearest_both_ways
-from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
+from clip_geometry.geometry.distances.nearest import count_nearer, nearest, nearest_both_ways
+from clip_geometry.geometry.distances.pairwise import entries_at_a_time, squared_distances_of_pairs
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.statistics import Statistic
@@ -21,8 +21,6 @@ from clip_geometry.rows.matrix import Rows, as_aligned, as_two_sets, as_unit_row
 PAIR = ("image", "text")
 Lists: TypeAlias = dict[tuple[str, str], tuple[Tensor, Tensor]]  # by modality of the queries and "own" or "other"
 EPS = torch.finfo(torch.float64).eps
-SINGLE_EPS = torch.finfo(torch.float32).eps
-DENSE = 64  # from one open comparison in 64 on, products of all digits are faster than differences of these
 TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows themselves are rounded
 
 
@@ -36,7 +34,6 @@ def retrieval(
     k: int | Iterable[int] = (1, 5, 10),
     index: str = "cross",
     median_rank: bool = True,
-    block_size: int = 1024,
 ) -> dict[str, float]:
     """Measure how often a query finds its pair among the k rows of highest cosine, in both directions.
 
@@ -45,7 +42,7 @@ def retrieval(
     count against the query, whatever the order of the rows: a row as near as the pair precedes it, and one of the
     query's own modality precedes one of the other; so copies of a caption cost the ranks below their number, and rows
     that all coincide give 0. Cosines within 4 ε count as equal; those nearer than a product can distinguish are
-    computed from differences. Memory: copies of the rows and blocks of block_size².
+    computed from differences. Memory: copies of the rows and blocks.
 
     Args:
         image: (n, d) rows, n ≥ 2; or `Search` alone.
@@ -55,7 +52,6 @@ def retrieval(
         k: One or several ranks, 1 ≤ K < n and m.
         index: "cross" searches the other modality; "mixed" searches one index of all rows, except the query itself.
         median_rank: Whether to compute the median ranks. All others need the nearest rows of each query only.
-        block_size: Rows and columns of cosines computed at a time, for the median ranks.
 
     Returns:
         image_to_text.r_at_K for each K (the share of queries whose pair has rank ≤ K, higher is better; chance with one
@@ -79,7 +75,7 @@ def retrieval(
     """
     index = one_of(index, "index", ("cross", "mixed"))
     search = Search.of(image, text, pairs)
-    n, given, block_size = search.n, members(k), whole_number(block_size, "block_size")
+    n, given = search.n, members(k)
     given = [k] if given is None else given
     tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
     if not tops:
@@ -89,7 +85,7 @@ def retrieval(
         ahead = way.ahead(index, max(tops))
         averages |= {f"{way.name}.r_at_{top}": share(ahead < top) for top in tops}
         if flag(median_rank, "median_rank"):
-            averages[f"{way.name}.median_rank"] = float((1 + way.all_ahead(index, block_size)).double().quantile(0.5))
+            averages[f"{way.name}.median_rank"] = float((1 + way.all_ahead(index)).double().quantile(0.5))
         if index == "mixed":
             same = way.same_modality(max(tops))
             averages |= {f"{way.of}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
@@ -150,7 +146,7 @@ class Way:
     def __init__(self, of: str, name: str, queries: Tensor, found: Tensor, i: Tensor, j: Tensor, lists: Lists):
         self.of, self.name, self.queries, self.found, self.i, self.j = of, name, queries, found, i, j
         self._lists = lists
-        self._all_ahead: dict[str, Tensor] = {}
+        self._rounding = (6 * queries.shape[1] + 64) * EPS  # of leads: of lengths, sums of squares and of products
 
     @cached_property
     def pair(self) -> Float[Tensor, "n d"]:
@@ -198,8 +194,7 @@ class Way:
         decide otherwise."""
         leads = (self._pair_squares[:, None] - distances.square()) / 2  # ⟨q, row − pair⟩, since rows are of length 1
         ahead = leads >= -TIE
-        rounding = (6 * rows.shape[1] + 64) * EPS  # of lengths, of both sums of squares and of the sum of products
-        query, place = ((leads + TIE).abs() <= rounding).nonzero(as_tuple=True)
+        query, place = ((leads + TIE).abs() <= self._rounding).nonzero(as_tuple=True)
         ahead[query, place] = _leads_of_pairs(self.queries, self.pair, rows, query, near[query, place]) >= -TIE
         return ahead
 
@@ -208,16 +203,30 @@ class Way:
         n, query = len(self.found), torch.arange(len(near), device=near.device)[:, None]
         return torch.isin(query * n + near, self.i * n + self.j)
 
-    def all_ahead(self, index: str, block_size: int) -> Int[Tensor, " n"]:
+    @cached_property
+    def _all_others_ahead(self) -> Int[Tensor, " n"]:
+        paired = _leads_of_pairs(self.queries, self.pair, self.found, self.i, self.j) >= -TIE
+        return self._all_ahead(self.found).index_add(0, self.i, paired.long(), alpha=-1)
+
+    @cached_property
+    def _all_own_ahead(self) -> Int[Tensor, " n"]:
+        return self._all_ahead(None)
+
+    def _all_ahead(self, rows: Float[Tensor, "m d"] | None) -> Int[Tensor, " n"]:
+        """How many of all rows (None: of the other queries) are as near as the pair of each query."""
+        searched = self.queries if rows is None else rows
+        # squared distances of rows of length 1 are twice the leads less, and so are their roundings
+        return count_nearer(
+            self.queries,
+            rows,
+            self._pair_squares + 2 * TIE,
+            lambda i, j: _leads_of_pairs(self.queries, self.pair, searched, i, j) >= -TIE,
+            slack=2 * self._rounding,
+        )
+
+    def all_ahead(self, index: str) -> Int[Tensor, " n"]:
         """How many rows that are no pairs are as near as the pair of each query."""
-        if "cross" not in self._all_ahead:
-            self._all_ahead["cross"] = _ahead(self.queries, self.pair, self.found, self.i, self.j, block_size)
-        if index == "cross":
-            return self._all_ahead["cross"]
-        if "own" not in self._all_ahead:
-            itself = torch.arange(len(self.queries), device=self.queries.device)
-            self._all_ahead["own"] = _ahead(self.queries, self.pair, self.queries, itself, itself, block_size)
-        return self._all_ahead["cross"] + self._all_ahead["own"]
+        return self._all_others_ahead + (self._all_own_ahead if index == "mixed" else 0)
 
     def nearest_rows(self, most: int) -> Int[Tensor, "n k"]:
         """The nearest rows of either modality, nearest first, numbered with the own modality first.
@@ -322,51 +331,6 @@ def _nearest_pair(
     return j[order[firsts]]
 
 
-def _ahead(
-    query: Float[Tensor, "n d"],
-    pair: Float[Tensor, "n d"],
-    rows: Float[Tensor, "m d"],
-    i: Int[Tensor, " p"],
-    j: Int[Tensor, " p"],
-    block_size: int,
-) -> Int[Tensor, " n"]:
-    """Return for each query the number of rows with ⟨q, row⟩ ≥ ⟨q, pair of q⟩, except the rows j_k of query i_k.
-
-    Products about the mean of the rows keep the digits that differ. What they cannot distinguish from a tie is computed
-    as ⟨q, row − pair⟩, whose rounding is relative to the difference. Float32 products come first; float64 ones take
-    their place in blocks where they leave too much open.
-    """
-    mean, d = mean_row(rows), rows.shape[1]
-    longest_row = torch.stack([(block - mean).norm(dim=1).amax() for block in rows.split(block_size)]).amax()
-    # of ⟨q_i, c_j⟩ − ⟨q_i, w_i⟩ relative to ‖c_j‖ + ‖w_i‖, at most; ⟨q_i, w_i⟩ is float64
-    roundings = {torch.float32: (d / 2 + 16) * SINGLE_EPS} if single_is_exact(rows.device) else {}
-    roundings[torch.float64] = (2 * d + 16) * EPS
-    counts = torch.zeros(len(query), dtype=torch.long, device=query.device)
-    for mine in torch.arange(len(query), device=query.device).split(block_size):
-        queries, wanted = query[mine], pair[mine] - mean
-        longest, least = wanted.norm(dim=1) + longest_row, (queries * wanted).sum(1)
-        out = (mine[0] <= i) & (i <= mine[-1])
-        left_out = i[out] - mine[0], j[out]
-        for theirs in torch.arange(len(rows), device=query.device).split(block_size):
-            here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
-            columns = rows[theirs[0] : theirs[-1] + 1] - mean
-            kinds = iter(roundings.items())
-            while True:
-                kind, rounding = next(kinds)
-                reach = TIE + rounding * longest
-                lower, upper = (bound.to(kind)[:, None] for bound in (least - reach, least + reach))
-                products = queries.to(kind) @ columns.to(kind).T
-                products[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
-                ahead = products > upper
-                a, b = ((products >= lower) ^ ahead).nonzero(as_tuple=True)
-                if len(a) <= ahead.numel() // DENSE or kind == torch.float64:
-                    break
-            counts[mine] += ahead.sum(1)
-            tied = _leads_of_pairs(query, pair, rows, mine[a], theirs[b]) >= -TIE
-            counts.index_add_(0, mine[a], tied.long())
-    return counts
-
-
 def _leads_of_pairs(
     query: Float[Tensor, "n d"],
     pair: Float[Tensor, "n d"],
@@ -377,11 +341,8 @@ def _leads_of_pairs(
     """Return ⟨q_i, rows_j − pair_i⟩ for the pairs (i, j)."""
     leads = query.new_empty(len(i))
     step = max(1, entries_at_a_time(query.device) // query.shape[1])
-    room = query.new_empty((3, min(step, len(i)), query.shape[1]))  # new room each time costs more than the copies
     for own, other, out in zip(i.split(step), j.split(step), leads.split(step), strict=True):
-        chosen = zip((query, rows, pair), (own, other, own), room[:, : len(own)], strict=True)
-        asked, row, wanted = (torch.index_select(x, 0, numbers, out=place) for x, numbers, place in chosen)
-        torch.sum(row.sub_(wanted).mul_(asked), 1, out=out)
+        torch.sum((rows[other] - pair[own]).mul_(query[own]), 1, out=out)
     return leads
 
 

@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.distances.nearest import count_nearer
+from clip_geometry.geometry.distances.pairwise import squared_distances_of_pairs
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.kernels import LinearKernels
@@ -14,6 +15,7 @@ from clip_geometry.rows.arguments import Integer
 from clip_geometry.rows.matrix import BLOCK, Rows, as_rows
 
 ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last digits
+SAME = 1e-11  # relative difference of two squared distances that are equal
 ROWS = 512  # whose neighbors are gathered at a time
 
 
@@ -216,9 +218,14 @@ def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k
     both.image.require_spread()
     both.text.require_spread()
     y = y.double() / y.abs().amax()  # so that squares stay in range
-    # a row itself counts as the 1 of the rank
-    ranks = torch.stack([count_nearer(y, near) for near in both.image.nearest(k)[1].T]).sum()
+    ranks = torch.stack([_ranks(y, near).sum() for near in both.image.nearest(k)[1].T]).sum()
     return 2 * ranks.double() / (len(y) ** 2 * k)
+
+
+def _ranks(y: Float[Tensor, "n d"], near: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """1 + the number of rows nearer to row i than row near_i is. A copy of row i counts as nearer than others only."""
+    squares = (1 - SAME) * squared_distances_of_pairs(y, y, torch.arange(len(y), device=y.device), near)
+    return 1 + count_nearer(y, None, squares, lambda i, j: squared_distances_of_pairs(y, y, i, j) < squares[i])
 
 
 add_measure(Measure(name="cka", function=linear_cka, statistic=LinearKernels, streams=True))

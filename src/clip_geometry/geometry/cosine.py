@@ -1,5 +1,6 @@
 """Cosines of rows: within a set, between two sets, to the axis of their cone, within and between types."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,6 @@ from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.class_sums import ClassSums, class_sums
 from clip_geometry.geometry.statistics.sums import UnitPairs, UnitSums
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, block_number
 from clip_geometry.rows.matrix import (
     Labels,
     Matrix,
@@ -25,6 +25,8 @@ from clip_geometry.rows.matrix import (
     unit_rows,
 )
 from clip_geometry.rows.streamed import StreamedRows
+
+BLOCK = 2048  # rows and columns of cosines at a time
 
 
 @in_kind
@@ -53,7 +55,7 @@ def average_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
 
 
 @in_kind
-def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor, ""]:
+def min_pairwise_cosine(x: Rows) -> Float[Tensor, ""]:
     """Smallest cosine similarity of any two rows.
 
     In [−1, 1]. A positive value means that all rows lie within 90° of each other. O(n²d), in blocks, never an n × n
@@ -61,7 +63,6 @@ def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor,
 
     Args:
         x: Rows, (n, d), n ≥ 2.
-        block_size: Rows per block.
 
     Returns:
         The minimum, a float (for tensors a 0-d float64 tensor).
@@ -75,22 +76,21 @@ def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor,
         >>> round(cg.min_pairwise_cosine(x), 3)
         -0.548
     """
-    block_size = block_number(block_size)
     u = unit_rows(as_matrix(x))
     if not isinstance(u, StreamedRows) and single_is_exact(u.device):
-        minima = _row_minima(u.detach().float(), block_size)
+        minima = _row_minima(u.detach().float())
         rounding = (u.shape[1] + 8) * torch.finfo(torch.float32).eps  # of two float32 products of unit rows
         possible = u[minima <= minima.min() + rounding]
         if 2 * len(possible) <= len(u):
-            least = [(a @ b.T).min() for a in possible.split(block_size) for b in u.split(block_size)]
+            least = [(a @ b.T).min() for a in possible.split(BLOCK) for b in u.split(BLOCK)]
             return torch.stack(least).min().clamp(-1, 1)
-    return _row_minima(u, block_size).min().clamp(-1, 1)
+    return _row_minima(u).min().clamp(-1, 1)
 
 
-def _row_minima(u: Float[Matrix, "n d"], block_size: int) -> Float[Tensor, " n"]:
+def _row_minima(u: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
     """The smallest product of each row with those of its own block and the later ones."""
-    spans = [slice(start, start + block_size) for start in range(0, len(u), block_size)]
-    parts = enumerate(u.split(block_size))
+    spans = [slice(start, start + BLOCK) for start in range(0, len(u), BLOCK)]
+    parts = enumerate(u.split(BLOCK))
     return torch.cat([torch.stack([(a @ u[span].T).amin(1) for span in spans[i:]]).amin(0) for i, a in parts])
 
 
@@ -202,9 +202,8 @@ def _angle(defect: Float[Tensor, ""]) -> Float[Tensor, ""]:
 def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
     """Linear quantile (torch.quantile refuses more than 16 million values)."""
     position = q * (len(values) - 1)
-    low = int(position)
-    largest = values.topk(len(values) - low).values  # descending
-    return largest[-1] + (position - low) * (largest[max(len(largest) - 2, 0)] - largest[-1])
+    low, high = values.sort().values[[math.floor(position), math.ceil(position)]]
+    return low + (position - math.floor(position)) * (high - low)
 
 
 @in_kind

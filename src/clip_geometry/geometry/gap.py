@@ -1,23 +1,25 @@
 """How far the modalities lie apart: by their means, by their pairs, as distributions."""
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry.distances.pairwise import distances
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.statistics.distributions import DistanceMeans, Projections
+from clip_geometry.geometry.statistics.distributions import Projections
 from clip_geometry.geometry.statistics.sums import Means, UnitPairs
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import DRAWS, Flag, Integer, Literal, flag, one_of, seed_number, whole_number
-from clip_geometry.rows.matrix import Rows
+from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row, total
 
 GapMetric: TypeAlias = Literal["euclidean", "cosine"]
 CENTERED = 1e-7  # length of a mean relative to the rows that only centering leaves, in float32 as in float64
-ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
 DIRECTIONS = 512
-ROUNDING = 1e-28  # of the mean square of all entries: sets that are this near are equal but for last digits
+BLOCK = 1024  # rows: 8 MB of float64 distances
+ROUNDING = 1e-28  # of the mean square of rows or entries: sets that are this near are equal but for last digits
 
 
 @in_kind
@@ -94,9 +96,7 @@ def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> 
 
 
 @in_kind
-def energy_distance(
-    image: Rows | DistanceMeans, text: Rows | None = None, *, center: Flag = False
-) -> Float[Tensor, ""]:
+def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[Tensor, ""]:
     """Energy distance of two sets: 2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖, rows as given.
 
     The means run over all pairs of rows, a row and itself included, so that it is the distance of the two empirical
@@ -104,7 +104,7 @@ def energy_distance(
     which leaves what no shift can mend. O(nmd), in blocks. Source: Székely & Rizzo 2013.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `DistanceMeans` alone.
+        image: Rows, (n, d), n ≥ 2.
         text: Rows, (m, d), m ≥ 2.
         center: Subtract the mean of each set from it first.
 
@@ -121,8 +121,25 @@ def energy_distance(
         (1.949, 0.04)
     """
     center = flag(center, "center")
-    found = DistanceMeans.of(image, text).means(center=center)
-    return (2 * found.between - found.image - found.text).clamp(min=0)
+    image, text = as_two_sets(image, text, ("image", "text"), streams=True)
+    x_mean, y_mean = mean_row(image), mean_row(text)
+    if not center:  # about one point near both, where products do not cancel
+        x_mean = y_mean = (x_mean + y_mean) / 2
+    x, y = about(image, x_mean), about(text, y_mean)
+    between = total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
+    return (2 * between - _mean_within(x) - _mean_within(y)).clamp(min=0)
+
+
+def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
+    """Over all n² pairs, each of different rows measured once."""
+
+    def sums() -> Iterator[Tensor]:
+        for start, block in zip(range(0, len(x), BLOCK), x.split(BLOCK), strict=True):
+            yield distances(block, block).sum()
+            for later in range(start + BLOCK, len(x), BLOCK):
+                yield 2 * distances(block, x[later : later + BLOCK]).sum()
+
+    return total(sums()) / len(x) ** 2
 
 
 @in_kind
@@ -204,7 +221,7 @@ def gap_shift_share(
 _GAP = Measure(name="modality_gap", function=modality_gap, statistic=Means, streams=True, aggregated=True)
 add_measure(_GAP, variant(_GAP, "cosine", aggregated=False, options={"metric": "cosine"}))
 add_measure(Measure(name="relative_modality_gap", function=relative_modality_gap, statistic=UnitPairs, streams=True))
-_ENERGY = Measure(name="energy_distance", function=energy_distance, statistic=DistanceMeans, streams=True)
+_ENERGY = Measure(name="energy_distance", function=energy_distance, streams=True)
 add_measure(_ENERGY, variant(_ENERGY, "centered", options={"center": True}))
 _SLICED = Measure(name="sliced_wasserstein", function=sliced_wasserstein, statistic=Projections)
 add_measure(_SLICED, variant(_SLICED, "centered", options={"center": True}))

@@ -12,7 +12,7 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.statistics.neighbors import Neighbors
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, Literal, one_of, whole_number
-from clip_geometry.rows.matrix import Rows, as_two_sets, require_spread, unit_rows
+from clip_geometry.rows.matrix import Rows, as_matrix, as_two_sets, require_spread, unit_rows
 
 Queries: TypeAlias = Literal["image", "text"]
 
@@ -41,10 +41,8 @@ def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
         >>> round(cg.hubness(x), 3)
         0.168
     """
-    neighbors = Neighbors.of(x)
-    k = neighbors.checked(k, least_d=2)
-    neighbors.unit.require_spread()
-    counts = torch.bincount(neighbors.unit.nearest(k)[1].flatten(), minlength=neighbors.n)
+    neighbors, k = Neighbors.of(x).by_cosine(k)
+    counts = torch.bincount(neighbors.nearest(k)[1].flatten(), minlength=neighbors.n)
     excess = counts.double() - k
     variance = excess.square().mean()
     return torch.where(variance > 0, excess.pow(3).mean() / variance.clamp(min=1 / neighbors.n).pow(1.5), 0)
@@ -94,10 +92,8 @@ def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
         >>> cg.hubs(x + 1)
         Hubs(robin_hood=0.344, antihub_share=0.04)
     """
-    neighbors = Neighbors.of(x)
-    k = neighbors.checked(k, least_d=2)
-    neighbors.unit.require_spread()
-    return _of_counts(neighbors.unit.nearest(k)[1], neighbors.n)
+    neighbors, k = Neighbors.of(x).by_cosine(k)
+    return _of_counts(neighbors.nearest(k)[1], neighbors.n)
 
 
 @in_kind
@@ -127,17 +123,16 @@ def cross_hubs(image: Rows, text: Rows, *, k: Integer = 10, queries: Queries = "
     """
     queries = one_of(queries, "queries", ("image", "text"))
     k = whole_number(k, "k", of=", of neighbors")
-    sets = dict(zip(("image", "text"), as_two_sets(image, text, ("image", "text"), streams=True), strict=True))
-    for name, rows in sets.items():
-        if rows.shape[1] < 2:
-            raise InputError(f"{name} has 1 column; expected at least 2")
+    sets = {}
+    for name, rows in zip(("image", "text"), as_two_sets(image, text, ("image", "text"), streams=True), strict=True):
+        as_matrix(rows, name=name, least_d=2)
         sets[name] = unit_rows(rows, name=name)
         require_spread(sets[name], name=name)
-    found = sets.pop("text" if queries == "image" else "image")
-    if len(found) < k:
-        what = "text" if queries == "image" else "image"
-        raise InputError(f"{what} has {len(found)} rows; expected at least {k} for k = {k} neighbors, or a smaller k")
-    return _of_counts(nearest(sets[queries], k, y=found)[1], len(found))
+    name = "text" if queries == "image" else "image"
+    rows = sets[name]
+    if len(rows) < k:
+        raise InputError(f"{name} has {len(rows)} rows; expected at least {k} for k = {k} neighbors, or a smaller k")
+    return _of_counts(nearest(sets[queries], k, y=rows)[1], len(rows))
 
 
 def _of_counts(found: Int[Tensor, "n k"], rows: int) -> Hubs:

@@ -101,10 +101,8 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
     """
     image, text = as_two_sets(image, text, ("image", "text"), streams=True)
     both = Neighbors(joined_rows(image, text), name="the union of image and text")
-    both.checked(k)
-    both.require_spread()
     modality = torch.arange(both.n) >= len(image)
-    return torch.quantile(torch.as_tensor(lisi(both, modality.long(), k=k)), 0.5) - 1
+    return _median(both, modality.long(), k) - 1
 
 
 @in_kind
@@ -133,10 +131,14 @@ def clisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, ""]:
         (0.21, 0.63)
     """
     neighbors = Neighbors.of(x)
+    _, count = as_codes(labels, neighbors.n)
+    return (count - _median(neighbors, labels, k)) / (count - 1)
+
+
+def _median(neighbors: Neighbors, labels: Labels, k: Integer) -> Float[Tensor, ""]:
     neighbors.checked(k, least_k=3)
     neighbors.require_spread()
-    _, count = as_codes(labels, neighbors.n)
-    return (count - torch.quantile(torch.as_tensor(lisi(neighbors, labels, k=k)), 0.5)) / (count - 1)
+    return torch.quantile(torch.as_tensor(lisi(neighbors, labels, k=k)), 0.5)
 
 
 add_measure(Measure(name="ilisi", function=ilisi, streams=True))

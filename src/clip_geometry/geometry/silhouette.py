@@ -1,15 +1,12 @@
 """Silhouette (Rousseeuw 1987): do the rows lie closer to their own class than to the nearest other one?"""
 
-from collections.abc import Iterator
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.distances.by_class import Products
-from clip_geometry.geometry.distances.pairwise import count_cancelled, distances, near_one, single_is_exact
+from clip_geometry.geometry.distances.by_class import sums_by_class
 from clip_geometry.geometry.kinds import Value, arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure, add_measure, measures, variant
 from clip_geometry.geometry.statistics.class_distances import (
@@ -17,26 +14,19 @@ from clip_geometry.geometry.statistics.class_distances import (
     MeanDistances,
     ModalityDistances,
     as_classes,
-    distances_of_sums,
+    distances_of_means,
 )
-from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer, Literal, one_of, seed_number, whole_number
-from clip_geometry.rows.matrix import SUMMED, Labels, Matrix, Rows, as_matrix
+from clip_geometry.rows.matrix import Labels, Rows, as_matrix
 
 Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine", "precomputed"]
+METRICS = ("euclidean", "sqeuclidean", "cosine", "precomputed")
 ROWS = 4096
-BLOCK = 1024  # rows: 8 MB of float64 distances
-KEPT = 2**24  # sums at a time: 128 MB
-MOST = 8192  # chosen rows at a time: 16 MB of float32 ones at d = 512
 
 
 @in_kind
 def silhouette(
-    x: Rows | ClassDistances,
-    labels: Labels | None = None,
-    *,
-    metric: Metric = "euclidean",
-    products: Products | None = None,
+    x: Rows | ClassDistances, labels: Labels | None = None, *, metric: Metric = "euclidean"
 ) -> Float[Tensor, ""]:
     """Mean silhouette of the rows.
 
@@ -48,7 +38,6 @@ def silhouette(
         x: Rows, (n, d), n ≥ 3; or `ClassDistances` alone.
         labels: One label per row, (n,), of at least two and at most n − 1 values.
         metric: "euclidean", "sqeuclidean", "cosine" or "precomputed", as in `silhouette_samples`.
-        products: How large float32 sets are multiplied on a GPU, as in `silhouette_samples`.
 
     Returns:
         The mean, a float (for tensors a 0-d float64 tensor).
@@ -61,14 +50,12 @@ def silhouette(
         >>> round(cg.silhouette([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"]), 3)
         0.798
     """
-    metric = checked_metric(metric, products)
-    return ClassDistances.of(x, labels).mean(of_distances, metric, products=products)
+    metric = one_of(metric, "metric", METRICS)
+    return ClassDistances.of(x, labels).mean(of_distances, metric)
 
 
 @arrays_in_kind
-def silhouette_samples(
-    x: Rows, labels: Labels, *, metric: Metric = "euclidean", products: Products | None = None
-) -> Float[Tensor, " n"]:
+def silhouette_samples(x: Rows, labels: Labels, *, metric: Metric = "euclidean") -> Float[Tensor, " n"]:
     """Silhouette of each row: (b − a)/max(a, b).
 
     a is the mean distance to the other rows of its class, b the smallest mean distance to the rows of another class. 0
@@ -79,8 +66,6 @@ def silhouette_samples(
         x: Rows, (n, d), n ≥ 3; for "precomputed" the distances of all rows, (n, n).
         labels: One label per row, (n,), of at least two and at most n − 1 values.
         metric: "euclidean", "sqeuclidean", "cosine" (1 − cos) or "precomputed".
-        products: How large float32 sets are multiplied on a GPU for "euclidean" (see `fused_mean_distances`), by
-            default as exactly as in float32.
 
     Returns:
         The silhouettes, (n,), float64, each in [−1, 1].
@@ -93,8 +78,8 @@ def silhouette_samples(
         >>> cg.silhouette_samples([[0.0], [1.0], [4.0]], ["a", "a", "b"]).tolist()
         [0.75, 0.6666666666666666, 0.0]
     """
-    metric = checked_metric(metric, products)
-    return of_distances(ClassDistances.of(x, labels).each(metric, products=products))
+    metric = one_of(metric, "metric", METRICS)
+    return of_distances(ClassDistances.of(x, labels).each(metric))
 
 
 def of_distances(found: MeanDistances) -> Float[Tensor, "*n"]:
@@ -102,14 +87,6 @@ def of_distances(found: MeanDistances) -> Float[Tensor, "*n"]:
     larger = torch.maximum(found.own, found.nearest)
     defined = ~found.alone & (larger > 0)
     return torch.where(defined, (found.nearest - found.own) / torch.where(defined, larger, 1), 0)
-
-
-def checked_metric(metric: Metric, products: Products | None) -> Metric:
-    """The metric; products are those of the Euclidean one only."""
-    metric = one_of(metric, "metric", ("euclidean", "sqeuclidean", "cosine", "precomputed"))
-    if products is not None and metric != "euclidean":
-        raise InputError(f"products {products!r} were asked for with metric {metric!r}; only 'euclidean' has a choice")
-    return metric
 
 
 @in_kind
@@ -137,7 +114,7 @@ def modality_silhouette(
         >>> round(cg.modality_silhouette(image, text + 1), 3)
         0.186
     """
-    return ModalityDistances.of(image, text).mean(of_distances, checked_metric(metric, None))
+    return ModalityDistances.of(image, text).mean(of_distances, one_of(metric, "metric", METRICS))
 
 
 class SampledSilhouette(NamedTuple):
@@ -188,35 +165,10 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
     chosen = (random_ranks(stratum, generator) < drawn[stratum]).nonzero()[:, 0]
     chosen = chosen[codes[chosen].argsort(stable=True)]
     values = []
-    for rows, sums in _sums_by_class(x, chosen.to(x.device), codes.to(x.device), k):
-        values.append(of_distances(distances_of_sums(sums.T.cpu(), codes[rows.cpu()], sizes)))
+    for rows, sums in sums_by_class(x, chosen.to(x.device), codes.to(x.device), k):
+        values.append(of_distances(distances_of_means(sums.T.cpu() / sizes, codes[rows.cpu()], sizes)))
     value, variance = _stratified(torch.cat(values), stratum[chosen], torch.bincount(stratum))
     return SampledSilhouette(value, variance.sqrt(), len(chosen))
-
-
-def _sums_by_class(
-    x: Float[Matrix, "n d"], chosen: Int[Tensor, " m"], codes: Int[Tensor, " n"], k: int
-) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "k b"]]]:
-    """Some of the chosen rows at a time, and the sums of their distances to the rows of each class, in one unit of
-    length. StreamedRows are read in order: once for the unit, and once for up to MOST chosen rows."""
-    single = x.dtype != torch.float64 and single_is_exact(x.device)
-    dtype = torch.float32 if single else torch.float64
-    factor = near_one(max(float(part.abs().amax()) for part in x.split(SUMMED)))
-    for some in chosen.split(max(1, min(MOST, KEPT // k))):
-        rows = (x[some].to(dtype) * factor).split(BLOCK)
-        sums = torch.zeros((k, len(some)), dtype=torch.float64, device=x.device)
-        # Their distances to each other are taken separately: a row and itself cancel, which is known of one object
-        # and would have every other block measured twice.
-        others = torch.ones(len(x), dtype=torch.bool, device=x.device).index_fill_(0, some, False)
-        blocks = ((x[k : k + BLOCK], others[k : k + BLOCK], codes[k : k + BLOCK]) for k in range(0, len(x), BLOCK))
-        parts = ((block[kept].to(dtype) * factor, own[kept]) for block, kept, own in blocks if kept.any())
-        for block, own in chain(parts, zip(rows, codes[some].split(BLOCK), strict=True)):
-            for part, into in zip(rows, sums.split(BLOCK, dim=1), strict=True):
-                center = (block.mean(0) + part.mean(0)) / 2
-                # on a GPU, distances takes all of them from differences unless it is given the count
-                cancelled = int(count_cancelled(block, part, center)) if block.is_cuda else None
-                into.index_add_(0, own, distances(block, part, centre=center, cancelled=cancelled).double())
-        yield some, sums
 
 
 def _stratified(
@@ -272,20 +224,10 @@ def in_proportion(sizes: Int[Tensor, " s"], of: int) -> Int[Tensor, " s"]:
     return dealt
 
 
-_SILHOUETTE = Measure(name="silhouette", function=silhouette, statistic=ClassDistances)
-add_measure(
-    _SILHOUETTE,
-    variant(_SILHOUETTE, "sqeuclidean", streams=True, options={"metric": "sqeuclidean"}),
-    variant(_SILHOUETTE, "cosine", streams=True, options={"metric": "cosine"}),
-)
-add_measure(
-    variant(
-        measures["silhouette"], "sampled", function=sampled_silhouette, attribute="value", streams=True, remark=_said
-    )
-)
-_MODALITY = Measure(name="modality_silhouette", function=modality_silhouette, statistic=ModalityDistances)
-add_measure(
-    _MODALITY,
-    variant(_MODALITY, "sqeuclidean", streams=True, options={"metric": "sqeuclidean"}),
-    variant(_MODALITY, "cosine", streams=True, options={"metric": "cosine"}),
-)
+for _measure in (
+    Measure(name="silhouette", function=silhouette, statistic=ClassDistances),
+    Measure(name="modality_silhouette", function=modality_silhouette, statistic=ModalityDistances),
+):
+    add_measure(_measure, *(variant(_measure, m, streams=True, options={"metric": m}) for m in METRICS[1:3]))
+_SAMPLED = {"function": sampled_silhouette, "attribute": "value", "streams": True, "remark": _said}
+add_measure(variant(measures["silhouette"], "sampled", **_SAMPLED))

@@ -200,8 +200,10 @@ def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
         >>> round(cg.nesum(x), 2)
         5.14
     """
-    values = Spectrum.of(x).variances
-    return values.sum() / values[-1]
+    spectrum = Spectrum.of(x)
+    spectrum.require_spread()
+    variances = spectrum.singular_values(center=True).square()
+    return variances.sum() / variances[0]
 
 
 @in_kind

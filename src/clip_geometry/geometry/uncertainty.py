@@ -65,36 +65,37 @@ def standard_error(
         0.029
     """
     measure = as_measure(measure)
-    if isinstance(measure, Measure) and not measure.smooth:
+    registered = measure if isinstance(measure, Measure) else None
+    if registered is not None and not registered.smooth:
         raise InputError(
-            f"{measure.name} is no smooth function of the rows; the jackknife gives no standard error of it"
+            f"{registered.name} is no smooth function of the rows; the jackknife gives no standard error of it"
         )
     given = sets
-    sets, fixed = _sampled(measure, sets)
-    if isinstance(measure, Measure) and measure.shares is not None:
+    sets, fixed = _sampled(registered, sets)
+    streamed = any(isinstance(part, StreamedRows) for part in sets)
+    if registered is not None and registered.shares is not None:
         rows = tuple(torch.arange(len(part)) for part in sets if not isinstance(part, StreamedRows))
-        found = measure.shares(*sets, *fixed, items=rows, **measure.options).get(measure.attribute or "")
-        if found is not None:
-            return as_given(found.standard_error, given)
-    dealt = {len(part): deal(len(part), blocks, seed).long() for part in sets}
-    if isinstance(measure, Measure) and not any(isinstance(part, StreamedRows) for part in sets):
-        shared = measure.without_each(*(_dealt(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)
+        share = registered.shares(*sets, *fixed, items=rows, **registered.options).get(registered.attribute or "")
+        if share is not None:
+            return as_given(share.standard_error, given)
+    block_of = {len(part): deal(len(part), blocks, seed).long() for part in sets}
+    if registered is not None and not streamed:
+        dealt = (
+            Dealt(part.detach(), block_of[len(part)].to(part.device), int(blocks))
+            if isinstance(part, Tensor) and part.ndim == 2
+            else part
+            for part in sets
+        )
+        shared = registered.without_each(*dealt, *fixed)
         if shared is not None:
-            return as_given(jackknife([_number(measure.pick(result)) for result in shared]), given)
-    without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(int(blocks)))
+            return as_given(jackknife([_number(registered.pick(result)) for result in shared]), given)
+    without = (tuple(take(part, block_of[len(part)] != block) for part in sets) for block in range(int(blocks)))
     return as_given(jackknife([_number(measure(*kept, *fixed)) for kept in without]), given)
 
 
-def _dealt(part: Any, block_of: Int[Tensor, " n"], blocks: int) -> Any:
-    """Rows as Dealt, labels as they are."""
-    if isinstance(part, Tensor) and part.ndim == 2:
-        return Dealt(part.detach(), block_of.to(part.device), blocks)
-    return part
-
-
-def _sampled(measure: Measure | Callable[..., Any], sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _sampled(measure: Measure | None, sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The sets that are samples, and those that stay whole: class texts, without one of which a class is missing."""
-    if not isinstance(measure, Measure):
+    if measure is None:
         for k, part in enumerate(sets, 1):
             if isinstance(part, Tensor):
                 require_plain(part, f"set {k}")

@@ -7,7 +7,7 @@ from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.statistics.kernels import CrossKernelSums, KernelSums
 from clip_geometry.geometry.statistics.sums import PairDistance
-from clip_geometry.rows.arguments import Integer, Number, block_number, positive_number
+from clip_geometry.rows.arguments import Number, positive_number
 from clip_geometry.rows.matrix import Rows
 
 
@@ -38,7 +38,7 @@ def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""
 
 
 @in_kind
-def uniformity(x: Rows | KernelSums, *, t: Number = 2.0, block_size: Integer = 1024) -> Float[Tensor, ""]:
+def uniformity(x: Rows | KernelSums, *, t: Number = 2.0) -> Float[Tensor, ""]:
     """Uniformity: log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given.
 
     At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and about −2t for many rows of
@@ -47,7 +47,6 @@ def uniformity(x: Rows | KernelSums, *, t: Number = 2.0, block_size: Integer = 1
     Args:
         x: Rows, (n, d), n ≥ 2; or `KernelSums`.
         t: Inverse temperature, positive and finite.
-        block_size: Rows per block.
 
     Returns:
         The logarithm, a float (for tensors a 0-d float64 tensor).
@@ -62,14 +61,11 @@ def uniformity(x: Rows | KernelSums, *, t: Number = 2.0, block_size: Integer = 1
         >>> round(cg.uniformity(unit), 3)
         -3.091
     """
-    t, block_size = positive_number(t, "t"), block_number(block_size)
-    return KernelSums.of(x).log_mean(t, block_size=block_size)
+    return KernelSums.of(x).log_mean(positive_number(t, "t"))
 
 
 @in_kind
-def cross_uniformity(
-    x: Rows | CrossKernelSums, y: Rows | None = None, *, t: Number = 2.0, block_size: Integer = 1024
-) -> Float[Tensor, ""]:
+def cross_uniformity(x: Rows | CrossKernelSums, y: Rows | None = None, *, t: Number = 2.0) -> Float[Tensor, ""]:
     """Cross-modal uniformity: log mean_{i≠j} exp(−t‖x_i − y_j‖²) over pairs that do not match, rows as given.
 
     At most 0, where all rows of both sets coincide; lower is more uniform. On unit rows at least −4t, and about −2t for
@@ -80,7 +76,6 @@ def cross_uniformity(
         x: Rows, (n, d), n ≥ 2; or `CrossKernelSums` alone.
         y: Rows, (n, d), aligned with x.
         t: Inverse temperature, positive and finite.
-        block_size: Rows per block.
 
     Returns:
         The logarithm, a float (for tensors a 0-d float64 tensor).
@@ -95,8 +90,7 @@ def cross_uniformity(
         >>> round(cg.cross_uniformity(image, text), 3)
         -3.088
     """
-    t, block_size = positive_number(t, "t"), block_number(block_size)
-    return CrossKernelSums.of(x, y).log_mean(t, block_size=block_size)
+    return CrossKernelSums.of(x, y).log_mean(positive_number(t, "t"))
 
 
 add_measure(Measure(name="alignment", function=alignment, statistic=PairDistance, streams=True))

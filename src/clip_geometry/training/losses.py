@@ -1,5 +1,6 @@
 """Penalties on the geometry of hidden states, for anybody's training loop."""
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from clip_geometry.geometry import Moments
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import FLOATS, Integer, real_number, seed_number, whole_number
+from clip_geometry.rows.arguments import FLOATS, Integer, real_number, require_plain, seed_number, whole_number
 
 Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d), (b, t, d), or several of either, one for each layer
 Batch: TypeAlias = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, or these and their mask
@@ -39,9 +40,7 @@ def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor
             f"hidden states are a {type(hidden).__name__}; expected a tensor, or a list with one per layer"
         )
     for layer in layers:
-        sparse = layer.layout != torch.strided or layer.is_nested or layer.is_quantized
-        if sparse or layer.is_meta or hasattr(layer, "get_mask"):
-            raise InputError("hidden states are a sparse, quantized, masked or meta tensor; expected a dense one")
+        require_plain(layer, "a layer of hidden states")
     first = layers[0] if layers else torch.empty(0)
     usable = first.ndim in (2, 3) and first.dtype in FLOATS and first.numel() > 0
     if not usable or any(layer.shape != first.shape or layer.device != first.device for layer in layers):
@@ -62,7 +61,7 @@ def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor
     return rows if len(kept) == mask.numel() else [layer.index_select(0, kept) for layer in rows]
 
 
-class RowPenalty(nn.Module):
+class Penalty(nn.Module):
     """Base of the penalties λ f(rows) on the hidden states that count, in at least float32 whatever autocast says."""
 
     def __init__(self, lambda_: float):
@@ -70,27 +69,28 @@ class RowPenalty(nn.Module):
         self.lambda_ = real_number(lambda_, "lambda_", math.isfinite, WEIGHT)
 
     def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
-        """Computes the penalty.
+        """Computes the penalty; in training mode a penalty with a state updates it.
 
         Args:
-            hidden: (n, d), (b, t, d), or a sequence of such.
+            hidden: (n, d), (b, t, d), or a sequence of such, one for each layer.
             mask: (n,) or (b, t), true for rows that count; None for all.
 
         Returns:
             A scalar in the precision of the rows, at least float32.
         """
-        rows = torch.cat(hidden_rows(hidden, mask))
-        with torch.autocast(rows.device.type, enabled=False):
-            return self.lambda_ * self._statistic(rows.to(torch.promote_types(rows.dtype, torch.float32)))
+        layers = hidden_rows(hidden, mask)
+        precision = functools.reduce(torch.promote_types, (rows.dtype for rows in layers), torch.float32)
+        with torch.autocast(layers[0].device.type, enabled=False):
+            return (self.lambda_ * self._statistic(layers, precision)).to(precision)
 
     @abstractmethod
-    def _statistic(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, ""]: ...
+    def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]: ...
 
     def extra_repr(self) -> str:
         return f"lambda_={self.lambda_:g}"
 
 
-class CosReg(RowPenalty):
+class CosReg(Penalty):
     """Penalty on the average cosine of hidden states, to be added to a task loss.
 
     It is λ (Σ_ij cos(w_i, w_j) − N)/N² over N hidden states, usually of the last layer, computed as λ (‖ū‖² − 1/N) with
@@ -116,7 +116,8 @@ class CosReg(RowPenalty):
         >>> penalty.backward()
     """
 
-    def _statistic(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        rows = torch.cat(layers).to(precision)
         largest = rows.detach().abs().amax(1, keepdim=True)
         # a gradient of λ/length would be infinite
         small = largest < torch.finfo(rows.dtype).tiny * max(1.0, abs(self.lambda_))
@@ -129,7 +130,7 @@ class CosReg(RowPenalty):
         return mean.square().sum() - 1 / len(rows)
 
 
-class IStar(nn.Module):
+class IStar(Penalty):
     """Penalty λ (1 − IsoScore*) on the isotropy of hidden states, to be added to a task loss.
 
     IsoScore* is the IsoScore of (1 − ζ) C + ζ C_0, with C the covariance of all rows (layers stacked, padding left
@@ -143,6 +144,9 @@ class IStar(nn.Module):
     The gradient reaches every given row. The scatter is computed in float32 (float64 for float64 rows) whatever
     autocast says, the rest in float64. If a row that counts is not finite, or beyond 1e18, whose square float32 cannot
     hold, the penalty and every gradient are NaN, and GradScaler skips the step, which an error would end.
+
+    C_0 is the buffer `covariance`, (d, d), None before the first sample or batch. It is kept in float64 whatever
+    precision the model is converted to, moves to its device, and is in its state_dict.
 
     Args:
         lambda_: λ; positive makes hidden states more isotropic, negative less.
@@ -170,46 +174,48 @@ class IStar(nn.Module):
         >>> loss.backward()
     """
 
+    covariance: Tensor | None
+
     def __init__(self, lambda_: float, zeta: float = 0.2, *, momentum: float | None = None, group: Any = None):
-        super().__init__()
+        super().__init__(lambda_)
         share = "a share from 0 (the batch alone) to 1 (C_0 alone)"
-        self.lambda_ = real_number(lambda_, "lambda_", math.isfinite, WEIGHT)
         self.zeta = real_number(zeta, "zeta", lambda part: 0 <= part <= 1, share)
-        self.group = group
-        self.running = RunningCovariance(momentum)
+        share = "the weight of a new batch, above 0 and at most 1"
+        if momentum is not None:
+            momentum = real_number(momentum, "momentum", lambda part: 0 < part <= 1, share)
+        self.momentum, self.group = momentum, group
+        self.register_buffer("covariance", None)
 
-    def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
-        """Computes the penalty, and in training mode updates C_0.
-
-        Args:
-            hidden: (n, d), (b, t, d), or a sequence of such, one for each layer.
-            mask: (n,) or (b, t), true for rows that count; None for all.
-
-        Returns:
-            A scalar in the precision of the rows, at least float32.
-        """
-        rows = hidden_rows(hidden, mask)
-        moments = second_moments(rows)
+    def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        moments = second_moments(layers)
         if self.training:
             moments = reduced(moments, self.group)
         n, d = moments.n, moments.d
         if n < 2 or d < 2:
             raise InputError(f"hidden states are {n} × {d} numbers; expected at least 2 rows of 2")
-        shrunken, c_0 = moments.covariance, self.running.like(moments)
+        if self.covariance is not None:
+            if len(self.covariance) != d:
+                given = f"C_0 has dimension {len(self.covariance)}, the hidden states {d}"
+                raise InputError(f"{given}; refresh it with such")
+            self.covariance = self.covariance.to(moments.M2)
+        shrunken, c_0 = moments.covariance, self.covariance
         if c_0 is not None:
             shrunken = (1 - self.zeta) * shrunken + self.zeta * c_0
         trace = shrunken.trace()
-        precision = torch.promote_types(rows[0].dtype, torch.float32)
         limits = torch.finfo(precision)
         if trace < limits.tiny / limits.eps:  # products of smaller rows lose digits; false for NaN
             raise InputError(f"all {n} hidden states are equal, or too close for {precision}; expected some spread")
-        score = ((shrunken / trace).square().sum().reciprocal() - 1) / (d - 1)
-        if self.training:
-            self.running.update(moments)
-        return (self.lambda_ * (1 - score)).to(precision)
+        now = moments.covariance.detach()
+        # a half-precision step that overflows is skipped, and C_0 would be lost
+        if self.training and self.momentum is not None and now.isfinite().all():
+            self.covariance = now.clone() if c_0 is None else c_0.lerp(now, self.momentum)
+        return 1 - ((shrunken / trace).square().sum().reciprocal() - 1) / (d - 1)
 
+    @torch.no_grad()
     def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None) -> None:
         """Sets C_0 to the covariance of a sample, of the samples of all processes if there are several.
+
+        Batches are merged, so that only one is in memory.
 
         Args:
             sample: rows (n, d) or (b, t, d), or an iterable of batches, each as `forward` takes them or in a tuple (or
@@ -219,34 +225,6 @@ class IStar(nn.Module):
         Raises:
             InputError: for fewer than two rows and for entries that are not finite; C_0 is not changed.
         """
-        self.running.refresh(sample, mask, group=self.group)
-
-    def extra_repr(self) -> str:
-        return f"lambda_={self.lambda_:g}, zeta={self.zeta:g}, momentum={self.running.momentum}"
-
-
-class RunningCovariance(nn.Module):
-    """C_0, a buffer (d, d) that is None before the first sample or batch.
-
-    It is kept in float64 whatever precision the model is converted to, moves to its device, and is in its state_dict.
-
-    Args:
-        momentum: Weight of each new batch in the average; None if only `refresh` sets C_0.
-    """
-
-    covariance: Tensor | None
-
-    def __init__(self, momentum: float | None = None):
-        super().__init__()
-        share = "the weight of a new batch, above 0 and at most 1"
-        if momentum is not None:
-            momentum = real_number(momentum, "momentum", lambda part: 0 < part <= 1, share)
-        self.momentum = momentum
-        self.register_buffer("covariance", None)
-
-    @torch.no_grad()
-    def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None, *, group: Any = None) -> None:
-        """Sets C_0 as `IStar.refresh` does; batches are merged, so that only one is in memory."""
         if isinstance(sample, Tensor):
             batches: Iterable[Any] = [(sample, mask)]
         elif isinstance(sample, Iterable) and mask is None:
@@ -256,13 +234,11 @@ class RunningCovariance(nn.Module):
                 f"the sample is a {type(sample).__name__}; expected a tensor, or batches, each with its own mask: "
                 "(states, mask)"
             )
-        merged: Moments | None = None
-        for batch in batches:
-            moments = second_moments(hidden_rows(*_with_mask(batch)))
-            merged = moments if merged is None else merged.merged(moments)
+        parts = (second_moments(hidden_rows(*_with_mask(batch))) for batch in batches)
+        merged = functools.reduce(lambda a, b: b if a is None else a.merged(b), parts, None)
         if merged is None:
             raise InputError("there are no batches to take the covariance of; expected at least one")
-        covariance = reduced(merged, group).covariance
+        covariance = reduced(merged, self.group).covariance
         if not covariance.isfinite().all():
             raise InputError(
                 "the sample has fewer than 2 rows, or entries that are not finite or too large to be squared; expected "
@@ -270,27 +246,7 @@ class RunningCovariance(nn.Module):
             )
         self.covariance = covariance
 
-    @torch.no_grad()
-    def update(self, moments: Moments) -> None:
-        """With momentum m, C_0 becomes (1 − m) C_0 + m C, C the batch's covariance about its own mean.
-
-        Not changed if C is not finite: a half-precision step that overflows is skipped, and C_0 would be lost.
-        """
-        now = moments.covariance.detach()
-        if self.momentum is not None and now.isfinite().all():
-            before = self.like(moments)
-            self.covariance = now.clone() if before is None else before.lerp(now, self.momentum)
-
-    def like(self, moments: Moments) -> Float[Tensor, "d d"] | None:
-        """C_0 on the device of the moments. Raises InputError for another dimension."""
-        if self.covariance is not None:
-            if len(self.covariance) != moments.d:
-                given = f"C_0 has dimension {len(self.covariance)}, the hidden states {moments.d}"
-                raise InputError(f"{given}; refresh it with such")
-            self.covariance = self.covariance.to(moments.M2)
-        return self.covariance
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RunningCovariance":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "IStar":
         """Moves C_0 to another device, but never to another precision: float16 would leave three digits of it."""
         super()._apply(lambda tensor: tensor.to(fn(tensor.float()).device), recurse)
         return self
@@ -301,6 +257,9 @@ class RunningCovariance(nn.Module):
         here = saved if self.covariance is None else self.covariance
         self.covariance = None if saved is None or here is None else torch.empty_like(saved, device=here.device)
         super()._load_from_state_dict(state_dict, prefix, *rest, **options)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, zeta={self.zeta:g}, momentum={self.momentum}"
 
 
 def _with_mask(batch: Batch) -> tuple[Hidden, Tensor | None]:
@@ -379,7 +338,7 @@ class _SecondMoments(torch.autograd.Function):
             return tuple(gradient(rows) if need else None for rows, need in needed)
 
 
-class SIGReg(RowPenalty):
+class SIGReg(Penalty):
     """Penalty on the distance of hidden states from a standard Gaussian, along random directions.
 
     λ times the mean over directions of the Epps-Pulley statistic of the projections, n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2}
@@ -409,7 +368,8 @@ class SIGReg(RowPenalty):
         self.directions = whole_number(directions, "directions")
         self.register_buffer("seed", torch.tensor(seed_number(seed), device="cpu"))
 
-    def _statistic(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        rows = torch.cat(layers).to(precision)
         generator = torch.Generator().manual_seed(int(self.seed))  # on the CPU: the same directions on every device
         drawn = torch.randn(rows.shape[1], self.directions, generator=generator, dtype=torch.float64)
         along = (drawn / drawn.norm(dim=0)).to(rows)

@@ -1,5 +1,6 @@
 """The geometry of embeddings as one torchmetrics metric."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -267,13 +268,12 @@ class GeometrySums:
         """The sums that a vector begins with, and the rest of it."""
         d, n, invalid, k = (int(each) for each in vector[:HEADER].tolist())
         several = len(plan.modalities)
-        sizes = [HEADER, len(plan.couples), *[d, d * d, d, 1] * several, k * (1 + several * d)]
-        _, pairs, *fields, sample, rest = vector.split([*sizes, len(vector) - sum(sizes)])
-        moments = []
-        for start in range(0, len(fields), 4):
-            mean, m2, t, q = fields[start : start + 4]
-            moments.append(Moments(n, mean, m2.view(d, d), t, q[0]))
-        return cls(plan, n, invalid, tuple(moments), pairs, sample.view(k, 1 + several * d)), rest
+        shapes = [(len(plan.couples),), *[(d,), (d, d), (d,), ()] * several, (k, 1 + several * d)]
+        sizes = [math.prod(shape) for shape in shapes]
+        _, *fields, rest = vector.split([HEADER, *sizes, len(vector) - HEADER - sum(sizes)])
+        pairs, *moments, sample = (field.view(shape) for field, shape in zip(fields, shapes, strict=True))
+        of_each = tuple(Moments(n, *moments[start : start + 4]) for start in range(0, len(moments), 4))
+        return cls(plan, n, invalid, of_each, pairs, sample), rest
 
     def values(self) -> dict[str, Float[Tensor, ""]]:
         """Every number by its name, NaN where it is undefined, as for rows that are all equal; and `invalid_rows`."""

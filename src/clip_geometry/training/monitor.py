@@ -102,7 +102,8 @@ class CollapseAlarm:
             raise InputError(f"thresholds = {shown(thresholds)}; expected measure → share of the baseline")
         for name, share in thresholds.items():
             _ = measures[name]
-            real_number(share, f"the threshold of {name}", _is_threshold, "a share of the baseline, above 0 and not 1")
+            expected = "a share of the baseline, above 0 and not 1"
+            real_number(share, f"the threshold of {name}", lambda part: 0 < part < math.inf and part != 1, expected)
         self.thresholds = dict(thresholds)
         self.patience, self.settle = whole_number(patience, "patience"), whole_number(settle, "settle")
         self.on, self.reason, self.since = False, "", None
@@ -155,10 +156,6 @@ class CollapseAlarm:
             signal.on, signal.contrary = beyond, 0
 
 
-def _is_threshold(share: float) -> bool:
-    return 0 < share < math.inf and share != 1
-
-
 def _described(name: str, signal: _Signal) -> str:
     value, baseline = signal.recent[-1], signal.baseline
     if not math.isfinite(value):
@@ -186,7 +183,6 @@ class GeometryMonitor:
             the default gathers the features of all of them; a probe is expected to be the same in each and is not
             gathered. Give a metric where each process embeds its part of the probe.
         alarm: The alarm, None for none.
-        on_collapse: Called with this monitor when the alarm goes on, after the warning.
 
     Attributes:
         values: The last numbers, by name.
@@ -217,14 +213,13 @@ class GeometryMonitor:
         batches: int = 8,
         metric: EmbeddingGeometry | None = None,
         alarm: CollapseAlarm | bool | None = True,
-        on_collapse: Callable[["GeometryMonitor"], Any] | None = None,
     ):
         self.log = _scalar_log(log)
         if embed is not None and not callable(embed):
             raise InputError(f"embed = {shown(embed)}; expected a function of the model that returns modality → rows")
         self.every, self.embed = whole_number(every, "every"), embed
         self.batches = min(whole_number(batches, "batches"), self.every)
-        self.metric, self.on_collapse = metric, on_collapse
+        self.metric = metric
         self.alarm = CollapseAlarm() if alarm is True else alarm or None
         if not isinstance(self.alarm, CollapseAlarm | None):
             raise InputError(f"alarm = {shown(alarm)}; expected a CollapseAlarm, or None for none")
@@ -310,8 +305,6 @@ class GeometryMonitor:
             self.log(scalars, step)
         if self.alarm is not None and self.collapsed and not was:
             warnings.warn(self.alarm.reason, CollapseWarning, stacklevel=3)
-            if self.on_collapse is not None:
-                self.on_collapse(self)
         return scalars
 
     def _warn(self, about: str, sentence: str) -> None:

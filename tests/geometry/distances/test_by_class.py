@@ -1,4 +1,4 @@
-"""Own and nearest class in blocks: the definition, each pair once, little memory, and no waiting for a GPU."""
+"""Own and nearest class in blocks: the definition, each pair once, and little memory."""
 
 import numpy as np
 import pytest
@@ -8,22 +8,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from clip_geometry.geometry.distances.by_class import mean_distances
 from support.clouds import cone
 
-WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "is_nonzero", "_unique2", "equal")
-
 
 class Operations(TorchDispatchMode):
-    """Counts what a GPU would have to be waited for, entries of products and the largest tensor."""
+    """Counts entries of products and the largest tensor."""
 
     def __enter__(self):
-        self.waits, self.products, self.largest = 0, 0, 0
+        self.products, self.largest = 0, 0
         return super().__enter__()
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
         name = operation._schema.name.removeprefix("aten::")
-        self.waits += name in WAITS
-        masks = args[1] if name == "index" else ()  # a mask has to be counted, indices have not
-        self.waits += any(isinstance(mask, torch.Tensor) and mask.dtype == torch.bool for mask in masks)
         if isinstance(result, torch.Tensor):
             self.products += result.numel() if name == "addmm" else 0
             self.largest = max(self.largest, result.numel())
@@ -46,12 +41,11 @@ def definition(x, codes, k):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("block_size", [1, 7, 20, 64, 1024])
 @pytest.mark.parametrize("k", [2, 9, 40])
-def test_means_in_blocks_are_those_of_the_definition(k, block_size, ahead):
+def test_means_in_blocks_are_those_of_the_definition(k, block_size):
     x, codes = given(100, k)
-    found = torch.stack(mean_distances(x, codes, k, block_size=block_size, ahead=ahead))
+    found = torch.stack(mean_distances(x, codes, k, block_size=block_size))
     expected = torch.stack(definition(x, codes, k))
     unit = expected[1, 0] / found[1, 0]
     assert float(torch.log2(unit)) == pytest.approx(round(float(torch.log2(unit))), abs=1e-12)  # a power of two
@@ -74,19 +68,6 @@ def test_no_matrix_of_all_rows_or_all_classes(k):
     with Operations() as operations:
         mean_distances(x, codes, k, block_size=block_size)
     assert operations.largest <= max(n * x.shape[1], block_size**2)  # a copy of x, and blocks: not n k, not n²
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_counting_ahead_no_step_waits_for_the_device(dtype):
-    waits = {}
-    for block_size in (16, 256):
-        for ahead in (False, True):
-            x, codes = given(256, 12, dtype=dtype)
-            with Operations() as operations:
-                mean_distances(x, codes, 12, block_size=block_size, ahead=ahead)
-            waits[block_size, ahead] = operations.waits
-    assert waits[16, True] == waits[256, True] <= 5
-    assert waits[16, False] > 100  # so the counter works
 
 
 def test_copies_are_at_distance_0_exactly():

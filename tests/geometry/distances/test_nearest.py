@@ -104,8 +104,10 @@ def test_nearer_rows_are_counted_as_by_all_differences(cloud, monkeypatch):
     x = x / x.abs().amax()
     squares = (x[:, None] - x[None]).square().sum(-1)
     for near in (nearest(x, 3)[1][:, 2], torch.arange(N).roll(1)):
-        nearer = squares < (1 - neighbors.SAME) * squares.gather(1, near[:, None])
-        assert neighbors.count_nearer(x, near) == nearer.fill_diagonal_(True).sum()
+        limits = (1 - 1e-11) * squares.gather(1, near[:, None])
+        nearer = (squares < limits).fill_diagonal_(False)
+        found = neighbors.count_nearer(x, None, limits[:, 0], lambda i, j, limits=limits: squares[i, j] < limits[i, 0])
+        assert torch.equal(found, nearer.sum(1))
 
 
 def test_a_list_is_searched_once_for_equal_rows_and_again_for_changed_ones(monkeypatch):

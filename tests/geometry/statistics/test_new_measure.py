@@ -9,7 +9,7 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 # whose statistic without each block needs the rows in memory
-WITHOUT_ERROR_STREAMED = {"Spectrum", "Partition", "KernelSums", "CrossKernelSums", "DistanceMeans", "LinearKernels"}
+WITHOUT_ERROR_STREAMED = {"Spectrum", "Partition", "KernelSums", "CrossKernelSums", "LinearKernels"}
 NO_ERROR = {"Neighbors"}  # of which the jackknife computes every subset again
 
 

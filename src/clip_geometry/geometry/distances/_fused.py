@@ -25,24 +25,6 @@ SAMPLE = 9  # rows of a class whose median is its centre: near most rows, howeve
 PART = 2**16  # rows prepared at a time
 
 
-class Form(NamedTuple):
-    """How rows are multiplied: in which type, as a sum of two parts or not, and how float32 products are taken."""
-
-    dtype: torch.dtype
-    split: bool = False
-    precision: str = "ieee"
-
-
-FORMS = {
-    "fp16x3": Form(torch.float16, split=True),  # twice 11 bits; of their four products the smallest is left out
-    "tf32x3": Form(torch.float32, precision="tf32x3"),
-    "ieee": Form(torch.float32),
-    "tf32": Form(torch.float32, precision="tf32"),
-    "fp16": Form(torch.float16),
-    "bf16": Form(torch.bfloat16),
-}
-
-
 class Tiles(NamedTuple):
     """Rows, columns and dimensions of a block of products; warps of a program and stages of its loads."""
 
@@ -58,32 +40,28 @@ def fused_mean_distances(
     codes: Int[Tensor, " n"],
     bounds: list[int],
     *,
-    products: str,
     tiles: Tiles | None = None,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Sum of the distances of each row to those of its own class, and mean distance to the nearest other class.
 
     rows: float32, with entries up to 1; codes: ascending from 0, class c in the rows bounds[c] … bounds[c + 1] − 1.
-    products: "fp16x3", "tf32x3" and "ieee" (without tensor cores) have the error of float32 ones;
-    "tf32" and "fp16" round the entries of the rows to 11 bits, "bf16" to 8. Where products cancel differences of the
-    rows themselves are taken, element by element: right, and slow where it is so for a large share of the blocks
-    (copies, rows more than 128 times as far out as the median one). A distance is float32, sums are float64.
+    Rows are multiplied as sums of two float16 numbers, twice 11 bits, which has the error of float32 products. Where
+    products cancel, differences of the rows themselves are taken, element by element: right, and slow where it is so
+    for a large share of the blocks (copies, rows more than 128 times as far out as the median one). A distance is
+    float32, sums are float64.
     Memory: three copies of the rows, and the same for 65 536 of them in float64.
     """
-    form = FORMS[products]
-    tiles = tiles or _tiles(form)
+    tiles = tiles or _tiles()
     block = math.lcm(tiles.rows, tiles.columns)
     shape = _up(len(rows), block), _up(rows.shape[1], tiles.dimensions)
     exact = torch.nn.functional.pad(rows, (0, shape[1] - rows.shape[1], 0, shape[0] - len(rows))).contiguous()
-    # numpy, in which Triton interprets a kernel, has no bfloat16
-    dtype = torch.float32 if _interpreted() and form.dtype == torch.bfloat16 else None
     centres = class_centres(rows, bounds)
 
     def sums(within: bool) -> Float[Tensor, " n"]:
         about, which = (centres, codes) if within else (middle(centres)[None], torch.zeros_like(codes))
-        given = operands(rows, about, which, form, shape, dtype=dtype)
+        given = operands(rows, about, which, shape)
         spans = _spans(codes, bounds, tiles, within=within)
-        out = _launch(given, exact, codes, bounds, spans, form, tiles, within=within)
+        out = _launch(given, exact, codes, bounds, spans, tiles, within=within)
         return (out / given.scale.double())[: len(rows)]
 
     return sums(within=True), sums(within=False)
@@ -93,42 +71,29 @@ class Operands(NamedTuple):
     """What is multiplied, padded with zeros, and in which unit: a distance 1 between rows is `scale` there."""
 
     high: Float[Tensor, "m e"]
-    low: Float[Tensor, "m e"]  # what `high` leaves; the same as high where rows are not split
+    low: Float[Tensor, "m e"]  # what `high` leaves
     norms: Float[Tensor, " m"]
     scale: Float[Tensor, " m"]
 
 
 def operands(
-    rows: Float[Tensor, "n d"],
-    centres: Float[Tensor, "c d"],
-    which: Int[Tensor, " n"],
-    form: Form,
-    shape: tuple[int, int],
-    *,
-    dtype: torch.dtype | None = None,
+    rows: Float[Tensor, "n d"], centres: Float[Tensor, "c d"], which: Int[Tensor, " n"], shape: tuple[int, int]
 ) -> Operands:
-    """Of float32 rows. which: the centre of each. shape: with padding. dtype: to keep what was rounded in another."""
+    """Of float32 rows. which: the centre of each. shape: with padding."""
     d = rows.shape[1]
     parts = [slice(start, min(start + PART, len(rows))) for start in range(0, len(rows), PART)]
     lengths = torch.cat([(rows[part] - centres[which[part]]).double().norm(dim=1) for part in parts])
     scale = _scales(lengths / d**0.5, which, len(centres))
-    high = rows.new_zeros(shape, dtype=dtype or form.dtype)
-    low = torch.zeros_like(high) if form.split else high
+    high, low = (rows.new_zeros(shape, dtype=torch.float16) for _ in range(2))
     norms = rows.new_zeros(shape[0])
     for part in parts:
         scaled = (rows[part] - centres[which[part]]) * scale[part, None]
         fits = scaled.abs().amax(1) < LARGEST
         scaled = torch.where(fits[:, None], scaled, 0)
-        if form.precision == "tf32":  # to its 11 bits, to which the tensor cores would cut off otherwise
-            first = ((scaled.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
-        else:
-            first = scaled.to(form.dtype)
-        high[part, :d] = first
-        multiplied = first.double()
-        if form.split:
-            second = (scaled - first.float()).to(form.dtype)
-            low[part, :d] = second
-            multiplied += second.double()
+        first = scaled.half()
+        second = (scaled - first.float()).half()
+        high[part, :d], low[part, :d] = first, second
+        multiplied = first.double() + second.double()
         # of what is multiplied, not of the rows: rounding then moves the rows a little, and nothing cancels
         norms[part] = torch.where(fits, multiplied.square().sum(1).float(), torch.nan)
     return Operands(high, low, norms, torch.cat([scale, scale.new_ones(shape[0] - len(rows))]))
@@ -158,12 +123,12 @@ def _scales(typical: Float[Tensor, " n"], which: Int[Tensor, " n"], k: int) -> F
     return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[which]
 
 
-def _tiles(form: Form) -> Tiles:
+def _tiles() -> Tiles:
     """For Hopper, in the shared memory of every GPU from Ampere on (99 KB); not measured on a GPU yet, which
     benchmarks/silhouette_gpu.py --tune does."""
     if _interpreted():
         return Tiles(32, 32, 16, 4, 1)
-    return Tiles(128, 128, 32 if form.split or form.dtype == torch.float32 else 64, 8, 3)
+    return Tiles(128, 128, 32, 8, 3)
 
 
 def lift_of(d: int) -> float:
@@ -201,7 +166,6 @@ def _launch(
     codes: Int[Tensor, " n"],
     bounds: list[int],
     spans: Int[Tensor, "t 4"],
-    form: Form,
     tiles: Tiles,
     *,
     within: bool,
@@ -220,9 +184,7 @@ def _launch(
             BLOCK_M=tiles.rows,
             BLOCK_N=tiles.columns,
             BLOCK_K=tiles.dimensions,
-            SPLIT=form.split,
             WITHIN=within,
-            PRECISION=form.precision,
             LIFT=lift,
             num_warps=tiles.warps,
             num_stages=tiles.stages,
@@ -236,7 +198,7 @@ def _launch(
 @triton.jit(do_not_specialize=["classes"])
 def distance_sums(
     high,  # (n, d) rows about a centre, scaled
-    low,  # (n, d) what `high` leaves of them, where SPLIT
+    low,  # (n, d) what `high` leaves of them
     norms,  # (n,) float32 squared lengths of what is multiplied
     exact,  # (n, d) float32 rows as they came, from which differences are taken
     units,  # (n,) length 1 / LIFT of `exact` in the unit of `high`
@@ -251,9 +213,7 @@ def distance_sums(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    SPLIT: tl.constexpr,  # three products in place of one: all but that of the two rests
     WITHIN: tl.constexpr,  # sum over the own class; otherwise the smallest mean over another
-    PRECISION: tl.constexpr,  # of float32 products
     LIFT: tl.constexpr,
 ):
     tile = tl.program_id(0)
@@ -278,14 +238,11 @@ def distance_sums(
         for k in range(0, d, BLOCK_K):
             at_left, at_right = left + (k + inner)[None, :], right + (k + inner)[:, None]
             x, y = tl.load(high + left_start + at_left), tl.load(high + right_start + at_right)
-            if SPLIT:
-                # Tensor cores cut off each sum, always towards 0: their sums stay short, and are added up elsewhere
-                # (Ootomo & Yokota 2022, doi:10.1177/10943420221090256)
-                part = tl.dot(x, tl.load(low + right_start + at_right))
-                part = tl.dot(tl.load(low + left_start + at_left), y, part)
-                products += tl.dot(x, y, part)
-            else:
-                products = tl.dot(x, y, products, input_precision=PRECISION)
+            # All products of two halves but that of the two rests. Tensor cores cut off each sum, always towards 0:
+            # their sums stay short, and are added up elsewhere (Ootomo & Yokota 2022, doi:10.1177/10943420221090256)
+            part = tl.dot(x, tl.load(low + right_start + at_right))
+            part = tl.dot(tl.load(low + left_start + at_left), y, part)
+            products += tl.dot(x, y, part)
         theirs = tl.load(codes + columns)
         norm_sums = left_norms + tl.load(norms + columns)[None, :]
         squares = norm_sums - 2 * products

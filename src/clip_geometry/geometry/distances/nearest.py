@@ -9,7 +9,7 @@ cannot tell either (ties, rows equal to seven digits), by the differences of all
 import functools
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ DENSE = 8  # from one possible neighbor in 8 rows on, no row is looked up
 MANY = 1024  # rows from which on their list is kept for the next statistic
 KEPT, KEPT_BYTES = 8, 2**24  # lists, and bytes of one: 100 neighbors of 10,000 rows
 OPEN = 64  # from one undecided comparison in 64 on, float64 products are faster than differences of these
-SAME = 1e-11  # relative difference of two squared distances that are equal
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 
@@ -51,7 +50,7 @@ def nearest(
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    return _nearest(x, k, y) if isinstance(x, StreamedRows) or y is not None else _LISTS.nearest(x, k)
+    return _nearest(x, k, y) if isinstance(x, StreamedRows) or y is not None else _nearest_of_kept(x, k)
 
 
 def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
@@ -62,41 +61,33 @@ def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
     return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
 
 
-class _KeptLists:
-    """Lists of neighbors that were found while `keeping_lists` is entered, by a digest of the rows, which takes a
-    fiftieth of the time of a search and which no change of the rows escapes."""
-
-    def __init__(self):
-        self.users = 0
-        self.found: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
-
-    def nearest(self, x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
-        if not self.users or x.is_cuda or len(x) < MANY or 16 * len(x) * k > KEPT_BYTES:
-            return _nearest(x, k, None)
-        content: Any = x.detach().contiguous().view(torch.uint8).numpy()
-        key = hashlib.sha256(content).digest(), x.dtype, x.shape
-        found = self.found.pop(key, None)
-        if found is None or found[0].shape[1] < k:
-            found = _nearest(x, k, None)
-        self.found[key] = found
-        for oldest in list(self.found)[:-KEPT]:
-            self.found.pop(oldest, None)
-        return found[0][:, :k].clone(), found[1][:, :k].clone()
-
-
-_LISTS = _KeptLists()
+# lists of neighbors by a digest of the rows, which takes a fiftieth of the time of a search; None: they are not kept
+_kept: dict[tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
 
 
 @contextmanager
 def keeping_lists() -> Iterator[None]:
     """Within it, statistics that need the neighbors of the same rows find them once."""
-    _LISTS.users += 1
+    global _kept
+    outer, _kept = _kept, {} if _kept is None else _kept
     try:
         yield
     finally:
-        _LISTS.users -= 1
-        if not _LISTS.users:
-            _LISTS.found.clear()
+        _kept = outer
+
+
+def _nearest_of_kept(x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
+    if _kept is None or x.is_cuda or len(x) < MANY or 16 * len(x) * k > KEPT_BYTES:
+        return _nearest(x, k, None)
+    content: Any = x.detach().contiguous().view(torch.uint8).numpy()
+    key = hashlib.sha256(content).digest(), x.dtype, x.shape
+    lists = _kept.pop(key, None)
+    if lists is None or lists[0].shape[1] < k:
+        lists = _nearest(x, k, None)
+    _kept[key] = lists
+    for oldest in list(_kept)[:-KEPT]:
+        del _kept[oldest]
+    return lists[0][:, :k].clone(), lists[1][:, :k].clone()
 
 
 @torch.no_grad()
@@ -247,35 +238,42 @@ def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_ProvedNeighbors, _
 
 
 @torch.no_grad()
-def count_nearer(x: Float[Tensor, "n d"], near: Int[Tensor, " n"]) -> Int[Tensor, ""]:
-    """How many rows lie nearer to row i of x than row near_i does, over all i. Row i is one of them, whether or not
-    near_i is its copy. Distances whose squares differ by less than a share of SAME are equal.
+def count_nearer(
+    x: Float[Tensor, "n d"],
+    y: Float[Tensor, "m d"] | None,
+    squares: Float[Tensor, " n"],
+    is_nearer: Callable[[Tensor, Tensor], Tensor],
+    *,
+    slack: float = 0.0,
+) -> Int[Tensor, " n"]:
+    """How many rows of y, or other rows of x, lie nearer to each row of x than its square allows.
 
-    Counted from bounds on both sides; what these leave open is measured, in float64 products where it is much.
+    Counted from bounds on both sides; what these leave open is_nearer tells of the pairs (i, j) of rows, in float64
+    products first where it is much. slack: the largest difference of `squares` from the squares that is_nearer allows.
     """
-    squares = (1 - SAME) * _squared_differences(x, x, near[:, None])[:, 0]  # from which on a row is not nearer
-    bounds_of = functools.cache(lambda kind: _Bounds(x, None, kind))
+    bounds_of = functools.cache(lambda kind: _Bounds(x, y, kind))
 
     def compared(kind: torch.dtype, rows: Tensor, first: int) -> tuple[Tensor, Tensor]:
         bounds = bounds_of(kind)
-        left, limit = bounds.left(rows), bounds.scaled(squares[rows, None])
+        left = bounds.left(rows)
+        low, high = (bounds.scaled(squares[rows, None] + change) for change in (-slack, slack))
         # by how much bounds fall short of distances: at most twice ε(‖c_i‖ + ‖c_j‖)²
         lack = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
         products = bounds.block(left, first, COLUMNS, rows)
-        nearer = products < (limit - 1.1 * lack).to(kind)
-        return nearer, (products <= (limit + 0.1 * lack).to(kind)) ^ nearer
+        nearer = products < (low - 1.1 * lack).to(kind)
+        return nearer, (products <= (high + 0.1 * lack).to(kind)) ^ nearer
 
-    count = torch.full((), len(x), device=x.device)
+    counts = torch.zeros(len(x), dtype=torch.long, device=x.device)
     for rows in torch.arange(len(x), device=x.device).split(QUERIES):
-        for first in range(0, len(x), COLUMNS):
+        for first in range(0, len(x if y is None else y), COLUMNS):
             single = single_is_exact(x.device)
             nearer, is_open = compared(torch.float32 if single else torch.float64, rows, first)
             if single and is_open.count_nonzero() * OPEN > is_open.numel():
                 nearer, is_open = compared(torch.float64, rows, first)
             i, j = is_open.nonzero(as_tuple=True)
-            measured = squared_distances_of_pairs(x, x, rows[i], j + first) < squares[rows[i]]
-            count += nearer.count_nonzero() + measured.count_nonzero()
-    return count
+            counts[rows] += nearer.sum(1)
+            counts.index_add_(0, rows[i], is_nearer(rows[i], j + first).long())
+    return counts
 
 
 def _squared_differences(

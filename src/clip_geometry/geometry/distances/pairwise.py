@@ -2,10 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -17,7 +15,6 @@ CANCELLED = {torch.float64: 1e-4, torch.float32: 0.1}
 # From this share of cancelled entries on, the next better way for all of them is faster than differences of these:
 # differences of a whole block; for float32 first products in float64.
 DENSE = {torch.float64: 0.25, torch.float32: 0.01}
-SLAB = 256  # rows at a time, whose distances to a block of rows are few enough for the cache
 SAME_DIRECTION = 1e-13  # unit rows of equal direction differ by their last digits
 
 
@@ -26,17 +23,9 @@ def distances(
     y: Float[Tensor, "b d"],
     *,
     centre: Float[Tensor, " d"] | None = None,
-    cancelled: int | None = None,
 ) -> Float[Tensor, "a b"]:
-    """‖x_i − y_j‖ in float64, from squared_distances; in float32 where the products are and none of them cancels.
-
-    The same object given twice, distances of rows to themselves are 0. The gradient is 0 where rows coincide.
-    """
-    # float32 products on a CPU, of which no gradient is asked
-    plain = x.dtype == y.dtype == torch.float32 and not (x.is_cuda or x.requires_grad or y.requires_grad)
-    squares = _single_squares(x, y, centre) if plain and cancelled is None else None
-    if squares is None:
-        squares = squared_distances(x, y, centre=centre, cancelled=cancelled)
+    """‖x_i − y_j‖ in float64, from squared_distances. The gradient is 0 where rows coincide."""
+    squares = squared_distances(x, y, centre=centre)
     if not squares.requires_grad:
         return squares.sqrt_()
     apart = squares > 0
@@ -49,38 +38,33 @@ def squared_distances(
     *,
     centre: Float[Tensor, " d"] | None = None,
     single: bool = False,
-    cancelled: int | None = None,
 ) -> Float[Tensor, "a b"]:
     """‖x_i − y_j‖² in float64, with products in the precision of x and y: float64, or float32 where that is enough.
 
     Float32 products keep six digits of each entry, on average over many entries seven; those that cancel are exact
     all the same. They want entries of the order of 1. centre: a point near the rows, about which the products are
-    taken, so that few cancel. single: float32 products of float64 rows too. cancelled: how many products cancel, from
-    count_cancelled. Without it, all entries are taken from differences on a GPU, because counting here would wait for
-    the device.
+    taken, so that few cancel. single: float32 products of float64 rows too.
     """
-    known = cancelled is not None
-    if x.is_cuda and not known:
-        return _differences(x, y)
-    squares, x_norms, y_norms = _products(x, y, centre, single)
-    least, share = _least(squares), CANCELLED[squares.dtype]
-    if not known and squares.detach().amin() >= share * float(x_norms.amax() + y_norms.amax()) + least:
+    left, right = (x, y) if centre is None else (x - centre, y - centre)
+    if single:
+        left, right = left.float(), right.float()
+    x_norms, y_norms = left.square().sum(1)[:, None], right.square().sum(1)
+    squares = torch.addmm(x_norms, left, right.T, alpha=-2).add_(y_norms)
+    x_norms, y_norms = x_norms.detach(), y_norms.detach()
+    limits, share = torch.finfo(squares.dtype), CANCELLED[squares.dtype]
+    least = limits.tiny / limits.eps  # below, a product loses digits because its terms leave the range
+    if squares.detach().amin() >= share * float(x_norms.amax() + y_norms.amax()) + least:
         return squares.double()  # no entry has to be looked at
-    surplus = _surplus(squares, x_norms, y_norms)
-    if cancelled is None:
-        cancelled = int((surplus < least).sum()) if surplus.amin() < least else 0
-    if cancelled > DENSE[surplus.dtype] * surplus.numel():
-        if known or surplus.dtype == torch.float64:  # the count is not that of float64 products
-            return _differences(x, y)
+    cancelled = (squares.detach() - share * x_norms).sub_(share * y_norms) < least
+    count = int(cancelled.count_nonzero())
+    if count > DENSE[squares.dtype] * squares.numel():
+        if squares.dtype == torch.float64:
+            return torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
         return squared_distances(x.double(), y.double(), centre=centre)
     squares = squares.double()
-    if cancelled == 0:
+    if count == 0:
         return squares
-    if known or surplus.is_cuda:  # without waiting for it
-        flat = surplus.flatten().topk(cancelled, largest=False, sorted=False).indices
-        i, j = flat // surplus.shape[1], flat % surplus.shape[1]
-    else:
-        i, j = (surplus < least).nonzero(as_tuple=True)
+    i, j = cancelled.nonzero(as_tuple=True)
     return squares.index_put((i, j), squared_distances_of_pairs(x.double(), y.double(), i, j))
 
 
@@ -102,19 +86,6 @@ def entries_at_a_time(device: torch.device) -> int:
     return 2**24 if device.type == "cuda" else 2**18
 
 
-def count_cancelled(
-    x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None = None
-) -> Int[Tensor, ""]:
-    """How many of the products in squared_distances cancel, still on the device."""
-    surplus = _surplus(*_products(x, y, centre))
-    return (surplus < _least(surplus)).sum()
-
-
-def _least(values: Tensor) -> float:
-    """Below, a product loses digits because its terms leave the range."""
-    return torch.finfo(values.dtype).tiny / torch.finfo(values.dtype).eps
-
-
 def single_is_exact(device: torch.device) -> bool:
     """Whether float32 products are float32 products: not in autocast, nor where TF32 or bfloat16 may replace them."""
     if any(os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT").upper() != "STRICT" for name in ("ONEDNN", "DNNL")):
@@ -128,73 +99,6 @@ def single_is_exact(device: torch.device) -> bool:
 def near_one(largest: float) -> float:
     """The power of two, which changes no digit, that brings a number near 1, as far as float32 reaches."""
     return 2.0 ** -min(max(math.frexp(largest)[1], -126), 126)
-
-
-def _products(
-    x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None, single: bool = False
-) -> tuple[Float[Tensor, "a b"], Float[Tensor, "a 1"], Float[Tensor, " b"]]:
-    """Squared distances, and the squared lengths of the rows."""
-    if centre is not None:
-        x, y = x - centre, y - centre
-    if single:
-        x, y = x.float(), y.float()
-    x_norms, y_norms = x.square().sum(1)[:, None], y.square().sum(1)
-    squares = torch.addmm(x_norms, x, y.T, alpha=-2).add_(y_norms)
-    return squares, x_norms.detach(), y_norms.detach()
-
-
-def _surplus(squares: Float[Tensor, "a b"], x_norms: Float[Tensor, "a 1"], y_norms: Float[Tensor, " b"]):
-    """By how much squared distances exceed the share of the norms below which they are not trusted, a × b."""
-    share = CANCELLED[squares.dtype]
-    return (squares.detach() - share * x_norms).sub_(share * y_norms)
-
-
-def _single_squares(
-    x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None
-) -> Float[Tensor, "a b"] | None:
-    """Squared distances by float32 products; None where one cancels, other than that of a row of x = y with itself.
-
-    In slabs that stay in the cache from the product to the check.
-    """
-    own = x is y
-    if centre is not None:
-        x = x - centre
-        y = x if own else y - centre
-    x_norms, y_norms = x.square().sum(1)[:, None], y.square().sum(1)
-    share, least = CANCELLED[x.dtype], _least(x)
-    safe = share * float(x_norms.amax() + y_norms.amax()) + least
-    product, squares = _product(x, y), x.new_empty(len(x), len(y))
-    for start in range(0, len(x), SLAB):
-        rows = slice(start, start + SLAB)
-        slab = torch.add(product(x[rows]), x_norms[rows], out=squares[rows]).add_(y_norms)
-        if own:
-            slab.diagonal(start).fill_(torch.inf)
-        if slab.amin() < safe and (slab - share * (x_norms[rows] + y_norms)).amin() < least:
-            return None
-        if own:
-            slab.diagonal(start).zero_()
-    return squares
-
-
-def _product(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Callable[[Tensor], Tensor]:
-    """Gives −2 ⟨x_i, y_j⟩ of some of the rows of x: for blocks that are worth the conversion by oneDNN, whose kernels
-    are chosen for the processor and up to twice as fast as the BLAS of torch.
-
-    It keeps megabytes for every shape that it has met, so blocks are filled up with zeros to a few shapes.
-    """
-    if min(len(x), len(y), x.shape[1]) < SLAB or not torch.backends.mkldnn.is_available():
-        return lambda rows: rows.mul(-2) @ y.T
-    columns = _filled(y).to_mkldnn()
-    return lambda rows: F.linear(_filled(rows.mul(-2)).to_mkldnn(), columns).to_dense()[: len(rows), : len(y)]
-
-
-def _filled(x: Float[Tensor, "a d"]) -> Float[Tensor, "b d"]:
-    """Rows of zeros behind, up to a multiple of a slab."""
-    return F.pad(x, (0, 0, 0, -len(x) % SLAB))
-
-
-def _differences(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-    return torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 @torch.no_grad()

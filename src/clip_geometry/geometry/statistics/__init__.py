@@ -2,7 +2,6 @@
 
 from clip_geometry.geometry.statistics.class_distances import ClassDistances as ClassDistances
 from clip_geometry.geometry.statistics.class_distances import ModalityDistances as ModalityDistances
-from clip_geometry.geometry.statistics.distributions import DistanceMeans as DistanceMeans
 from clip_geometry.geometry.statistics.distributions import Projections as Projections
 from clip_geometry.geometry.statistics.kernels import CrossKernelSums as CrossKernelSums
 from clip_geometry.geometry.statistics.kernels import KernelSums as KernelSums

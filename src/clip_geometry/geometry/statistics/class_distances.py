@@ -1,16 +1,18 @@
 """How far each row lies from its own class and from the nearest other one, for the three metrics of the silhouette."""
 
+import math
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from clip_geometry.geometry.distances.by_class import Products, mean_distances
-from clip_geometry.geometry.distances.pairwise import distances, near_one, single_is_exact, squared_distances
+from clip_geometry.geometry.distances.by_class import mean_distances, sums_by_class
+from clip_geometry.geometry.distances.pairwise import single_is_exact, squared_distances
+from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import (
@@ -23,14 +25,13 @@ from clip_geometry.rows.matrix import (
     as_rows,
     as_two_sets,
     in_one_piece,
-    mean_row,
+    total,
     unit_blocks,
     unit_rows,
 )
 from clip_geometry.rows.streamed import StreamedRows, cat
 
 SIZE = 512  # rows a block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
-MEASURED = 1024  # rows: 8 MB of float64 distances
 AT_ONCE = 2**20  # squared distances to means: 8 MB
 Of = Callable[["MeanDistances"], Tensor]  # a value for each row
 
@@ -57,31 +58,28 @@ class ClassDistances(Statistic):
         self.rows = as_matrix(x)
         self.codes, self.k = as_classes(labels, self.rows)
 
-    def each(self, metric: str, *, products: Products | None = None) -> MeanDistances:
+    def each(self, metric: str) -> MeanDistances:
         """For each row, in one unit of length. metric: "euclidean", "sqeuclidean", "cosine" or "precomputed"."""
         if metric == "precomputed":
             return _of_given_distances(as_rows(self.rows), self.codes, self.k)
         if metric == "euclidean":
-            own, nearest = mean_distances(as_rows(self.rows), self.codes, self.k, products=products)
+            own, nearest = mean_distances(as_rows(self.rows), self.codes, self.k)
         else:
             own, nearest = mean_squared_distances(self.rows, self.codes, self.k, unit=metric == "cosine")
         return MeanDistances(own, nearest, torch.bincount(self.codes)[self.codes] == 1)
 
-    def mean(self, of: Of, metric: str, *, products: Products | None = None) -> Float[Tensor, ""]:
+    def mean(self, of: Of, metric: str) -> Float[Tensor, ""]:
         """Mean over the rows of what a function makes of their mean distances.
 
         of: a function of a module, elementwise: without each block it is called once for all blocks, (n, blocks).
         """
-        return of(self.each(metric, products=products)).mean()
+        return of(self.each(metric)).mean()
 
     @classmethod
     def without_each(cls, rows: Dealt, labels: Any, /) -> Iterator["ClassDistances"]:
         codes, k = as_classes(labels, rows.rows)
         shared = _SharedDistances(rows, codes, k)
-        return (
-            ClassDistances.known(each=partial(shared.each, block), mean=partial(shared.mean, block))
-            for block in range(rows.blocks)
-        )
+        return (ClassDistances.known(mean=partial(shared.mean, block)) for block in range(rows.blocks))
 
 
 class ModalityDistances(ClassDistances):
@@ -129,14 +127,19 @@ def _of_given_distances(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"
             "(n, n), none negative and the diagonal zero"
         )
     sums = distances.new_zeros((len(codes), k), dtype=torch.float64).index_add(1, codes, distances.double())
-    return distances_of_sums(sums, codes, torch.bincount(codes))
+    sizes = torch.bincount(codes)
+    return distances_of_means(sums / sizes, codes, sizes)
 
 
-def distances_of_sums(sums: Float[Tensor, "n k"], codes: Int[Tensor, " n"], sizes: Int[Tensor, " k"]) -> MeanDistances:
-    """From the sums of the distances of each row to the rows of each class, all of which have rows."""
-    mine, others = codes[:, None], (sizes[codes] - 1).double()
-    own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
-    return MeanDistances(own, (sums / sizes).scatter(1, mine, torch.inf).amin(1), others == 0)
+def distances_of_means(
+    means: Float[Tensor, "n *b k"], codes: Int[Tensor, " n"], sizes: Shaped[Tensor, "*b k"]
+) -> MeanDistances:
+    """From the mean distances of each row to all rows of each class, itself included; classes may be of no rows."""
+    mine = codes.view(-1, *[1] * (means.ndim - 1)).expand(*means.shape[:-1], 1)
+    counts = sizes.movedim(-1, 0)[codes].double()
+    own = means.gather(-1, mine)[..., 0] * counts / (counts - 1).clamp(min=1)
+    nearest = means.masked_fill(sizes == 0, torch.inf).scatter(-1, mine, torch.inf).amin(-1)
+    return MeanDistances(own, nearest, counts == 1)
 
 
 class _SharedDistances:
@@ -148,102 +151,53 @@ class _SharedDistances:
         self.cells = rows.groups * k + codes
         cells = torch.bincount(self.cells, minlength=(rows.blocks + 1) * k).double()
         self.sizes = rows.kept_groups.to(cells.device) @ cells.view(-1, k)  # of each class, without each block
-        self._means: dict[tuple[Of, bool], Tensor] = {}
+        self.size = min(BLOCK, max(1, AT_ONCE // (rows.blocks * k)))  # rows at a time
+        self._means: dict[tuple[Of, str], Tensor] = {}
 
-    def each(self, block: int, metric: str, *, products: Products | None = None) -> MeanDistances:
-        rest = ClassDistances(self.rows.without(block), self.codes[self.rows.kept(block)])
-        return rest.each(metric, products=products)
-
-    def mean(self, block: int, of: Of, metric: str, **_: Any) -> Float[Tensor, ""]:
+    @torch.no_grad()
+    def mean(self, block: int, of: Of, metric: str) -> Float[Tensor, ""]:
         sizes = self.sizes[block]
         if not 2 <= int((sizes > 0).sum()) < int(sizes.sum()):
             raise InputError(
                 f"{int(sizes.sum())} rows without a block have {int((sizes > 0).sum())} labels; a silhouette needs "
                 "classes"
             )
-        if metric == "euclidean":
-            return of(self.euclidean(block)).mean()
-        return self.means_without_each(of, unit=metric == "cosine")[block]
+        if (of, metric) not in self._means:
+            means = self._distances() if metric == "euclidean" else self._squares(unit=metric == "cosine")
+            self._means[of, metric] = total(self._sum(of, *each) for each in means) / self.rows.counts
+        return self._means[of, metric][block]
 
-    # --- Euclidean: each pair of rows is measured once for all blocks, and once more for the block of each row
+    def _sum(self, of: Of, rows: Int[Tensor, " m"], means: Float[Tensor, "m b k"]) -> Float[Tensor, " b"]:
+        values = of(distances_of_means(means, self.codes[rows], self.sizes))
+        gone = F.one_hot(self.rows.groups[rows], self.rows.blocks + 1)[:, :-1].bool()
+        return values.masked_fill(gone, 0).sum(0)
 
-    @cached_property
-    def _sorted(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows by class, in the precision of the products and near 1, which changes no ratio; codes and blocks."""
-        order = self.codes.argsort(stable=True)
-        rows = self.rows.rows[order]
-        single = rows.dtype != torch.float64 and single_is_exact(rows.device)
-        rows = rows.to(torch.float32 if single else torch.float64)
-        return rows * near_one(float(rows.abs().amax())), self.codes[order], self.rows.block_of[order]
+    def _distances(self) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
+        """Some rows, and their mean distances to the rows of each class without each block."""
+        order = self.codes.argsort(stable=True)  # rows of a block are near each other
+        shape = len(self.rows.kept_groups.T), self.k
+        every = torch.arange(len(order), device=order.device)
+        for rows, sums in sums_by_class(self.rows.rows[order], every, self.cells[order], math.prod(shape)):
+            for which, of_some in zip(rows.split(self.size), sums.split(self.size, dim=1), strict=True):
+                kept = torch.einsum("bg,gkm->mbk", self.rows.kept_groups, of_some.unflatten(0, shape))
+                yield order[which], kept / self.sizes.clamp(min=1)
 
-    @cached_property
-    def _sums(self) -> Float[Tensor, "n k"]:
-        """Of the distances of each row to the rows of each class."""
-        rows, codes, _ = self._sorted
-        indicators = F.one_hot(codes, self.k).double()
-        sums = torch.zeros_like(indicators)
-        spans = [slice(start, min(start + MEASURED, len(rows))) for start in range(0, len(rows), MEASURED)]
-        centres = [rows[span].mean(0) for span in spans]
-        for i, left in enumerate(spans):
-            for j, right in enumerate(spans[: i + 1]):
-                block = rows[left]
-                other = block if i == j else rows[right]
-                apart = distances(block, other, centre=(centres[i] + centres[j]) / 2).double()
-                sums[left] += apart @ indicators[right]
-                if left != right:
-                    sums[right] += apart.T @ indicators[left]
-        return sums
-
-    @torch.no_grad()
-    def euclidean(self, block: int) -> MeanDistances:
-        rows, codes, block_of = self._sorted
-        kept = block_of != block
-        gone, sums = rows[~kept], self._sums[kept]
-        if len(gone):
-            center, indicators = gone.mean(0), F.one_hot(codes[~kept], self.k).double()
-            parts = (distances(part, gone, centre=center).double() for part in rows[kept].split(MEASURED))
-            sums = sums - torch.cat([part @ indicators for part in parts])
-        present, own, sizes = codes[kept].unique(return_inverse=True, return_counts=True)
-        return distances_of_sums(sums[:, present], own, sizes)
-
-    # --- squared Euclidean and cosine: from the means of the classes, as in `mean_squared_distances`
-
-    @torch.no_grad()
-    def means_without_each(self, of: Of, *, unit: bool) -> Float[Tensor, " b"]:
-        """Without each block, in two passes over the rows."""
-        if (of, unit) not in self._means:
-            rows = unit_rows(self.rows.in_blocks) if unit else self.rows.in_blocks
-            base = mean_row(rows)  # about which sums of near rows keep their digits
-            shape = (self.rows.blocks + 1) * self.k
-            sums, spreads = base.new_zeros(shape, len(base)), base.new_zeros(shape)
-            for block, cells in zip(rows.split(BLOCK), self.cells.split(BLOCK), strict=True):
-                centered = block.double() - base
-                sums.index_add_(0, cells, centered)
-                spreads.index_add_(0, cells, centered.square().sum(1))
-            means, spreads = (
-                torch.einsum("bg,gk...->bk...", self.rows.kept_groups, each.unflatten(0, (-1, self.k)))
-                for each in (sums, spreads)
-            )
-            means = means / self.sizes[:, :, None].clamp(min=1)
-            lengths = means.square().sum(2)
-            variances = spreads / self.sizes.clamp(min=1) - lengths
-            found = base.new_zeros(self.rows.blocks)
-            size = min(BLOCK, max(1, AT_ONCE // (self.rows.blocks * self.k)))
-            along = zip(rows.split(size), self.codes.split(size), self.rows.groups.split(size), strict=True)
-            for block, codes, groups in along:
-                centered = block.double() - base
-                squares = centered.square().sum(1)[:, None, None] + lengths + variances
-                products = centered @ means.flatten(0, 1).T
-                apart = squares - 2 * products.view(squares.shape)  # (rows, blocks, classes)
-                mine = codes[:, None, None].expand(-1, self.rows.blocks, 1)
-                sizes = self.sizes.T[codes]
-                own = apart.gather(2, mine)[:, :, 0].clamp(min=0) * sizes / (sizes - 1).clamp(min=1)
-                nearest = apart.masked_fill_(self.sizes == 0, torch.inf).scatter_(2, mine, torch.inf).amin(2)
-                values = of(MeanDistances(own, nearest.clamp_(min=0), sizes == 1))
-                gone = F.one_hot(groups, self.rows.blocks + 1)[:, :-1].bool()
-                found += values.masked_fill(gone, 0).sum(0)
-            self._means[of, unit] = found / self.rows.counts
-        return self._means[of, unit]
+    def _squares(self, *, unit: bool) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
+        """The same of squared distances: from the means of the classes, as in `mean_squared_distances`."""
+        rows = unit_rows(self.rows.in_blocks) if unit else self.rows.in_blocks
+        of_cells = class_sums(rows, self.cells, (self.rows.blocks + 1) * self.k)
+        spreads = of_cells.scatters + of_cells.counts * of_cells.offsets.square().sum(1)  # about the mean of all rows
+        means, spreads = (
+            torch.einsum("bg,gk...->bk...", self.rows.kept_groups, each.unflatten(0, (-1, self.k)))
+            for each in (of_cells.sums, spreads)
+        )
+        means = means / self.sizes[:, :, None].clamp(min=1)
+        spreads = spreads / self.sizes.clamp(min=1)
+        for block, which in zip(rows.split(self.size), torch.arange(len(rows)).split(self.size), strict=True):
+            centered = block.double() - of_cells.mean
+            products = (centered @ means.flatten(0, 1).T).view(-1, *spreads.shape)
+            squares = centered.square().sum(1)[:, None, None] + spreads - 2 * products
+            yield which.to(block.device), squares.clamp_(min=0)
 
 
 def mean_squared_distances(

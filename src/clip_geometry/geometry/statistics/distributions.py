@@ -1,4 +1,4 @@
-"""Two sets as distributions: mean distances over all pairs of rows, and transport along random directions."""
+"""Two sets as distributions: transport along random directions."""
 
 import functools
 from collections.abc import Iterator
@@ -8,77 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.distances.pairwise import distances
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.geometry.statistics.sums import Means
-from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row, total
+from clip_geometry.rows.matrix import Rows, about, as_two_sets, mean_row, total
 
-BLOCK = 1024  # rows: 8 MB of float64 distances
 PROJECTED = 2**22  # numbers at a time: 32 MB
-
-
-class Apart(NamedTuple):
-    """Mean distances, a row and itself included."""
-
-    between: Float[Tensor, ""]
-    image: Float[Tensor, ""]
-    text: Float[Tensor, ""]
-
-
-class DistanceMeans(Statistic):
-    """Mean distances of the rows of two sets, within each and between them."""
-
-    def __init__(self, image: Rows, text: Rows):
-        self._rows = as_two_sets(image, text, ("image", "text"), streams=True)
-
-    def means(self, *, center: bool) -> Apart:
-        """The means; center: with each set about its own mean."""
-        image, text = self._rows
-        x_mean, y_mean = mean_row(image), mean_row(text)
-        if not center:  # about one point near both, where products do not cancel
-            x_mean = y_mean = (x_mean + y_mean) / 2
-        x, y = about(image, x_mean), about(text, y_mean)
-        between = total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
-        return Apart(between, _mean_within(x), _mean_within(y))
-
-    @classmethod
-    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["DistanceMeans"] | None:
-        """From the distances of all rows; with each set about its own mean, which every block moves, one by one."""
-        if image.streamed or text.streamed:
-            return None
-
-        @functools.cache
-        def uncentered() -> list[Apart]:
-            middle = (mean_row(image.rows) + mean_row(text.rows)) / 2
-            x, y = ((about(each.rows, middle), each) for each in (image, text))
-            return [Apart(*means) for means in zip(_means(x, y), _means(x, x), _means(y, y), strict=True)]
-
-        def means(block: int, *, center: bool) -> Apart:
-            if not center:
-                return uncentered()[block]
-            return cls(image.without(block), text.without(block)).means(center=True)
-
-        return (cls.known(means=functools.partial(means, block)) for block in range(image.blocks))
-
-
-def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
-    """Over all n² pairs, each of different rows measured once."""
-
-    def sums() -> Iterator[Tensor]:
-        for start, block in zip(range(0, len(x), BLOCK), x.split(BLOCK), strict=True):
-            yield distances(block, block).sum()
-            for later in range(start + BLOCK, len(x), BLOCK):
-                yield 2 * distances(block, x[later : later + BLOCK]).sum()
-
-    return total(sums()) / len(x) ** 2
-
-
-def _means(a: tuple[Tensor, Dealt], b: tuple[Tensor, Dealt]) -> Float[Tensor, " blocks"]:
-    """Of the rows without each block, from the distances of all rows."""
-    (x, of_x), (y, of_y) = a, b
-    parts = zip(x.split(BLOCK), of_x.kept_groups.T[of_x.groups].split(BLOCK), strict=True)
-    sums = total((kept * (distances(part, y) @ of_y.kept_groups.T[of_y.groups])).sum(0) for part, kept in parts)
-    return sums / (of_x.counts * of_y.counts)
 
 
 class Transport(NamedTuple):

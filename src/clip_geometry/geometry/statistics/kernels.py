@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -37,13 +36,13 @@ class KernelSums(Statistic):
         x = as_matrix(x)
         self._left = self._right = about(x, mean_row(x))
 
-    def log_mean(self, t: float, *, block_size: int = BLOCK) -> Float[Tensor, ""]:
+    def log_mean(self, t: float) -> Float[Tensor, ""]:
         """Logarithm of the mean."""
         left, right, sums = self._left, self._right, []
         once = left is right
-        for first, block in zip(range(0, len(left), block_size), left.split(block_size), strict=True):
-            for start in range(first if once else 0, len(right), block_size):
-                sums += _sums(t, block, right[start : start + block_size], same=start == first, once=once)
+        for first, block in zip(range(0, len(left), BLOCK), left.split(BLOCK), strict=True):
+            for start in range(first if once else 0, len(right), BLOCK):
+                sums += _sums(t, block, right[start : start + BLOCK], same=start == first, once=once)
         return _log_mean(sums)
 
     @classmethod
@@ -65,7 +64,7 @@ class KernelSums(Statistic):
                     found += [(a, b, each) for each in of_two]
             return found
 
-        def log_mean(block: int, t: float, **_: Any) -> Float[Tensor, ""]:
+        def log_mean(block: int, t: float) -> Float[Tensor, ""]:
             return _log_mean([sums for *two, sums in sums_of_two(t) if block not in two])
 
         return (cls.known(log_mean=functools.partial(log_mean, block)) for block in range(sets[0].blocks))

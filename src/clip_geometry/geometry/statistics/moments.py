@@ -4,6 +4,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from clip_geometry.geometry.distances.pairwise import near_one, single_is_exact
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, require_spread
+from clip_geometry.rows.matrix import BLOCK, Matrix, Rows, as_matrix, as_rows, require_spread
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
 
@@ -197,14 +198,11 @@ def _without_each(rows: Dealt) -> list[Moments]:
         parts = moments_of_groups(rows.rows, codes, len(present))
     else:
         parts = [Moments.of(rows.rows[rows.block_of == block]) for block in present]
-    after: list[Moments | None] = [None]  # of the parts from each on, the last first
-    for part in reversed(parts):
-        after.append(_sum(part, after[-1]))
+    after = [*accumulate(reversed(parts), Moments.__add__)]  # of the parts from each on, the last first
     total, before = after.pop(), None
-    assert total is not None
     found = [total] * rows.blocks  # those of an empty block
     for number, part in zip(present.tolist(), parts, strict=True):
-        rest = _sum(before, after.pop())
+        rest = _sum(before, after.pop() if after else None)
         if number >= 0 and rest is not None:
             found[number] = rest
         before = _sum(before, part)
@@ -238,21 +236,11 @@ class _Total(torch.autograd.Function):
         return total, None
 
 
-def _sums(centered: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor]:
-    squares = centered.square().sum(1)
-    return centered.T @ centered, squares @ centered, squares.square().sum()
-
-
 def _of(x: Float[Matrix, "n d"]) -> Moments:
     """T and Q may be infinite."""
     if isinstance(x, StreamedRows):
         return _of_streamed(x)
-    mean = mean_row(x)
-    m2, t, q = _sums(x[:0].double())
-    for block in blocks(x):
-        more_m2, more_t, more_q = _sums(block - mean)
-        m2, t, q = m2 + more_m2, t + more_t, q + more_q
-    return Moments(len(x), mean, m2, t, q)
+    return functools.reduce(Moments.merged, map(_by_float64_products, x.split(BLOCK)))
 
 
 def _of_streamed(x: StreamedRows) -> Moments:
@@ -307,7 +295,11 @@ def _by_float32_products(block: Float[Tensor, "b d"]) -> Moments:
 def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
     centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
     rest = centered.mean(0)
-    return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
+    centered = centered - rest
+    squares = centered.square().sum(1)
+    return Moments(
+        len(block), block[0].double() + rest, centered.T @ centered, squares @ centered, squares.square().sum()
+    )
 
 
 def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moments:

@@ -32,7 +32,6 @@ class Neighbors(Statistic):
         self.name = name
         self.n, self.streamed = len(self.rows), isinstance(self.rows, StreamedRows)
         self._list: Found | None = None  # the longest that was asked for
-        self._differ = False
 
     @cached_property
     def unit(self) -> "Neighbors":
@@ -41,9 +40,13 @@ class Neighbors(Statistic):
 
     def require_spread(self) -> None:
         """Raises InputError where all rows are equal."""
-        if not self._differ:
-            require_spread(self.rows, name=self.name)
-            self._differ = True
+        require_spread(self.rows, name=self.name)
+
+    def by_cosine(self, k: Integer, *, least_k: int = 1) -> tuple["Neighbors", int]:
+        """Those of the directions, which must not all be equal, and k, checked."""
+        k = self.checked(k, least_d=2, least_k=least_k)
+        self.unit.require_spread()
+        return self.unit, k
 
     def checked(self, k: Integer, *, least_d: int = 1, least_k: int = 1) -> int:
         """k, from least_k on and below n; InputError for fewer columns than least_d."""
@@ -72,9 +75,6 @@ class PairedNeighbors(Statistic):
 
     def unit(self, k: Integer, *, least_k: int = 1) -> tuple[Neighbors, Neighbors, int]:
         """Those by cosine of both sets, and k, checked."""
-        found = []
-        for each in (self.image, self.text):
-            k = each.checked(k, least_d=2, least_k=least_k)
-            each.unit.require_spread()
-            found.append(each.unit)
-        return found[0], found[1], int(k)
+        image, k = self.image.by_cosine(k, least_k=least_k)
+        text, k = self.text.by_cosine(k, least_k=least_k)
+        return image, text, k

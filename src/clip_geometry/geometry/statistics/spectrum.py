@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,8 +13,6 @@ from clip_geometry.geometry.statistics.moments import Moments, as_moments
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row, require_spread, total
 from clip_geometry.rows.streamed import StreamedRows
-
-IN_RANGE = 500.0  # exponents whose exponentials and sums of these are far from the ends of float64
 
 
 def triangle(x: Float[Matrix, "n d"], *, center: bool = False) -> Float[Tensor, "k d"]:
@@ -72,34 +69,9 @@ class Spectrum(Statistic):
             return torch.linalg.svdvals(triangle(x, center=center))
         return torch.linalg.svdvals(x.double() - mean_row(x) if center else x.double())
 
-    @cached_property
-    def variances(self) -> Float[Tensor, " k"]:
-        """Eigenvalues of the scatter matrix, ascending."""
-        return torch.linalg.eigvalsh(as_moments(self.rows).M2)
-
     @classmethod
     def without_each(cls, rows: Dealt) -> Iterator["Spectrum"] | None:
-        return None if rows.streamed else (_SpectrumWithoutBlock(rows, block) for block in range(rows.blocks))
-
-
-class _SpectrumWithoutBlock(Spectrum):
-    """Of the rows without a block."""
-
-    def __init__(self, rows: Dealt, block: int):
-        self.n, self.dealt, self.block = int(rows.kept(block).sum()), rows, block
-
-    def require_spread(self) -> None:
-        first = self.dealt.kept(self.block).nonzero()[:2, 0]
-        if torch.equal(*self.dealt.rows[first]):  # otherwise the rows need not be copied
-            require_spread(self.dealt.without(self.block))
-
-    def singular_values(self, *, center: bool) -> Float[Tensor, " k"]:
-        return self.dealt.shared(Decomposed).squares(self.block, center=center).sqrt().flip(0)
-
-    @cached_property
-    def variances(self) -> Float[Tensor, " k"]:
-        self.require_spread()
-        return self.dealt.shared(Decomposed).squares(self.block, center=True)
+        return None if rows.streamed else (rows.shared(Decomposed).spectrum(block) for block in range(rows.blocks))
 
 
 class Decomposed:
@@ -119,6 +91,18 @@ class Decomposed:
         squares, vectors = torch.linalg.eigh(self._product(block, center=False))
         self._squares[block, False] = squares = _without_rounding(squares, len(self.dealt))
         return squares, vectors
+
+    def spectrum(self, block: int) -> Spectrum:
+        def require_spread_without() -> None:
+            first = self.dealt.kept(block).nonzero()[:2, 0]
+            if torch.equal(*self.dealt.rows[first]):  # otherwise the rows need not be copied
+                require_spread(self.dealt.without(block))
+
+        def singular_values(*, center: bool) -> Float[Tensor, " r"]:
+            return self.squares(block, center=center).sqrt().flip(0)
+
+        n = int(self.dealt.kept(block).sum())
+        return Spectrum.known(n=n, require_spread=require_spread_without, singular_values=singular_values)
 
     def squares(self, block: int, *, center: bool) -> Float[Tensor, " r"]:
         """Squared singular values, ascending; those below rounding are 0."""
@@ -204,14 +188,7 @@ def log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> 
 
 def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
     """The same along the directions and along their negatives, from one pass."""
-    forward, backward = functools.reduce(torch.logaddexp, (_both_signs(block @ directions) for block in blocks(x)))
+    products = (block @ directions for block in blocks(x))
+    both = (torch.stack([block.logsumexp(0), (-block).logsumexp(0)]) for block in products)
+    forward, backward = functools.reduce(torch.logaddexp, both)
     return forward, backward
-
-
-def _both_signs(products: Float[Tensor, "b k"]) -> Float[Tensor, "2 k"]:
-    """log Σ exp of the products and of their negatives."""
-    low, high = products.detach().aminmax()
-    if torch.maximum(-low, high) > IN_RANGE:
-        return torch.stack([products.logsumexp(0), (-products).logsumexp(0)])
-    exps = products.exp()
-    return torch.stack([exps.sum(0), exps.reciprocal().sum(0)]).log()

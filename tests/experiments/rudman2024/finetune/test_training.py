@@ -85,13 +85,13 @@ def test_c_0_is_taken_anew_before_each_epoch_from_all_layers():
         given, _ = ours.inputs.batch(np.arange(48), ours.device)
         tokens = torch.cat([layer[given["attention_mask"].bool()] for layer in model(given).hidden]).double()
     ours.step()
-    first = ours.penalty.running.covariance.clone()
+    first = ours.penalty.covariance.clone()
     torch.testing.assert_close(first, torch.cov(tokens.T), rtol=1e-5, atol=1e-7)
     ours.step()
-    assert torch.equal(ours.penalty.running.covariance, first)
+    assert torch.equal(ours.penalty.covariance, first)
     ours.step()
     ours.step()
-    assert not torch.equal(ours.penalty.running.covariance, first)
+    assert not torch.equal(ours.penalty.covariance, first)
 
 
 @pytest.mark.parametrize("kind", ["class", "score", "span"])
