@@ -61,7 +61,6 @@ Takes: TypeAlias = Literal[
     "pairs",
     "distinct pairs",
     "matched sets",
-    "relevant sets",
     "classes",
     "train and test",
 ]
@@ -73,9 +72,6 @@ TAKES: Mapping[Takes, MeasureInputs] = {
     "pairs": _PAIRS,
     "distinct pairs": _PAIRS,
     "matched sets": _PAIRS,
-    "relevant sets": MeasureInputs(
-        ("image", "text"), needs="pairs, or labels in both modalities", across=True, permuted="order"
-    ),
     "classes": MeasureInputs(
         ("image", "labels", "class_text"), needs="labels and class prompts", across=True, whole=("class_text",)
     ),
@@ -94,9 +90,8 @@ class Description:
         takes: What the function takes. "rows": one set. "labeled rows": a set and its labels. "two sets": image and
             text, of any number of rows. "pairs": aligned rows, every match of an image and a text. "distinct pairs":
             aligned rows, no row twice, because the measure takes different rows for different items. "matched sets":
-            image and text rows, and which belong together where that is not row i with row i. "relevant sets": image
-            and text rows, all of them, and a `Relevance` of their items. "classes": images, the class of each, and one
-            text per class. "train and test": rows and labels of both.
+            image and text rows, and which belong together where that is not row i with row i. "classes": images, the
+            class of each, and one text per class. "train and test": rows and labels of both.
         summary: What it measures, in one sentence.
         reading: What a high and a low value mean.
         caveat: What misleads those who trust the number alone.

@@ -10,7 +10,6 @@ from scipy.special import expit, logit
 from clip_geometry.registry import InputError
 from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import Repair, kept_in, make_repair
-from clip_geometry.search.two_sided import two_sided_scores
 
 K = 10
 QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
@@ -87,8 +86,27 @@ class HeldOutSearch:
         """Return what the queries of each modality find. Run "none" first: neighbors are compared with its own."""
         numbers = SearchNumbers(self.index)
         for query, places in self.places.items():
-            if len(places):
-                numbers.add(query, self.rows[query], *self._run(repair, query, places))
+            if not len(places):
+                continue
+            scores = repair.mixed(query, self.queries[query], self.items, places)
+            k = min(K, scores[query].shape[1] - 1)
+            if k < 1:
+                raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
+            near = _highest(scores[query], k)
+            before = kept_in(self._kept, ("before", query), lambda near=near: near)
+            values, without = self._ranked(scores, query)
+            listed, listed_without = self._listed(scores, query, places)
+            values |= listed | {"neighbors": (before[:, :, None] == near[:, None, :]).any(2).mean(1)}
+            if self.index.complete:
+                relevant = self._relevant(query, query)
+                hits = np.take_along_axis(relevant, near, axis=1)
+                values["own_precision"] = np.where(relevant.any(1), hits.mean(1), np.nan)
+            asked = self._one_hot[query][places].T
+            effects = {
+                number: asked @ np.nan_to_num(each - values[number][:, None]).astype(np.float32)
+                for number, each in (without | listed_without).items()
+            }
+            numbers.add(query, self.rows[query], values, effects)
         return numbers
 
     def chances(self) -> list[float]:
@@ -101,36 +119,8 @@ class HeldOutSearch:
 
     def _relevant(self, query: str, item: str) -> np.ndarray:
         """Return which items of a modality are relevant to the queries of one."""
-
-        def relevant() -> np.ndarray:
-            places, items = torch.from_numpy(self.places[query]), torch.arange(len(self.items[item]))
-            return self.relevance.tables[query, item].grades(places, items.expand(len(places), -1)).numpy() > 0
-
-        return kept_in(self._kept, (query, item), relevant)
-
-    def _run(self, repair: Repair, query: str, places: np.ndarray) -> tuple[QueryValues, QueryValues]:
-        """The values of each query, and of a rank or a list what the queries of block a sum up to more if the items of
-        block b are not in the index, (G, G)."""
-        scores = repair.mixed(query, self.queries[query], self.items, places)
-        k = min(K, scores[query].shape[1] - 1)
-        if k < 1:
-            raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
-        near = _highest(scores[query], k)
-        before = kept_in(self._kept, ("before", query), lambda: near)
-        stay = (before[:, :, None] == near[:, None, :]).any(2)
-        two_sided = two_sided_scores(
-            scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
-        )
-        ranked, ranked_without = self._ranked(scores, query)
-        listed, listed_without = self._listed(scores, query, places)
-        values, without = {**ranked, **listed}, {**ranked_without, **listed_without}
-        asked = self._one_hot[query][places].T
-        effects = {
-            number: asked @ np.nan_to_num(without[number] - values[number][:, None]).astype(np.float32)
-            for number in without
-        }
-        values |= {number: two_sided[number] for number in ("precision", "own_precision", "ndcg")}
-        return values | {"own_share": two_sided[f"share.{query}"], "neighbors": stay.mean(1)}, effects
+        make = lambda: self.relevance.dense(query, item, self.places[query])  # noqa: E731
+        return kept_in(self._kept, (query, item), make)
 
     def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[QueryValues, QueryValues]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""
@@ -149,36 +139,49 @@ class HeldOutSearch:
     def _listed(
         self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray
     ) -> tuple[QueryValues, QueryValues]:
-        """The relevant items in the top ten, up to four of each modality, and those without each block."""
-        wanted_items, by_block = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query, places))
+        """The numbers of the top ten; and of relevant items in it, up to four of each modality, without each block.
+
+        Of equal scores, those of relevant items come last.
+        """
+        wanted_items, by_block = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query))
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
+        every[wanted] = np.nextafter(every[wanted], -np.inf)
         block = np.concatenate([self.blocks[item] for item in scores])
-        modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
+        modality = np.repeat(list(scores), [each.shape[1] for each in scores.values()])
         top = _highest(every, min(2 * K, every.shape[1]))  # enough to fill the top ten without a block
-        order = np.lexsort((np.take_along_axis(wanted, top, axis=1), -np.take_along_axis(every, top, axis=1)))
-        top = np.take_along_axis(top, order, axis=1)
-        wanted = np.take_along_axis(wanted, top, axis=1)
+        wanted, of = np.take_along_axis(wanted, top, axis=1), modality[top]
         stays = block[top][:, :, None] != np.arange(self.index.block_count)
         stays &= np.cumsum(stays, axis=1, dtype=np.int16) <= K
         shares, without = {}, {}
-        for number, item in enumerate(scores):
-            hits, total = wanted & (modality[top] == number), by_block[item].sum(1)
+        for item in scores:
+            hits, total = wanted & (of == item), by_block[item].sum(1)
             shares[item] = _share(hits[:, :K].sum(1), total)
             staying = np.einsum("qt,qtb->qb", hits.astype(np.float32), stays.astype(np.float32))
             without[item] = _share(staying, total[:, None] - by_block[item])
-        return _both(shares, query), _both(without, query)
+        k = min(K, every.shape[1] - 1)
+        own, relevant = of[:, :k] == query, wanted[:, :k]
+        counted = list(scores)
+        if not self.index.complete:  # results of the own modality are wanted, but not known to be relevant
+            relevant = relevant & ~own
+            counted.remove(query)
+        total = np.sum([by_block[item].sum(1) for item in counted], axis=0).astype(int)
+        known, discounts = np.where(total > 0, 1.0, np.nan), 1 / np.log2(np.arange(k) + 2)
+        best = np.cumsum(discounts)[np.clip(total, 1, k) - 1]
+        values = _both(shares, query) | {
+            "precision": relevant.mean(1) * known,
+            "ndcg": relevant @ discounts / best * known,
+            "own_share": own.mean(1) * known,
+        }
+        return values, _both(without, query)
 
-    def _wanted(self, query: str, places: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _wanted(self, query: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """The items that count, by modality: a mask, and how many there are of each block.
 
         Pairs do not say which items of the own modality are relevant: the first four without a repair count.
         """
-        items = {item: self._relevant(query, item) for item in self.items if item != query}
-        if self.index.complete:
-            items[query] = self._relevant(query, query).copy()
-            items[query][np.arange(len(places)), places] = False
-        else:
-            items[query] = np.zeros((len(places), len(self.items[query])), dtype=bool)
+        items = {item: self._relevant(query, item) for item in self.items}
+        if not self.index.complete:
+            items[query] = np.zeros_like(items[query])
             np.put_along_axis(items[query], self._kept["before", query][:, :QUOTA], True, axis=1)
         return items, {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
 

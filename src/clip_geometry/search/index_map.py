@@ -153,7 +153,7 @@ def map_index(
         if asked.shape[1] != new.shape[1]:
             given = f"queries have dimension {asked.shape[1]} and new rows {new.shape[1]}"
             raise InputError(f"{given}; both are of the new model")
-    numbers = item_numbers(rows, len(old), "old").numpy()
+    numbers = item_numbers(rows, len(old), "old")
     if not LEAST <= len(np.unique(numbers)) == len(numbers) == len(new):
         raise InputError(
             f"{len(numbers)} row numbers were given for {len(new)} new rows; expected the numbers of different rows, "

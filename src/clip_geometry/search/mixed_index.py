@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.registry import InputError, shown
@@ -200,17 +198,11 @@ class MixedIndex:
 
     def relevance(self, numbers: RowNumbers) -> Relevance | None:
         """What is relevant to what among the chosen rows."""
-        if self.by == "labels":
-            return Relevance.of_labels(**{name: self.codes[name][chosen] for name, chosen in numbers.items()})
         if self.by is None:
             return None
-        pairs = {}
-        for couple in combinations(self.modalities, 2):
-            items = {name: np.asarray(self.groups[name])[numbers[name]] for name in couple}
-            left, right = (pd.DataFrame({"item": item, name: np.arange(len(item))}) for name, item in items.items())
-            both = left.merge(right, on="item")
-            pairs[couple] = [both[name].to_numpy() for name in couple]
-        return Relevance.of_pairs(pairs, partners=False, **{name: len(chosen) for name, chosen in numbers.items()})
+        codes = self.codes if self.complete else self.groups
+        chosen = {name: np.asarray(codes[name])[rows] for name, rows in numbers.items()}
+        return Relevance({name: len(each) for name, each in chosen.items()}, chosen, within=self.complete)
 
     def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
         """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""

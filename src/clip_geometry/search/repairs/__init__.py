@@ -106,7 +106,7 @@ class Known:
         query, item = kind
         if self.relevance is None or (query == item and not self.complete):
             return None
-        return self.relevance.dense(query, item).numpy()
+        return self.relevance.dense(query, item).astype(np.float64)
 
     def pairs(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of the rows of two modalities that are relevant to each other."""
