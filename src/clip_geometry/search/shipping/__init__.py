@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.repairs.calibration import ORDER, Curved
 from clip_geometry.search.repairs.maps import TIE, ReciprocalRank
 from clip_geometry.search.repairs.neighborhoods import SAME, BankStatistic, QBNorm
-from clip_geometry.search.shipping.rows import ChainStep, RowMap, SavedPipeline, indexes_of, item_map, query_map
+from clip_geometry.search.shipping.rows import RowMap, SavedPipeline, indexes_of, item_map, query_map
 from clip_geometry.transforms import ANY, Affine
 
 __all__ = ["RowMap", "SavedPipeline", "Target", "item_map", "query_map", "targets", "write_shipment"]
@@ -94,20 +94,24 @@ def _write_json(path: Path, content: Any) -> None:
 
 def to_numpy(repair: Repair, sets: Sets, folder: Path) -> dict[str, str]:
     """Write repair.py for an inner product and rerank.py for other repairs, with layout.json and arrays.npz."""
-    arrays = _Arrays()
     if isinstance(repair, InnerProduct):
-        maps = {"queries": query_map, "items": item_map}
-        layout = {role: {m: arrays.rows(make(repair, m)) for m in repair.modalities} for role, make in maps.items()}
-        name, says = "repair.py", "rows(role, modality, raw) and top(query, raw, index, k)"
-        banks = any(each["statistics"] for side in layout.values() for each in side.values())
-        _write_script(folder / name, "repair.py.j2", repair, banks=banks)
-    else:
-        kind, layout = _reranker(repair, arrays)
-        name, says = "rerank.py", "scores(query, raw, items) and top(query, raw, items, k)"
-        _write_script(folder / name, "rerank.py.j2", repair, kind=kind)
-    np.savez(folder / "arrays.npz", **arrays.by_name)  # pyright: ignore[reportArgumentType]
-    _write_json(folder / "layout.json", layout)
-    return {name: f"{says}; needs numpy only", "layout.json": "its constants", "arrays.npz": "its arrays"}
+        says = "rows(role, modality, raw) and top(query, raw, index, k); needs numpy only"
+        return {"repair.py": says} | _write_rows_script(repair, folder, "repair.py")
+    arrays = _Arrays()
+    kind, layout = _reranker(repair, arrays)
+    _write_script(folder / "rerank.py", "rerank.py.j2", repair, kind=kind)
+    says = "scores(query, raw, items) and top(query, raw, items, k); needs numpy only"
+    return {"rerank.py": says} | arrays.write(folder, layout)
+
+
+def _write_rows_script(repair: InnerProduct, folder: Path, name: str, *, faiss: bool = False) -> dict[str, str]:
+    """Write the script that makes rows of an index of raw queries and items, and return the files of its constants."""
+    arrays = _Arrays()
+    maps = {"queries": query_map, "items": item_map}
+    layout = {role: {m: arrays.rows(make(repair, m)) for m in repair.modalities} for role, make in maps.items()}
+    banks = any(each["statistics"] for side in layout.values() for each in side.values())
+    _write_script(folder / name, "repair.py.j2", repair, banks=banks, faiss=faiss)
+    return arrays.write(folder, layout)
 
 
 class _Arrays:
@@ -115,6 +119,12 @@ class _Arrays:
 
     def __init__(self) -> None:
         self.by_name: dict[str, np.ndarray] = {}
+
+    def write(self, folder: Path, layout: Mapping[str, Any]) -> dict[str, str]:
+        """Write the layout and its arrays, and return file → what it is."""
+        np.savez(folder / "arrays.npz", **self.by_name)  # pyright: ignore[reportArgumentType]
+        _write_json(folder / "layout.json", layout)
+        return {"layout.json": "the constants of the script", "arrays.npz": "its arrays"}
 
     def name(self, array: np.ndarray, kind: str = "array") -> str:
         for name, known in self.by_name.items():
@@ -170,56 +180,33 @@ def _reranker(repair: Repair, arrays: _Arrays) -> tuple[str, dict[str, Any]]:
     return "rrf", {"kinds": kinds, **order}
 
 
-# -- FAISS: an index of repaired rows, and the transforms that lead from a raw query to it
+# -- FAISS: an index of repaired rows, and the script that searches it with raw queries
 
 
 def to_faiss(repair: Repair, sets: Sets, folder: Path) -> dict[str, str]:
     """Write one index for all items, or one per group of modalities where queries see them through different views."""
     import pyarrow.parquet as pq
 
-    faiss = library("faiss", "faiss-cpu", "a FAISS index")
+    library("faiss", "faiss-cpu", "a FAISS index")
     repair = _inner_product(repair)
-    files, parts, first = {}, {name: [] for name in repair.modalities}, 0
+    files, parts, first = {}, [], 0
     indexes = indexes_of(repair, sets)
     for maps, kept in indexes:
-        suffix = "" if len(indexes) == 1 else f".{'+'.join(maps)}"
-        file, group = f"items{suffix}.faiss", next(iter(maps))
-        d, rows = maps[group].d_out, sum(len(sets[name]) for name in maps)
+        file = "items.faiss" if len(indexes) == 1 else f"items.{'+'.join(maps)}.faiss"
+        d, rows = next(iter(maps.values())).d_out, sum(len(sets[name]) for name in maps)
         items = (each(block.astype(np.float64)) for name, each in maps.items() for block in blocks(sets[name]))
         write_flat_index(folder / file, items, rows, d)
         files[file] = f"{rows} × {d} rows, inner product"
-        for query in parts:
-            mapped = query_map(repair, query).keep(kept).only(repair.terms_[query, group].view)
-            transforms = _transforms(faiss, mapped.chain(), mapped.d_in)
-            kind = f"{query}-to-{suffix[1:]}" if suffix else query
-            chain = [f"{kind}.{k}.vt" for k in range(len(transforms))]
-            for name, transform in zip(chain, transforms, strict=True):
-                faiss.write_VectorTransform(transform, str(folder / name))
-            parts[query].append({"index": file, "first": first, "transforms": chain})
+        columns = np.flatnonzero(item_map(repair, next(iter(maps))).columns_of(kept))
+        parts.append({"index": file, "first": first, "columns": columns.tolist()})
         first += rows
-    table = item_table({name: sets[name] for maps, _ in indexes for name in maps})
-    pq.write_table(table, folder / "items.parquet")
+    pq.write_table(item_table({name: sets[name] for maps, _ in indexes for name in maps}), folder / "items.parquet")
     _write_json(folder / "search.json", parts)
-    _write_script(folder / "search.py", "search.py.j2", repair)
+    files |= _write_rows_script(repair, folder, "search.py", faiss=True)
     return files | {
-        f"{'|'.join(parts)}.*.vt": "transforms of raw queries, in order",
         "items.parquet": "modality, item_id and columns of each row",
         "search.py": "search(modality, raw_queries, k), needs faiss and numpy; search.json is its table of files",
     }
-
-
-def _transforms(faiss: Any, steps: Sequence[ChainStep], d: int) -> list[Any]:
-    found = []
-    for step in steps:
-        if step == "normalize":
-            found.append(faiss.NormalizationTransform(d, 2.0))
-            continue
-        transform = faiss.LinearTransform(*step.W.shape, True)
-        faiss.copy_array_to_vector(step.W.T.astype(np.float32).ravel(), transform.A)
-        faiss.copy_array_to_vector(step.b.astype(np.float32), transform.b)
-        transform.is_trained, d = True, step.W.shape[1]
-        found.append(transform)
-    return found
 
 
 # -- ONNX: a model for the queries and one for the items of each modality, a raw row in and a repaired row out
