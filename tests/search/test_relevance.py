@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.relevance import Relevance
@@ -29,40 +28,15 @@ def test_labels_of_two_and_three_modalities(seed):
     agrees(found, {(a, b): x[:, None] == y[None] for a, x in labels.items() for b, y in labels.items()})
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_pairs(seed):
-    rng = np.random.default_rng(seed)
-    pairs = np.unique(np.stack([rng.integers(7, size=14), rng.integers(11, size=14)]), axis=1)
-    across = np.zeros((8, 12))  # image 7 and text 11 have no pair
-    across[pairs[0], pairs[1]] = 1
-    expected = {("image", "text"): across, ("text", "image"): across.T}
-    expected |= {("image", "image"): np.zeros((8, 8)), ("text", "text"): np.zeros((12, 12))}
-    for given in (pairs, pairs.tolist(), torch.from_numpy(pairs), np.hstack([pairs, pairs])):
-        agrees(Relevance.of_pairs(given, image=8, text=12), expected)
+def test_pairs_say_nothing_of_one_modality():
+    """Image 3 and text 3 have no partner; two texts share image 0."""
+    found = Relevance.of_labels(image=[0, 1, 2, 7], text=np.array([1, 0, 0, 8]), within=False)
+    across = np.array([[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
+    none = np.zeros((4, 4))
+    pairs = {("image", "text"): across, ("text", "image"): across.T, ("image", "image"): none, ("text", "text"): none}
+    agrees(found, pairs)
 
 
-def test_pairs_of_three_modalities():
-    pairs = {("image", "text"): [[0, 1], [1, 0]], ("text", "audio"): [[1], [2]]}
-    found = Relevance.of_pairs(pairs, image=2, text=2, audio=3)
-    assert found.dense("image", "text").tolist() == [[0, 1], [1, 0]] == found.dense("text", "image").T.tolist()
-    assert found.dense("audio", "text").tolist() == [[0, 0], [0, 0], [0, 1]]
-    assert not found.dense("image", "audio").any() and not found.dense("text", "text").any()
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: Relevance.of_labels(image=[0, None], text=[1]), r"labels of image lack a value in row 1"),
-        (lambda: Relevance.of_pairs([[0], [0]], image=1), "pairs have 2 rows, of image items; expected 2 rows"),
-        (lambda: Relevance.of_pairs([[0]], image=1, text=1), "pairs have 1 rows, of image, text items"),
-        (lambda: Relevance.of_pairs({("image", "txt"): [[0], [0]]}, image=1, text=1), "of image, txt items; expected"),
-        (lambda: Relevance.of_pairs([[0], [5]], image=1, text=3), "text item 5 does not exist; expected .* 0 to 2"),
-        (lambda: Relevance.of_pairs([[-1], [0]], image=1, text=3), "image item -1 does not exist"),
-        (lambda: Relevance.of_pairs([[0.5], [0]], image=1, text=3), "numbers of image items are .*; expected a list"),
-        (lambda: Relevance.of_pairs([[0, 1], [0]], image=2, text=3), "pairs have rows of 2 and 1 numbers"),
-        (lambda: Relevance.of_pairs([[0], [0]], image=0, text=3), "image = 0; expected a whole number"),
-    ],
-)
-def test_errors(make, sentence):
-    with pytest.raises(InputError, match=sentence):
-        make()
+def test_a_label_that_is_missing():
+    with pytest.raises(InputError, match="labels of image lack a value in row 1"):
+        Relevance.of_labels(image=[0, None], text=[1])

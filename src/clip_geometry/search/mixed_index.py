@@ -202,13 +202,13 @@ class MixedIndex:
             return None
         codes = self.codes if self.complete else self.groups
         chosen = {name: np.asarray(codes[name])[rows] for name, rows in numbers.items()}
-        return Relevance({name: len(each) for name, each in chosen.items()}, chosen, within=self.complete)
+        return Relevance(chosen, within=self.complete)
 
     def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
         """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""
         numbers = self.all_rows if numbers is None else numbers
         rows, relevance = self.rows(numbers), self.relevance(numbers)
-        return Known(rows, relevance, self.complete, logit_scale=self.logit_scale, kept=kept)
+        return Known(rows, relevance, logit_scale=self.logit_scale, kept=kept)
 
 
 def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:

@@ -115,8 +115,11 @@ def test_the_lengths_of_rows_do_not_matter(name):
         ({"logit_scale": float("nan")}, "logit_scale is nan"),
         ({"logit_scale": -5}, "logit_scale is -5"),
         ({"relevance": [[1]]}, "relevance is of none rows"),
-        ({"relevance": Relevance.of_pairs([[0], [0]], image=2, text=3)}, "belong to the same rows"),
-        ({"relevance": Relevance.of_pairs([[0], [0]], a=3, b=3)}, "relevance is of 3 a, 3 b rows, but 3 image, 3 text"),
+        ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "belong to the same rows"),
+        (
+            {"relevance": Relevance.of_labels(a=range(3), b=range(3))},
+            "relevance is of 3 a, 3 b rows, but 3 image, 3 text",
+        ),
     ],
 )
 def test_known_rows_are_checked(given, says):

@@ -207,7 +207,7 @@ def test_names_that_are_all_different(name):
     sets = rows()
     sets = {"image": sets["image"], "text": sets["text"][:20]}
     relevance = Relevance.of_labels(image=np.arange(100) % 20, text=np.arange(20))
-    repair = repairs[name].make().fit(Known(sets, relevance, complete=True))
+    repair = repairs[name].make().fit(Known(sets, relevance))
     items = rows(1)
     found = repair.mixed("text", items["text"], items, np.arange(100))
     own = np.arange(100)
@@ -219,7 +219,7 @@ def test_labels_that_nothing_shares(name):
     sets = rows(n=30)
     relevance = Relevance.of_labels(image=np.arange(30), text=np.arange(30) + 100)
     with pytest.raises(InputError, match="no item is relevant to any query; a posterior needs labels that rows share"):
-        repairs[name].make().fit(Known(sets, relevance, complete=True))
+        repairs[name].make().fit(Known(sets, relevance))
 
 
 @pytest.mark.parametrize("name", ["posterior", "posterior[isotonic]"])

@@ -71,7 +71,7 @@ def test_pairs_come_from_the_relevance():
     known = paired(sets)
     shuffled = {"image": sets["image"][order], "text": sets["text"]}
     assert known.relevance is not None
-    relevance = type(known.relevance).of_pairs([np.argsort(order), np.arange(100)], image=100, text=100)
+    relevance = type(known.relevance).of_labels(image=order, text=np.arange(100), within=False)
     one, two = (repairs["procrustes"].make().fit(each) for each in (known, Known(shuffled, relevance)))
     q, x = rows(1)["text"], rows(1)["image"]
     np.testing.assert_allclose(one.scores("text", q, "image", x), two.scores("text", q, "image", x), atol=1e-10)

@@ -174,7 +174,7 @@ def test_a_modality_from_a_file_is_no_path(tmp_path):
 def test_the_order_within_a_modality_survives_float32(tmp_path, to):
     """With a label of its own for every row, none is relevant within a modality; the order of the cosine stays."""
     labels = np.arange(60)
-    repair = repairs["posterior"].make().fit(Known(SETS, Relevance.of_labels(image=labels, text=labels), True))
+    repair = repairs["posterior"].make().fit(Known(SETS, Relevance.of_labels(image=labels, text=labels)))
     ship(repair, to, tmp_path / to)
     for query, q in QUERIES.items():
         scores, rows = SEARCHES[to](tmp_path / to, query, q, SETS, 120)

@@ -34,8 +34,6 @@ class Known:
     Args:
         rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows make them.
         relevance: Of these rows, or None where nothing is known.
-        complete: Whether items of one modality that `relevance` does not name are irrelevant: labels are complete,
-            while pairs do not say which images resemble each other.
         queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
             themselves.
         logit_scale: Of the model; posteriors without pairs need it.
@@ -47,7 +45,7 @@ class Known:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> rows = {"image": np.eye(3), "text": np.eye(3)}
-        >>> known = cg.Known(rows, cg.Relevance.of_pairs([range(3), range(3)], image=3, text=3))
+        >>> known = cg.Known(rows, cg.Relevance.of_labels(image=range(3), text=range(3), within=False))
         >>> known.grades(("image", "text")).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
         >>> known.grades(("image", "image")) is None  # pairs do not say which images resemble each other
@@ -56,7 +54,6 @@ class Known:
 
     rows: Sets
     relevance: Relevance | None = None
-    complete: bool = False
     queries: Sets = field(default_factory=dict)
     logit_scale: float = LOGIT_SCALE
     kept: dict[Any, Any] | None = None
@@ -104,7 +101,7 @@ class Known:
     def grades(self, kind: Kind) -> np.ndarray | None:
         """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
         query, item = kind
-        if self.relevance is None or (query == item and not self.complete):
+        if self.relevance is None or (query == item and not self.relevance.within):
             return None
         return self.relevance.dense(query, item).astype(np.float64)
 
@@ -350,7 +347,7 @@ def make_repair(name: str) -> Repair:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
-        >>> relevance = cg.Relevance.of_pairs([range(50), range(50)], image=50, text=50)
+        >>> relevance = cg.Relevance.of_labels(image=range(50), text=range(50), within=False)
         >>> repair = cg.make_repair("zscore").fit(cg.Known({"image": image, "text": text}, relevance))
         >>> scores = repair.scores("image", image, "text", text)
         >>> bool(abs(scores.mean()) < 1e-9), bool(abs(scores.std() - 1) < 1e-9)
