@@ -134,10 +134,10 @@ def test_rows_are_unit_length_unless_told_otherwise_and_stay_in_their_format(ok,
 
 def test_a_saved_repair_is_applied_where_it_is_a_map(ok, refused, sets, x):
     known = Known({name: rows.astype(float) for name, rows in x.items()})
-    for name in ("gr_clip", "zscore"):
+    for name in ("center", "zscore"):
         repairs[name].make().fit(known).save(f"{name}.safetensors")
-    assert "pipeline: gr_clip\n" in ok("apply", "gr_clip.safetensors", sets[0].parent, "-o", "moved")
-    repair = repairs["gr_clip"].make().fit(known)
+    assert "pipeline: center\n" in ok("apply", "center.safetensors", sets[0].parent, "-o", "moved")
+    repair = repairs["center"].make().fit(known)
     for name, side in read_any("moved").items():
         assert side.vectors == pytest.approx(item_map(repair, name)(known.rows[name]), abs=1e-6)
     said = refused("apply", "zscore.safetensors", sets[0].parent, "-o", "other")

@@ -32,7 +32,7 @@ def all_scores(repair, points):
 
 @pytest.mark.parametrize(
     "name",
-    ["none", "center", "gr_clip", "procrustes", "posterior", "posterior[isotonic]", "csls", "whiten(8)[pooled]"],
+    ["none", "center", "procrustes", "posterior", "posterior[isotonic]", "csls", "whiten(8)[pooled]"],
 )
 def test_lists_are_those_of_all_scores(name, points, monkeypatch):
     monkeypatch.setattr(states, "SCORES", 1000)  # 25 items at a time

@@ -13,7 +13,7 @@ from clip_geometry.transforms import Pipeline
 from support.mixed_index import paired
 from support.shipped import SEARCHES, assert_same_top, ours, scale_of
 
-NAMES = ("gr_clip", "zscore[centered]", "posterior", "csls")
+NAMES = ("center", "zscore[centered]", "posterior", "csls")
 RERANKERS = ("quantile[centered]", "posterior[isotonic]", "qb_norm", "rrf")
 MAP = "normalize,center[each],procrustes[text-to-image]"
 

@@ -29,13 +29,11 @@ LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a repair learns from: rows of an index, queries, and which items are relevant to which.
+    """What a repair learns from: rows of an index, which are its queries, too, and which of them are relevant to which.
 
     Args:
         rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows make them.
         relevance: Of these rows, or None where nothing is known.
-        queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
-            themselves.
         logit_scale: Of the model; posteriors without pairs need it.
         kept: Where several repairs learn from these rows and score the same ones: what they have in common, once.
 
@@ -54,12 +52,11 @@ class Known:
 
     rows: Sets
     relevance: Relevance | None = None
-    queries: Sets = field(default_factory=dict)
     logit_scale: float = LOGIT_SCALE
     kept: dict[Any, Any] | None = None
 
     def __post_init__(self):
-        shapes = {name: np.shape(x) for sets in (self.rows, self.queries) for name, x in sets.items()}
+        shapes = {name: np.shape(x) for name, x in self.rows.items()}
         if {len(shape) for shape in shapes.values()} != {2} or len({shape[1] for shape in shapes.values()}) > 1:
             given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise InputError(f"known rows have the shapes {given or 'none'}; expected (n, d) with one d for all")
@@ -79,10 +76,6 @@ class Known:
         """All couples of a query's and an item's modality."""
         return product(self.modalities, self.modalities)
 
-    def asked(self, modality: str) -> np.ndarray:
-        """The queries of a modality: those given, or its rows."""
-        return self.queries.get(modality, self.rows[modality])
-
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` returns, computed once if several repairs learn from these rows."""
         return make() if self.kept is None else kept_in(self.kept, key, make)
@@ -94,7 +87,7 @@ class Known:
             steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
             affine = Pipeline(steps).fit(self.rows, self.pairs).affine
             maps = {name: affine(name) for name in self.rows}
-            return RepairView(maps, maps, {} if self.kept is not None and pipeline in SHARED else None)
+            return RepairView(maps, {} if self.kept is not None and pipeline in SHARED else None)
 
         return self.once(("view", pipeline), fitted)
 
@@ -214,23 +207,23 @@ class RepairView:
     """Maps of the rows before an inner product.
 
     Args:
-        queries, items: Modality → the map of its queries and of its items.
+        maps: Modality → the map of its rows.
         kept: Where several repairs score the same rows: these rows after the maps, and their products.
     """
 
-    queries: Mapping[str, Affine]
-    items: Mapping[str, Affine]
+    maps: Mapping[str, Affine]
     kept: dict[Any, Any] | None = None
 
-    def rows(self, affine: Affine, x: np.ndarray) -> np.ndarray:
-        """Return rows after one of the maps."""
+    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
+        """Return rows of a modality after its map."""
+        affine = self.maps[modality]
         if self.kept is None:
             return affine(x)
         return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # x is kept so that its id is its own
 
     def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         """Return the inner products of queries and items after the maps, (n, m), which are not to be changed."""
-        q, x = self.rows(self.queries[query], q), self.rows(self.items[item], x)
+        q, x = self.rows(query, q), self.rows(item, x)
         return q @ x.T if self.kept is None else kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
 
 
@@ -279,9 +272,9 @@ class InnerProduct(Repair):
             np.multiply(view.products(query, q, item, items), term.slope, out=block)
             block += term.offset
             if b is not None:
-                block += b(view.rows(view.items[item], items))
+                block += b(view.rows(item, items))
         if c is not None:
-            scores += c(view.rows(view.queries[query], q))[:, None]
+            scores += c(view.rows(query, q))[:, None]
         return scores
 
     @property

@@ -18,7 +18,7 @@ from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, Registry, library
 from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.repairs.calibration import ORDER, Curved
-from clip_geometry.search.repairs.maps import TIE, ReciprocalRank
+from clip_geometry.search.repairs.maps import CONSTANT, TIE, ReciprocalRank
 from clip_geometry.search.repairs.neighborhoods import SAME, BankStatistic, QBNorm
 from clip_geometry.search.shipping.rows import RowMap, SavedPipeline, indexes_of, item_map, query_map
 from clip_geometry.transforms import ANY, Affine
@@ -160,7 +160,7 @@ class _Arrays:
 def _reranker(repair: Repair, arrays: _Arrays) -> tuple[str, dict[str, Any]]:
     """Return the kind of script and its constants."""
     if isinstance(repair, QBNorm):
-        banks = {modality: arrays.name(rows, "bank") for modality, rows in repair.queries_.items()}
+        banks = {modality: arrays.name(rows, "bank") for modality, rows in repair.bank_.items()}
         return "qb_norm", {"beta": repair.beta, "banks": banks}
     if not isinstance(repair, Curved | ReciprocalRank):
         raise InputError(f"{repair.name} has no form that can be shipped")
@@ -169,14 +169,14 @@ def _reranker(repair: Repair, arrays: _Arrays) -> tuple[str, dict[str, Any]]:
     for query in kinds:
         for item in kinds:
             view = repair.view(query, item)
-            kinds[query][item] = {"query": arrays.view(view.queries[query]), "item": arrays.view(view.items[item])}
+            kinds[query][item] = {"query": arrays.view(view.maps[query]), "item": arrays.view(view.maps[item])}
             if isinstance(repair, Curved):
                 kinds[query][item]["curve"] = f"curve{len(curves)}"
                 curves.append(np.stack(repair.knots_[query, item]))
     if isinstance(repair, Curved):
         arrays.by_name |= {f"curve{k}": curve for k, curve in enumerate(curves)}
         return "curve", {"kinds": kinds, "slope": ORDER}
-    order = {"constant": repair.constant, "own_first": repair.own_first, "tie": TIE}
+    order = {"constant": CONSTANT, "own_first": repair.own_first, "tie": TIE}
     return "rrf", {"kinds": kinds, **order}
 
 

@@ -96,7 +96,7 @@ class SavedPipeline(InnerProduct):
             given = " and ".join(f"{name} rows {d} dimensions" for name, d in dimensions.items())
             raise InputError(f"after the pipeline {given}, but one index needs rows of one dimension")
         self.name = " → ".join(map(str, fitted.steps))
-        self.views_ = [RepairView(maps, maps)]
+        self.views_ = [RepairView(maps)]
         self.terms_ = {(query, item): Term(0) for query in names for item in names}
 
 
@@ -113,7 +113,7 @@ def item_map(repair: InnerProduct, modality: str) -> RowMap:
 def _row_map(repair: InnerProduct, modality: str, *, is_query: bool) -> RowMap:
     repair.term(modality, modality)  # raises InputError for another modality
     copies = [Copy(v, (left if is_query else right)[modality]) for v, left, right in repair.copies()]
-    views = [(view.queries if is_query else view.items)[modality] for view in repair.views_]
+    views = [view.maps[modality] for view in repair.views_]
     columns: list[tuple[float, int, BankStatistic | None]] = []  # constant, and a statistic of the row after a view
     names = repair.modalities
     own = [(float(modality == each), 0, None) for each in names]
