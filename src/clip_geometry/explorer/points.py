@@ -21,7 +21,7 @@ from clip_geometry.modalities import plural
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.matrix import as_rows, in_one_piece, unit_blocks
-from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, logit_scale_of, require_one_space
+from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, require_one_space
 from clip_geometry.transforms import Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
@@ -156,12 +156,11 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
-    scale = logit_scale_of(sets)
     try:
-        return MixedIndex.of(sets, logit_scale=scale)
+        return MixedIndex.of(sets)
     except InputError:  # labels that the modalities do not share are still colors
         plain = {name: replace(each, labels=None) for name, each in sets.items()}
-        return replace(MixedIndex.of(plain, logit_scale=scale), sets={name: sets[name] for name in sorted(sets)})
+        return replace(MixedIndex.of(plain), sets={name: sets[name] for name in sorted(sets)})
 
 
 def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:

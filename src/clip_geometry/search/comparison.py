@@ -28,6 +28,7 @@ COSTS: Mapping[str, tuple[str, ...]] = {"pairs": ("recall",), "both": ("recall",
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
 LEAST_KEPT = 0.5  # of the results of the own modality that the list without a repair has
 MOST_PRECISION = 0.05  # that a repair may cost
+LIMITS = {"most_fit": 1000, "most_searched": 2500, "most_queries": 500}  # of a half: items, and queries of a modality
 FOLDS = 10  # of the search in the full index
 MOST_FIT = 2000  # items that a repair that ships is fitted on
 MOST_FULL = 10_000  # items of an index that is searched whole
@@ -225,9 +226,6 @@ def compare_repairs(
     want: Want = "both",
     splits: int = 10,
     seed: int = 0,
-    most_fit: int = 1000,
-    most_searched: int = 2500,
-    most_queries: int = 500,
     progress: Progress = quiet,
 ) -> RepairComparison:
     """Fit repairs on random halves of the items and search in the other halves.
@@ -239,9 +237,6 @@ def compare_repairs(
             modality first.
         splits: Number of random halves.
         seed: Of the splits.
-        most_fit: Items to fit on.
-        most_searched: Items to search in.
-        most_queries: Queries of each modality and split.
         progress: Called as in `cg.embed`; the units are fits.
 
     Returns:
@@ -270,8 +265,7 @@ def compare_repairs(
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
     for name in names:
         repairs[name]  # raises for an unknown name
-    limits = {"most_fit": most_fit, "most_searched": most_searched, "most_queries": most_queries}
-    halves = list(index.splits(splits, seed=seed, **limits))
+    halves = list(index.splits(splits, seed=seed, **LIMITS))
     with progress("fits of repairs", splits * len(names)) as advance:
         sums, serving, failed, chances = _search(index, halves, names, advance)
     candidates = {
@@ -294,12 +288,12 @@ def compare_repairs(
         "queries": {name: len(rows) for name, rows in halves[0].queries.items()},
         "want": want,
         "chance": chance,
-        "whole": [name for name, group in index.groups.items() if group is None],
+        "whole": index.whole,
         "alone": alone,
         "unused_labels": [] if index.codes else [name for name, each in index.sets.items() if each.labels is not None],
     }
     found = RepairComparison(candidates, failed, recommended, ties, _front(candidates, AIMS[want]), facts)
-    return replace(found, full=_full(found, index, sums, searched=index.items_of(halves[0].searched).size))
+    return replace(found, full=_full(found, index, sums))
 
 
 def _search(
@@ -340,9 +334,7 @@ def _search(
     return sums, serving, failed, chances
 
 
-def _full(
-    compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, SearchNumbers], *, searched: int
-) -> dict[str, Candidate]:
+def _full(compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, SearchNumbers]) -> dict[str, Candidate]:
     """The numbers of no repair and of what is recommended in an index of all items.
 
     Each item is a query once, with repairs that are fitted without it. The other items were fitted on, as they are when
@@ -351,27 +343,25 @@ def _full(
     `SearchNumbers.extrapolated`, is followed to the size of all items.
     """
     served, facts = compared.served(), compared.facts
-    names = ["none", compared.recommended, *([served.name] if served else [])]
-    names = [name for name in dict.fromkeys(names) if not make_repair(name).memorizes]
+    names = dict.fromkeys(["none", compared.recommended, *([served.name] if served else [])])
+    names = [name for name in names if not make_repair(name).memorizes]
     limits = {"most_fit": MOST_FIT, "most_searched": MOST_FULL, "most_queries": MOST_ASKED}
     folds = list(index.folds(max(2, min(facts["splits"], FOLDS)), seed=facts["seed"], **limits))
     sums, _, failed, _ = _search(index, folds, names, lambda _: None)
     for why in failed.values():
         raise InputError(why)
-    if len(index.items) > MOST_FULL:
-        beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
+    if (n := len(index.items)) > MOST_FULL:
+        searched = min(-(-n // 2), LIMITS["most_searched"])
+        beyond = float(np.log(n / MOST_FULL) / np.log(MOST_FULL / searched))
         sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
-
-    def with_split_errors(full: Mapping[str, SearchEstimate], held: Mapping[str, SearchEstimate]) -> dict:
-        # with each item a query once, folds do not show what another choice of items to fit on would change
-        return {key: SearchEstimate(*each[:2], *held[key][2:]) for key, each in full.items() if key in held}
-
     full = {}
     for name, each in sums.items():
         held = compared.candidates[name]
-        numbers = with_split_errors(each.estimates(), held.numbers)
-        changes = with_split_errors(each.estimates(less=sums["none"]), held.changes)
-        full[name] = replace(held, numbers=numbers, changes=changes)
+        both = []
+        for found, before in ((each.estimates(), held.numbers), (each.estimates(less=sums["none"]), held.changes)):
+            # with each item a query once, folds do not show what another choice of items to fit on would change
+            both.append({key: SearchEstimate(*found[key][:2], *before[key][2:]) for key in found if key in before})
+        full[name] = replace(held, numbers=both[0], changes=both[1])
     return full
 
 

@@ -17,7 +17,7 @@ from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import seed_number
 from clip_geometry.search.checks import Context, Finding, NotRun, run_checks
 from clip_geometry.search.comparison import AIMS, MOST_FIT, Candidate, RepairComparison, Want, compare_repairs
-from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, logit_scale_of, require_one_space
+from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, require_one_space
 from clip_geometry.search.repairs import Repair, make_repair
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def diagnose(
         skipped = f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
     else:
         try:
-            index = MixedIndex.of(rows, relevant, logit_scale=logit_scale_of(sets))
+            index = MixedIndex.of(rows, relevant)
             comparison = compare_repairs(index, repairs, want=want, splits=splits, seed=seed, progress=progress)
         except InputError as error:
             if repairs is not None or relevant is not None:
