@@ -225,7 +225,10 @@ def test_rows_of_one_modality_in_the_lengths_that_the_map_gives(ok, sets, x):
         ("ship each.safetensors both.npz -o new --to onnx", "--to onnx writes the map alone"),
         ("ship each.safetensors narrow -o new --to faiss", "has rows of dimension 3, but each.safetensors takes rows"),
         ("ship zscore.safetensors narrow.npz -o new --to faiss", "has rows of dimension 3, but zscore.safetensors"),
-        ("ship quantile.safetensors both.npz -o new --to faiss", "ship it --to numpy, which writes a reranker"),
+        (
+            "ship quantile.safetensors both.npz -o new --to faiss",
+            "quantile is no inner product of rows, so an index cannot hold it",
+        ),
         ("ship zscore.safetensors other.npy -o new --to faiss --as audio", "image and text rows, but audio rows were"),
     ],
 )

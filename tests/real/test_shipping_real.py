@@ -14,7 +14,6 @@ from support.mixed_index import paired
 from support.shipped import SEARCHES, assert_same_top, ours, scale_of
 
 NAMES = ("center", "zscore[centered]", "posterior", "csls")
-RERANKERS = ("quantile[centered]", "posterior[isotonic]", "qb_norm", "rrf")
 MAP = "normalize,center[each],procrustes[text-to-image]"
 
 
@@ -55,15 +54,6 @@ def test_top_ten_of_inner_products(tmp_path, halves, name, to):
     ship(repair, index, to, tmp_path / to)
     for query, q in index.items():
         assert_same_top(SEARCHES[to](tmp_path / to, query, q, index), ours(repair, query, q, index), scale_of(repair))
-
-
-@pytest.mark.parametrize("name", RERANKERS)
-def test_top_ten_of_rerankers(tmp_path, halves, name):
-    known, index = halves
-    repair = fitted(name, known)
-    write_shipment(repair, "numpy", tmp_path / "numpy")
-    for query, q in index.items():
-        assert_same_top(SEARCHES["numpy"](tmp_path / "numpy", query, q, index), ours(repair, query, q, index), 1.0)
 
 
 @pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")

@@ -120,7 +120,7 @@ def _next_steps(repair: "cg.Repair", written: Path, paths: Sequence[Path]) -> li
 
     command = f"next: clip-geometry ship {shlex.quote(printable(str(written)))}"
     if not isinstance(repair, InnerProduct):
-        return [f"{command} -o reranker --to numpy"]
+        return [f"in Python: cg.Repair.load({str(written)!r}).scores(query_modality, queries, item_modality, items)"]
     rows = " ".join(shlex.quote(printable(str(path))) for path in paths)
     databases = "a vector database takes the rows of --to numpy instead (docs/howto/databases.md)"
     return [databases, f"{command} {rows} -o index --to faiss"]

@@ -48,24 +48,11 @@ def test_top_ten_of_inner_products(tmp_path, to, name):
         assert_same_top(found, ours(repair, query, QUERIES[query], SETS), scale_of(repair))
 
 
-@pytest.mark.parametrize("name", [name for name in repairs if not is_inner_product(name)])
-def test_top_ten_of_rerankers(tmp_path, name):
-    repair = fitted(name)
-    assert set(ship(repair, "numpy", tmp_path / "numpy")) == {
-        "rerank.py",
-        "layout.json",
-        "arrays.npz",
-    }
-    for query in SETS:
-        found = SEARCHES["numpy"](tmp_path / "numpy", query, QUERIES[query], SETS)
-        wanted = ours(repair, query, QUERIES[query], SETS)
-        assert np.abs(found[0] - wanted[0]).max() < 1e-12  # both in float64
-        assert (found[1] == wanted[1]).all()
-
-
-@pytest.mark.parametrize("to", [to for to in targets if to != "numpy"])
-def test_only_numpy_takes_what_is_no_inner_product(tmp_path, to):
-    with pytest.raises(InputError, match="quantile is no inner product of rows, so an index cannot hold it: ship it"):
+@pytest.mark.parametrize("to", targets)
+def test_what_is_no_inner_product_is_refused(tmp_path, to):
+    with pytest.raises(
+        InputError, match="quantile is no inner product of rows, so an index cannot hold it: order what"
+    ):
         ship(fitted("quantile"), to, tmp_path / to)
     assert not list(tmp_path.iterdir())
 
@@ -140,10 +127,9 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, to, module, pa
 
 def test_the_scripts_need_numpy_only(tmp_path):
     """In a process that cannot import this package."""
-    for name in ("nnn", "posterior[isotonic]", "qb_norm", "rrf"):
+    for name in ("nnn", "posterior[centered]"):
         ship(fitted(name), "numpy", folder := tmp_path / name)
-        script = "repair" if is_inner_product(name) else "rerank"
-        code = f"import {script}, sys; print(sorted({{'clip_geometry', 'torch', 'scipy'}} & set(sys.modules)))"
+        code = "import repair, sys; print(sorted({'clip_geometry', 'torch', 'scipy'} & set(sys.modules)))"
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
         assert done.stdout == "[]\n", done.stderr
 
@@ -151,7 +137,7 @@ def test_the_scripts_need_numpy_only(tmp_path):
 @pytest.mark.parametrize("name", ['"""\nopen("owned", "w").close()\n"""', "\\N{}", "\\"])
 @pytest.mark.parametrize(
     ("to", "repair", "script"),
-    [("numpy", "none", "repair.py"), ("numpy", "rrf", "rerank.py"), ("faiss", "none", "search.py")],
+    [("numpy", "none", "repair.py"), ("faiss", "none", "search.py")],
 )
 def test_a_name_from_a_file_is_no_code(tmp_path, monkeypatch, to, repair, script, name):
     """The name stands in the docstring of a script. It can neither end the docstring nor make it invalid."""
