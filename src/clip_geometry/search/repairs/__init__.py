@@ -76,10 +76,6 @@ class Known:
         """All couples of a query's and an item's modality."""
         return product(self.modalities, self.modalities)
 
-    def once(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what `make` returns, computed once if several repairs learn from these rows."""
-        return make() if self.kept is None else kept_in(self.kept, key, make)
-
     def view(self, pipeline: str) -> "RepairView":
         """Return the map of rows `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
 
@@ -89,7 +85,7 @@ class Known:
             maps = {name: affine(name) for name in self.rows}
             return RepairView(maps, {} if self.kept is not None and pipeline in SHARED else None)
 
-        return self.once(("view", pipeline), fitted)
+        return kept_in(self.kept, ("view", pipeline), fitted)
 
     def grades(self, kind: Kind) -> np.ndarray | None:
         """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
@@ -195,8 +191,10 @@ class Listwise(Repair):
         return self.mixed(query, q, {item: x})[item]
 
 
-def kept_in(kept: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
-    """Return kept[key], which `make` returns where it is not there yet."""
+def kept_in(kept: dict[Any, Any] | None, key: Any, make: Callable[[], T]) -> T:
+    """Return kept[key], which `make` returns where it is not there yet; without kept, what `make` returns."""
+    if kept is None:
+        return make()
     if key not in kept:
         kept[key] = make()
     return kept[key]
@@ -217,14 +215,12 @@ class RepairView:
     def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
         """Return rows of a modality after its map."""
         affine = self.maps[modality]
-        if self.kept is None:
-            return affine(x)
         return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # x is kept so that its id is its own
 
     def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         """Return the inner products of queries and items after the maps, (n, m), which are not to be changed."""
         q, x = self.rows(query, q), self.rows(item, x)
-        return q @ x.T if self.kept is None else kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
+        return kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
 
 
 class Term(NamedTuple):

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from clip_geometry.registry import InputError
-from clip_geometry.search.repairs import InnerProduct, Kind, Known, Term
+from clip_geometry.search.repairs import InnerProduct, Kind, Known, Term, kept_in
 from clip_geometry.search.repairs.maps import TwoViews
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
@@ -57,7 +57,7 @@ class Calibrated(TwoViews):
         if not self.relevance:
             empty = np.empty(0)
             return {kind: self.curve(table[others(kind, table)], empty) for kind, table in cosines.items()}
-        wanted, found = known.once(("targets", self.centered), lambda: targets(known, cosines, spreads)), {}
+        wanted, found = kept_in(known.kept, ("targets", self.centered), lambda: targets(known, cosines, spreads)), {}
         for kind, target in wanted.items():
             chosen = others(kind, target, QUERIES)
             found[kind] = self.curve(cosines[kind][chosen], target[chosen])
