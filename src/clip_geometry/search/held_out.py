@@ -1,5 +1,6 @@
 """What a repaired index returns: a value for every query, and their mean with its error."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -230,63 +231,56 @@ class SearchNumbers:
 
     def __init__(self, index: MixedIndex):
         self.index = index
-        self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
-        self.effects: dict[tuple[str, str], np.ndarray] = {}
+        self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
+        self.effects: dict[tuple[str, str], np.ndarray | float] = defaultdict(float)
 
     def add(self, query: str, rows: np.ndarray, values: QueryValues, effects: Mapping[str, np.ndarray]) -> None:
         """Add what some rows of a modality found as queries in one split; NaN where a number is not defined."""
         for number, each in values.items():
             known = ~np.isnan(each)
-            self.asked.setdefault((query, number), []).append((rows[known], each[known]))
+            self.asked[query, number].append((rows[known], each[known]))
         for number, effect in effects.items():
-            self.effects[query, number] = self.effects.get((query, number), 0.0) + effect
+            self.effects[query, number] += effect
 
     def __iadd__(self, other: "SearchNumbers") -> "SearchNumbers":
         for key, each in other.asked.items():
-            self.asked.setdefault(key, []).extend(each)
+            self.asked[key] += each
         for key, effect in other.effects.items():
-            self.effects[key] = self.effects.get(key, 0.0) + effect
+            self.effects[key] += effect
         return self
-
-    def by_split(self, query: str, number: str) -> np.ndarray:
-        """The mean of each split, NaN where no query has a value."""
-        return np.array([values.mean() if len(values) else np.nan for _, values in self.asked[query, number]])
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""
-        n, asked = len(self.index.sets[query]), self.asked.get((query, number), ())
-        rows, values = (np.concatenate(each) for each in zip((np.empty(0, int), np.empty(0)), *asked, strict=True))
+        n = len(self.index.sets[query])
+        rows, values = (np.concatenate(each) for each in zip(*self.asked[query, number], strict=True))
         with np.errstate(invalid="ignore"):  # 0/0 of a row that was never a query
             return np.bincount(rows, values, minlength=n) / np.bincount(rows, minlength=n)
 
     def left_out(self, query: str, number: str) -> np.ndarray:
         """What the mean rises by at the queries of block a without the items of block b, (G, G); 0 where unknown."""
-        blocks = self.index.block_count
-        effects = self.effects.get((query, number), np.zeros((blocks, blocks)))
-        return effects / max(1, sum(len(rows) for rows, _ in self.asked.get((query, number), ())))
+        asked = sum(len(rows) for rows, _ in self.asked[query, number])
+        return np.zeros((self.index.block_count, self.index.block_count)) + self.effects[query, number] / max(1, asked)
+
+    def _parts(self, query: str, number: str) -> list[np.ndarray]:
+        """`means`, `left_out`, and the mean of each split, NaN where no query has a value."""
+        by_split = [values.mean() if len(values) else np.nan for _, values in self.asked[query, number]]
+        return [self.means(query, number), self.left_out(query, number), np.array(by_split)]
 
     def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, SearchEstimate]:
         """The mean of each number, or of the paired differences from others, over all queries and by modality."""
         found = {}
         for number in NUMBERS:
-            values, effects, means = {}, {}, {}
+            parts = {}
             for query in (query for query in self.index.modalities if (query, number) in self.asked):
-                values[query] = self.means(query, number)
-                effects[query] = self.left_out(query, number)
-                means[query] = self.by_split(query, number)
+                parts[query] = self._parts(query, number)
                 if less is not None:
-                    values[query] = values[query] - less.means(query, number)
-                    effects[query] = effects[query] - less.left_out(query, number)
-                    means[query] = means[query] - less.by_split(query, number)
-            for name, some in {number: [*values], **{f"{number}.{query}": [query] for query in values}}.items():
-                part = {query: values[query] for query in some}
-                estimate = _estimate(part, effects, self.index, less is None and number in RATES)
+                    others = less._parts(query, number)
+                    parts[query] = [mine - other for mine, other in zip(parts[query], others, strict=True)]
+            for name, some in {number: [*parts], **{f"{number}.{query}": [query] for query in parts}}.items():
+                rate = less is None and number in RATES
+                estimate = _estimate({query: parts[query] for query in some}, self.index, rate=rate)
                 if estimate is not None:
-                    by_split = np.array([means[query] for query in some])
-                    by_split = by_split[~np.isnan(by_split).all(1)].mean(0)
-                    splits = len(by_split)
-                    error = float(by_split.std(ddof=1) / np.sqrt(splits)) if splits > 1 else float("nan")
-                    found[name] = estimate._replace(split_error=error, splits=splits)
+                    found[name] = estimate
         return found
 
     def extrapolated(self, small: "SearchNumbers", beyond: float) -> "SearchNumbers":
@@ -314,28 +308,32 @@ class SearchNumbers:
         return found
 
 
-def _estimate(
-    values: Mapping[str, np.ndarray], effects: Mapping[str, np.ndarray], index: MixedIndex, rate: bool = False
-) -> SearchEstimate | None:
+def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate: bool) -> SearchEstimate | None:
     """The mean over modalities of the mean over their queries; rows of one item are one observation.
 
     An item counts as a query and as an item that other queries find before their partner: a hub makes many of them miss
     together. The first part is a sum over items; the second one, a jackknife over blocks of items, adds the covariance
     of different queries. A rate has the variance of two hits and two misses more, as the interval of Agresti and Coull:
     without any miss it still has an error.
+
+    Args:
+        parts: Modality → `SearchNumbers._parts`.
+        index: What was searched.
+        rate: Whether the number is a share of queries.
     """
     blocks, total = np.zeros(index.block_count), np.zeros((index.block_count, index.block_count))
-    keys, influences, means = [], [], []
-    for name, each in values.items():
-        rows = np.flatnonzero(~np.isnan(each))
+    keys, influences, means, by_split = [], [], [], []
+    for name, (values, effects, of_splits) in parts.items():
+        rows = np.flatnonzero(~np.isnan(values))
         if len(rows):
-            means.append(each[rows].mean())
-            group, parts = index.groups[name], (each[rows] - means[-1]) / len(rows)
+            means.append(values[rows].mean())
+            group, deviations = index.groups[name], (values[rows] - means[-1]) / len(rows)
             alone = -1 - sum(map(len, keys))  # numbers of no item, for rows that belong to none
             keys.append(group[rows] if group is not None else alone - np.arange(len(rows)))
-            influences.append(parts)
-            np.add.at(blocks, index.blocks[name][rows], parts)
-            total += effects[name]
+            influences.append(deviations)
+            np.add.at(blocks, index.blocks[name][rows], deviations)
+            total += effects
+            by_split.append(of_splits)
     if not means:
         return None
     items, item = np.unique(np.concatenate(keys), return_inverse=True)
@@ -351,7 +349,10 @@ def _estimate(
     variance /= len(means) ** 2
     if rate:
         variance = (n**2 * variance + 2 * value**2 + 2 * (1 - value) ** 2) / (n + 4) ** 2
-    return SearchEstimate(value, float(np.sqrt(variance)))
+    of_splits = np.mean(by_split, axis=0)
+    splits = len(of_splits)
+    split_error = float(of_splits.std(ddof=1) / np.sqrt(splits)) if splits > 1 else float("nan")
+    return SearchEstimate(value, float(np.sqrt(variance)), split_error, splits)
 
 
 def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, SearchEstimate]:

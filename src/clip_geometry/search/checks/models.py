@@ -43,9 +43,9 @@ def mixed_models(context: Context) -> Findings:
 def _differing(one: Embeddings, other: Embeddings) -> dict[str, list[str]]:
     """What two manifests say otherwise of their models: field → both values."""
     facts = [{**each.provenance, "weights": _facts(each).get("weights")} for each in (one, other)]
-    names = ["features", "precision", "seed"]
-    if not any(_facts(each).get("image_model") for each in (one, other)):  # a text tower that meets another's images
-        names += ["model", "weights"]
+    names = ["model", "features", "precision", "seed", "weights"]
+    if any(_facts(each).get("image_model") for each in (one, other)):  # a text tower that meets another's images
+        names = names[1:-1]
     fields: dict[str, list[str]] = {}
     for name in names:
         both = [each.get(name) for each in facts]
@@ -96,8 +96,6 @@ def _trained_with(each: Embeddings) -> tuple[bool, str]:
         return True, "the architecture's name says so"
     if family != "open_clip" or "@" in rest:
         return False, ""
-    if tag == "openai":
-        return True, "OpenAI's weights have it"
     from open_clip import get_pretrained_cfg
 
     settings = get_pretrained_cfg(name, tag)
