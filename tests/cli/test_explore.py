@@ -59,7 +59,7 @@ def test_a_store_brings_images_and_captions(cli, explored):
         (["--repairs", "centr"], "did you mean 'center'?"),
         (["--pipeline", "normalise"], "unknown pipeline step"),
         (["--data", "nix"], "nix"),
-        (["--repairs", "qb_norm", "--no-umap"], "qb_norm ranks items by the whole list"),
+        (["--repairs", "rrf", "--no-umap"], "rrf ranks items by the whole list"),
         (["--captions", "short.txt"], "has 2 captions for 60 text rows"),
         (["-o", "mine.html"], "exists; choose another name"),
         (["-o", "e.txt"], "is no .html or .htm file"),

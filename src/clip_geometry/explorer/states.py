@@ -18,8 +18,8 @@ from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import blocks
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.repairs import Listwise, Repair, repairs
-from clip_geometry.search.repairs.maps import Mapped
+from clip_geometry.search.repairs import Repair, repairs
+from clip_geometry.search.repairs.maps import Mapped, ReciprocalRank
 from clip_geometry.transforms import RankWarning, transforms
 
 NONE = "none"
@@ -254,7 +254,7 @@ def make(name: str) -> Repair:
     """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
     step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
     repair = Mapped(name) if step else repairs[name].make()
-    if isinstance(repair, Listwise):
+    if isinstance(repair, ReciprocalRank):
         raise InputError(
             f"{name} ranks items by the whole list and has no score of its own; the explorer shows repairs that rate "
             "each item for itself"

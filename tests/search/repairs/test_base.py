@@ -7,7 +7,8 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.relevance import Relevance
-from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Term, repairs
+from clip_geometry.search.repairs import InnerProduct, Known, Term, repairs
+from clip_geometry.search.repairs.maps import ReciprocalRank
 from clip_geometry.search.shipping import item_map, query_map
 from support.mixed_index import NAMES, labelled, paired, rows, unit
 
@@ -72,7 +73,7 @@ def test_the_query_itself_is_no_result(name):
     assert {item: table.shape for item, table in found.items()} == {"image": (3, 11), "text": (3, 11)}
     hidden = np.isneginf(found["text"])
     assert hidden.sum() == 3 and hidden[np.arange(3), numbers].all() and np.isfinite(found["image"]).all()
-    if not isinstance(repair, Listwise):
+    if not isinstance(repair, ReciprocalRank):
         for item, table in found.items():
             alone = repair.scores("text", items["text"][numbers], item, items[item])
             assert (np.where(np.isneginf(table), alone, table) == alone).all()
@@ -84,7 +85,7 @@ def test_a_modality_that_was_not_fitted(name):
     message = f"{repair.name.replace('[', '.').replace(']', '.')} was fitted for image and text rows, but audio rows"
     with pytest.raises(InputError, match=message):
         repair.scores("audio", sets["text"], "image", sets["image"])
-    if isinstance(repair, Listwise):  # items of any modality can be ranked
+    if isinstance(repair, ReciprocalRank):  # items of any modality can be ranked
         return
     with pytest.raises(InputError, match=message):
         repair.scores("image", sets["text"], "audio", sets["image"])

@@ -178,19 +178,6 @@ class Repair:
         return read_repair(Path(path))
 
 
-class Listwise(Repair):
-    """Base of the repairs whose score of an item depends on the other items of the index; a subclass has `mixed`."""
-
-    @abstractmethod
-    def mixed(
-        self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]: ...
-
-    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
-        return self.mixed(query, q, {item: x})[item]
-
-
 def kept_in(kept: dict[Any, Any] | None, key: Any, make: Callable[[], T]) -> T:
     """Return kept[key], which `make` returns where it is not there yet; without kept, what `make` returns."""
     if kept is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Repair, RepairView, Sets, Term
+from clip_geometry.search.repairs import InnerProduct, Known, Repair, RepairView, Sets, Term
 
 BEHIND = -4.0  # added to a cosine: below all others
 CONSTANT = 60.0  # of the paper; with an item in one index only, it changes no order
@@ -77,7 +77,7 @@ class OtherOnly(TwoViews, InnerProduct):
         }
 
 
-class ReciprocalRank(TwoViews, Listwise):
+class ReciprocalRank(TwoViews):
     """Reciprocal-rank fusion of one index for each modality: 1/(60 + rank), ranks by cosine from 1 on.
 
     Each item is in one index only, so the fused list takes one item of each modality in turn. Equal ranks of several
@@ -99,6 +99,10 @@ class ReciprocalRank(TwoViews, Listwise):
 
     def _learn(self, known: Known) -> None:
         self.learn_views(known)
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
+        return self.mixed(query, q, {item: x})[item]
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
         found = {}

@@ -1,13 +1,12 @@
 """Repairs by neighborhoods: an item that is near to many queries of a bank, a hub, counts less."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp
 
 from clip_geometry.registry import InputError
-from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Sets, Term
+from clip_geometry.search.repairs import InnerProduct, Known, Term
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
@@ -34,12 +33,17 @@ class BankStatistic:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the statistic of unit rows, (n,)."""
-        values, k = np.empty(len(x)), self.neighbors
-        for rows, cosines in _blocks(x, self.bank, own=self.own):
+        values, k, step = np.empty(len(x)), self.neighbors, max(1, ENTRIES // len(self.bank))
+        for start in range(0, len(x), step):
+            cosines = x[start : start + step] @ self.bank.T
+            if self.own:
+                nearest = cosines.argmax(1)
+                itself = np.flatnonzero(np.take_along_axis(cosines, nearest[:, None], 1)[:, 0] > 1 - SAME)
+                cosines[itself, nearest[itself]] = -np.inf
             if k:
-                values[rows] = np.partition(cosines, -k, axis=1)[:, -k:].mean(1)
+                values[start : start + step] = np.partition(cosines, -k, axis=1)[:, -k:].mean(1)
             else:
-                values[rows] = logsumexp(self.beta * cosines, axis=1)
+                values[start : start + step] = logsumexp(self.beta * cosines, axis=1)
         return self.factor * values
 
     @property
@@ -67,7 +71,12 @@ class Neighborhood(InnerProduct):
     def _learn(self, known: Known) -> None:
         self.views_ = [known.view("")]
         self.terms_ = dict.fromkeys(known.kinds, Term(0, self.slope))
-        self.bank_ = bank_of(known.rows, self.name)
+        for modality, rows in known.rows.items():
+            if len(rows) < 2:
+                raise InputError(
+                    f"there is one {modality} row; {self.name} needs a bank of at least 2 of each modality"
+                )
+        self.bank_ = {modality: Normalize().apply(rows) for modality, rows in known.rows.items()}
 
 
 class CSLS(Neighborhood):
@@ -117,64 +126,3 @@ class InvertedSoftmax(Neighborhood):
 
     def item_statistic(self, query: str, item: str) -> BankStatistic:
         return BankStatistic(self.bank_[query], query == item, beta=self.terms_[query, item].slope)
-
-
-class QBNorm(Listwise):
-    """Querybank normalization by the dynamic inverted softmax, with the inverse temperature β of the paper.
-
-    The activation set are the items of the whole mixed index that are first for some query of the bank, itself left
-    out. A query whose first item, by cosine, is one of them takes the inverted softmax (its log, see
-    `InvertedSoftmax`), any other query β cos(q, x). There is one bank for the queries of each modality, for items of
-    every modality.
-
-    Attributes:
-        bank_: Modality → unit rows of its bank, as of `Neighborhood`.
-    """
-
-    name = "qb_norm"
-    memorizes = True
-    beta = 20.0
-    bank_: dict[str, np.ndarray]
-
-    def _learn(self, known: Known) -> None:
-        self.bank_ = bank_of(known.rows, self.name)
-
-    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        self.require(self.bank_, query)
-        bank, q = self.bank_[query], Normalize().apply(q)
-        best, first = np.full(len(bank), -np.inf), np.zeros(len(bank), dtype=int)  # of each bank query
-        cosines, log_sums, start = {}, {}, 0
-        for item, x in items.items():
-            x = Normalize().apply(x)
-            cosines[item], log_sums[item] = q @ x.T, np.empty(len(x))
-            for rows, block in _blocks(x, bank, own=query == item):
-                log_sums[item][rows] = logsumexp(self.beta * block, axis=1)
-                first = np.where(block.max(0) > best, start + rows.start + block.argmax(0), first)
-                best = np.maximum(best, block.max(0))
-            start += len(x)
-        if itself is not None:
-            cosines[query][np.arange(len(q)), itself] = -np.inf
-        of_queries = np.concatenate(list(cosines.values()), axis=1).argmax(1)
-        active = np.isin(of_queries, first)[:, None]
-        return {item: self.beta * table - active * log_sums[item] for item, table in cosines.items()}
-
-
-def bank_of(sets: Sets, name: str) -> dict[str, np.ndarray]:
-    """Return the rows of each modality at unit length."""
-    for modality, rows in sets.items():
-        if len(rows) < 2:
-            raise InputError(f"there is one {modality} row; {name} needs a bank of at least 2 of each modality")
-    return {modality: Normalize().apply(rows) for modality, rows in sets.items()}
-
-
-def _blocks(x: np.ndarray, bank: np.ndarray, *, own: bool) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the cosines of some rows of x to the bank, −∞ for a bank row that is the row itself."""
-    step = max(1, ENTRIES // len(bank))
-    for start in range(0, len(x), step):
-        rows = slice(start, min(start + step, len(x)))
-        cosines = x[rows] @ bank.T
-        if own:
-            nearest = cosines.argmax(1)
-            itself = np.flatnonzero(np.take_along_axis(cosines, nearest[:, None], 1)[:, 0] > 1 - SAME)
-            cosines[itself, nearest[itself]] = -np.inf
-        yield rows, cosines

@@ -115,9 +115,7 @@ def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
     for attribute in attributes_of(kind):
         setattr(repair, attribute, learned[attribute])
     # score two rows of each modality, so that parts that do not fit each other are found now
-    dimensions = {modality: rows.shape[1] for modality, rows in learned["bank_"].items()}
-    if hasattr(repair, "views_"):
-        dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].maps.items()}
+    dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].maps.items()}
     rows = {modality: np.linspace(1, 2, 2 * d).reshape(2, d) for modality, d in dimensions.items()}
     for modality, q in rows.items():
         for item, scores in repair.mixed(modality, q, rows).items():
