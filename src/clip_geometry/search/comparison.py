@@ -3,12 +3,14 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clip_geometry.display.table import Table, TableColumn
+from clip_geometry.display.words import Words
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
@@ -20,6 +22,7 @@ from clip_geometry.search.repairs import InnerProduct, Known, Repair, make_repai
 from clip_geometry.search.repairs.maps import OtherOnly, ReciprocalRank
 from clip_geometry.transforms import RankWarning
 
+WORDS = Words(Path(__file__).with_name("verdict.j2"))
 Want: TypeAlias = Literal["pairs", "both"]
 
 AIMS: Mapping[str, str] = {"pairs": "mrr", "both": "both"}  # the number that a goal is judged by
@@ -53,13 +56,7 @@ class Cost(NamedTuple):
     estimate: SearchEstimate
 
     def __str__(self) -> str:
-        value, error = self.estimate[:2]
-        if self.of == "neighbors":
-            return f"{1 - value:.0%} of the nearest {self.query} rows of {self.query} queries"
-        if self.of == "own":
-            return f"{self.query} results of {self.query} queries, of which {value:.0%} stay"
-        across = " across modalities" * (self.of == "recall")
-        return f"{self.of} of {self.query} queries{across} {value:+.3f} ± {error:.3f}".replace("-", "−")
+        return WORDS("cost", cost=self)
 
 
 class Serving(NamedTuple):
@@ -78,13 +75,7 @@ class Serving(NamedTuple):
     length: float = 1.0
 
     def __str__(self) -> str:
-        several = f"{self.indexes} indexes of {self.columns:,} columns" if self.indexes > 1 else ""
-        words = several or f"one index of {self.columns:,} columns"
-        unit = abs(self.length - 1) < 1e-3
-        metric = "cosine or inner product" if unit else f"inner product, rows of length {self.length:.3g}"
-        # HNSW hardly links the modalities of one index, since the constants make up most of their products
-        exact = "" if unit or several else ", searched exactly (flat), or an HNSW index for each modality"
-        return f"{words} ({metric}){exact}{' and a reranker' * self.reranker}"
+        return WORDS("needs", serving=self)
 
 
 UNKNOWN = Serving(False, 1, 0)
@@ -199,23 +190,10 @@ class RepairComparison:
             [TableColumn("repair"), *numbers, TableColumn("columns", "number"), TableColumn("verdict")],
             {"": rows},
             legend=[*legend, "columns: number of indexes × columns of their rows; +: a reranker"],
-            notes=[self._conditions(), *(f"{name} was left out: {why}" for name, why in self.failed.items())],
-        )
-
-    def _conditions(self) -> str:
-        """Say how the numbers were made: sizes, splits, seed."""
-        facts = self.facts
-        fitted, index, queries = (
-            " and ".join(f"{n:,} {name}" for name, n in facts[key].items()) for key in ("fitted_on", "index", "queries")
-        )
-        whole = " and ".join(facts.get("whole", ()) if len(facts["index"]) > 1 else ())
-        unused = " and ".join(facts.get("unused_labels", ()))
-        return (
-            f"relevant by {facts['relevant_by']}; {facts['splits']} random halves (seed {facts['seed']}): fitted on "
-            f"{fitted} rows, an index of {index} rows searched with {queries} queries; ± standard error over items; "
-            "costs are judged by paired differences, beyond two standard errors"
-            + f"; {whole} rows are not split: maps are tried with those they were fitted on" * bool(whole)
-            + f"; labels of {unused} rows alone are not used" * bool(unused)
+            notes=[
+                WORDS("conditions", facts=self.facts),
+                *(f"{name} was left out: {why}" for name, why in self.failed.items()),
+            ],
         )
 
 

@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clip_geometry.display.words import Words
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.memory import give_back
@@ -16,14 +14,12 @@ from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import seed_number
 from clip_geometry.search.checks import Context, Finding, NotRun, run_checks
-from clip_geometry.search.comparison import AIMS, MOST_FIT, Candidate, RepairComparison, Want, compare_repairs
+from clip_geometry.search.comparison import AIMS, MOST_FIT, WORDS, Candidate, RepairComparison, Want, compare_repairs
 from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, require_one_space
 from clip_geometry.search.repairs import Repair, make_repair
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-WORDS = Words(Path(__file__).with_name("verdict.j2"))
 
 
 @dataclass(frozen=True, eq=False)
