@@ -17,7 +17,6 @@ from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.io.labels import read_labels
 from clip_geometry.io.reading import require_memory
-from clip_geometry.modalities import plural
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.matrix import as_rows, in_one_piece, unit_blocks
@@ -41,14 +40,12 @@ class Points:
         fit: Modality → numbers of the rows that repairs are fitted on.
         held_out: (n,) mask of the points that no repair is fitted on, so that numbers can be read off them.
         given: Modality → number of rows before sampling.
-        notes: Of a sample, its size, in a sentence.
     """
 
     index: MixedIndex
     fit: Mapping[str, np.ndarray]
     held_out: np.ndarray
     given: Mapping[str, int]
-    notes: tuple[str, ...]
 
     def __len__(self) -> int:
         return sum(map(len, self.sets.values()))
@@ -148,11 +145,7 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
     fitted = {name: () if index.groups[name] is None else rows for name, rows in split.fit.items()}
     held_out = np.concatenate([~np.isin(np.arange(len(each)), fitted[name]) for name, each in index.sets.items()])
-    notes = ()
-    if total > limit:
-        of_each = (f"{len(rows):,} of {sizes[name]:,} {plural(name)}" for name, rows in chosen.items())
-        notes = (f"A random sample is shown, {' and '.join(of_each)} (seed {seed}).",)
-    return Points(index, split.fit, held_out, sizes, notes)
+    return Points(index, split.fit, held_out, sizes)
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
