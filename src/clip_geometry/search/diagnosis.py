@@ -59,15 +59,7 @@ class Diagnosis:
     @property
     def verdict(self) -> list[str]:
         """The answer in a few sentences; what was not checked comes last."""
-        severe, worse = (
-            list(dict.fromkeys(found.check for found in self.findings if found.severity == severity))
-            for severity in ("error", "warning")
-        )
-        said = [WORDS("faults", severe=severe, worse=worse)]
-        if not self.paired:
-            said.append(WORDS("unpaired"))
-        said += [WORDS("skipped", why=self.skipped)] if self.comparison is None else sentences(self.comparison)
-        return [*said, WORDS("not_run", skipped=self.not_run)] if self.not_run else said
+        return [each.strip() for each in WORDS("verdict", found=self).split("¶") if each.strip()]
 
     def fitted(self, name: str | None = None) -> Repair:
         """Return a repair fitted on all items, or on 2,000 of them.
@@ -133,27 +125,6 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.findings), *self.verdict])
-
-
-def sentences(compared: RepairComparison) -> list[str]:
-    """Say what a mixed index finds, what to take for the goal, what is given up, and what ties with it."""
-    candidates, facts, aim, want = compared.candidates, compared.facts, compared.aim, compared.want
-    none, taken = candidates["none"], candidates[compared.recommended]
-    said = [WORDS("state", before=none, by=facts["relevant_by"], index=facts["index"])]
-    if taken is none:
-        best = next((each for each in compared.ranked() if each.costs and not each.baseline), None)
-        return [*said, WORDS("no_help", best=best, aim=aim, want=want)]
-    ties = [name for name in compared.ties if name != taken.name]
-    said += [
-        WORDS("take", taken=taken, before=none, aim=aim, want=want),
-        WORDS("full", full=compared.full.get(taken.name), aim=aim, n=facts["n"]),
-        WORDS("after", taken=taken, alone=facts.get("alone", ()), index=facts["index"]),
-        WORDS("given_up", taken=taken, before=none, by=facts["relevant_by"]),
-        WORDS("serving", taken=taken),
-        WORDS("ties", names=ties) if ties else "",
-        WORDS("instead", best=compared.served(), taken=taken, aim=aim) if taken.baseline else "",
-    ]
-    return [each for each in said if each]
 
 
 def diagnose(
