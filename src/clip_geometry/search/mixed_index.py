@@ -237,12 +237,18 @@ def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.nd
     return groups
 
 
+def label_names(embeddings: Embeddings) -> list[str | None]:
+    """Labels as text, None where there is none; 1, 1.0 and "1" are one label, as they are in files."""
+    names: list[str | None] = [None] * len(embeddings)
+    for row, label in enumerate(() if embeddings.labels is None else embeddings.labels.tolist()):
+        if not (is_missing(label) or label == ""):
+            names[row] = str(int(label) if isinstance(label, float) and label.is_integer() else label)
+    return names
+
+
 def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
-    """Labels as numbers; 1, 1.0 and "1" are one label, as they are in files."""
-    names: list[str | None] = []
-    for label in (label for each in sets.values() for label in np.asarray(each.labels).tolist()):
-        whole = isinstance(label, float) and label.is_integer()
-        names.append(None if is_missing(label) or label == "" else str(int(label) if whole else label))
+    """Labels as numbers."""
+    names = [name for each in sets.values() for name in label_names(each)]
     codes = pd.factorize(np.array(names, dtype=object))[0]
     codes[codes < 0] = -1 - np.arange((codes < 0).sum())
     ends = np.cumsum([len(each) for each in sets.values()])

@@ -54,13 +54,12 @@ class Calibrated(TwoViews):
             products = [view.products(query, q, item, x) for view in self.views_]
             cosines[query, item] = products[self.number_of(query, item)]
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
-        if not self.relevance:
-            empty = np.empty(0)
-            return {kind: self.curve(table[others(kind, table)], empty) for kind, table in cosines.items()}
-        wanted, found = kept_in(known.kept, ("targets", self.centered), lambda: targets(known, cosines, spreads)), {}
-        for kind, target in wanted.items():
-            chosen = others(kind, target, QUERIES)
-            found[kind] = self.curve(cosines[kind][chosen], target[chosen])
+        wanted, found = {}, {}
+        if self.relevance:
+            wanted = kept_in(known.kept, ("targets", self.centered), lambda: targets(known, cosines, spreads))
+        for kind, table in cosines.items():
+            chosen = others(kind, table, QUERIES if self.relevance else len(table))
+            found[kind] = self.curve(table[chosen], wanted[kind][chosen] if wanted else np.empty(0))
         return found
 
 
@@ -226,10 +225,10 @@ def require_spread(cosines: np.ndarray) -> None:
         raise InputError("all cosines of a kind are equal; a calibration needs rows that differ")
 
 
-def others(kind: Kind, table: np.ndarray, most: int | None = None) -> np.ndarray:
-    """Return the mask of the off-diagonal scores, for all queries or at most `most`."""
+def others(kind: Kind, table: np.ndarray, most: int) -> np.ndarray:
+    """Return the mask of the off-diagonal scores, for at most `most` queries."""
     mask = np.zeros(table.shape, dtype=bool)
-    mask[:: _every(table, most or len(table))] = True
+    mask[:: _every(table, most)] = True
     if kind[0] == kind[1]:
         np.fill_diagonal(mask, False)
     return mask
