@@ -235,10 +235,6 @@ def compare_repairs(
     """
     if len(index.modalities) < 2:
         raise InputError(f"only {index.modalities[0]} rows were given; repairs of a mixed index need two modalities")
-    if index.by is None:
-        raise InputError(
-            "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
-        )
     splits = whole_number(splits, "splits", most=1000)
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
     for name in names:

@@ -71,8 +71,10 @@ class HeldOutSearch:
     """
 
     def __init__(self, index: MixedIndex, split: Split):
-        relevance = index.relevance(split.searched)
-        assert relevance is not None
+        if (relevance := index.relevance(split.searched)) is None:
+            raise InputError(
+                "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
+            )
         self.index, self.rows, self.relevance = index, split.queries, relevance
         self.items = index.rows(split.searched)
         # places of the queries within the index
@@ -378,10 +380,6 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, S
         >>> found["own_share"].value, found["hit_at_10"].value  # a modality gap
         (1.0, 0.0)
     """
-    if index.by is None:
-        raise InputError(
-            "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
-        )
     search = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows))
     none = make_repair("none").fit(index.known())
     found = search.run(none)  # first, as neighbors are compared with those of no repair
