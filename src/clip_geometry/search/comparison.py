@@ -317,8 +317,8 @@ def _full(compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, 
     `SearchNumbers.extrapolated`, is followed to the size of all items.
     """
     served, facts = compared.served(), compared.facts
-    names = dict.fromkeys(["none", compared.recommended, *([served.name] if served else [])])
-    names = [name for name in names if not make_repair(name).memorizes]
+    names = ["none", compared.recommended, *([served.name] if served else [])]
+    names = [name for name in dict.fromkeys(names) if not make_repair(name).memorizes]
     limits = {"most_fit": MOST_FIT, "most_searched": MOST_FULL, "most_queries": MOST_ASKED}
     folds = list(index.folds(max(2, min(facts["splits"], FOLDS)), seed=facts["seed"], **limits))
     sums, _, failed, _ = _search(index, folds, names, lambda _: None)

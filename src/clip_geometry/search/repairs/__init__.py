@@ -105,7 +105,7 @@ class Repair:
     """Base of the repairs: `fit` learns from known rows, `scores` rates items of every modality on one scale.
 
     A subclass implements `_learn`, unless it learns nothing, and `scores`. Parameters are attributes of the same name,
-    and what is learned are declared attributes that end in _, which is how `save` finds them.
+    and what is learned are declared attributes, of which `save` writes views_, terms_, knots_ and bank_.
 
     Attributes:
         name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
