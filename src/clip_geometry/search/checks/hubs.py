@@ -114,13 +114,11 @@ def _frequent(
     if not len(hub):
         return None
     hub = hub[np.argsort(-counts[hub], kind="stable")]
-    deviation = counts - counts.mean()
     return {
         "count": len(hub),
         "largest": int(counts[hub[0]]),
         "null": float(null.mean()),
         "null_error": float(np.std(null, ddof=1) / np.sqrt(len(null))),
-        "skewness": float((deviation**3).mean() / (deviation**2).mean() ** 1.5),
         "rows": numbers[hub].tolist(),
         "k": k,
         "lists": len(lists),
