@@ -25,7 +25,7 @@ LAYERS = [
     {"display.words", "display.numbers"},
     {"io"},
     {"embedding"},
-    {"search.repairs", "search.index_map", "search.two_sided", "search.relevance"},
+    {"search.repairs", "search.index_map", "search.relevance"},
     {"evaluators", "references", "encoders", "data"},
     {"embeddings", "results"},
     {"transforms", "files"},

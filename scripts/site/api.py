@@ -16,7 +16,7 @@ TOPICS = {
         "registry",
     ),
     "Measures as functions": ("geometry",),
-    "Evaluators": ("evaluators", "search.relevance", "search.two_sided"),
+    "Evaluators": ("evaluators", "search.relevance"),
     "Diagnose, repair and explore": (
         "explorer",
         *("search.diagnosis", "search.comparison", "search.mixed_index", "search.held_out", "search.checks"),

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-import clip_geometry as cg
 from clip_geometry.geometry import Measure
 from clip_geometry.registry import InputError
 
@@ -105,7 +104,6 @@ def arguments(measure: Measure, world: Drawn) -> tuple[Any, ...]:
     given: dict[str, tuple[Any, ...]] = {
         "rows": (world.image,),
         "labeled rows": (world.image, world.labels),
-        "relevant sets": (world.image, world.text, cg.Relevance.of_labels(image=world.labels, text=world.labels)),
         "classes": (world.image, world.labels, world.class_text),
         "train and test": (world.image[fit], world.labels[fit], world.image[test], world.labels[test]),
     }

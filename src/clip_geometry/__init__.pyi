@@ -25,8 +25,6 @@ from clip_geometry.evaluators import ensemble as ensemble
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability
 from clip_geometry.evaluators import retrieval as retrieval
-from clip_geometry.search.two_sided import two_sided_retrieval as two_sided_retrieval
-from clip_geometry.search.two_sided import two_sided_scores as two_sided_scores
 from clip_geometry.evaluators import zero_shot as zero_shot
 from clip_geometry.explorer import Exploration as Exploration
 from clip_geometry.explorer import explore as explore

@@ -42,7 +42,7 @@ def test_labels_captions_and_images_of_a_sample(explored, folder):
         Image.new("RGB", (200, 100), (k, 0, 0)).save(folder / "photos" / f"{k:03d}.png")
     options = ("--labels", "classes.txt", "--captions", "captions.txt", "--data", "photos", "--limit", 40)
     out, page = explored("image.npy", "text.npy", *options, *QUICK)
-    said = "A random sample is shown, 20 of 60 images and 20 of 60 texts (seed 0)."
+    said = "A random sample is shown, 20 of 60 images and 20 of 60 texts."
     assert said in out and said in page and '"thumbnails":20' in page
     assert '"label":{"names":["class 0","class 1","class 2"]' in page
 
@@ -59,7 +59,7 @@ def test_a_store_brings_images_and_captions(cli, explored):
         (["--repairs", "centr"], "did you mean 'center'?"),
         (["--pipeline", "normalise"], "unknown pipeline step"),
         (["--data", "nix"], "nix"),
-        (["--repairs", "qb_norm", "--no-umap"], "qb_norm ranks items by the whole list"),
+        (["--repairs", "rrf", "--no-umap"], "rrf ranks items by the whole list"),
         (["--captions", "short.txt"], "has 2 captions for 60 text rows"),
         (["-o", "mine.html"], "exists; choose another name"),
         (["-o", "e.txt"], "is no .html or .htm file"),

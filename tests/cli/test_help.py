@@ -177,7 +177,7 @@ main()
         ("list repairs zs", {"zscore", "zscore[centered]"}),
         ("ship m.safetensors --to fa", {"faiss"}),
         ("measure x.npy --measures modality_gap,isoscore[u", {"modality_gap,isoscore[unbiased]"}),
-        ("diagnose x.npy --repairs zscore,gr", {"zscore,gr_clip"}),
+        ("diagnose x.npy --repairs zscore,wh", {"zscore,whiten"}),
     ],
 )
 def test_names_are_completed(fresh_process, words, offered):

@@ -134,10 +134,10 @@ def test_rows_are_unit_length_unless_told_otherwise_and_stay_in_their_format(ok,
 
 def test_a_saved_repair_is_applied_where_it_is_a_map(ok, refused, sets, x):
     known = Known({name: rows.astype(float) for name, rows in x.items()})
-    for name in ("gr_clip", "zscore"):
+    for name in ("center", "zscore"):
         repairs[name].make().fit(known).save(f"{name}.safetensors")
-    assert "pipeline: gr_clip\n" in ok("apply", "gr_clip.safetensors", sets[0].parent, "-o", "moved")
-    repair = repairs["gr_clip"].make().fit(known)
+    assert "pipeline: center\n" in ok("apply", "center.safetensors", sets[0].parent, "-o", "moved")
+    repair = repairs["center"].make().fit(known)
     for name, side in read_any("moved").items():
         assert side.vectors == pytest.approx(item_map(repair, name)(known.rows[name]), abs=1e-6)
     said = refused("apply", "zscore.safetensors", sets[0].parent, "-o", "other")
@@ -228,7 +228,10 @@ def test_rows_of_one_modality_in_the_lengths_that_the_map_gives(ok, sets, x):
             "ship zscore.safetensors narrow.npz -o new --to faiss",
             "rows have dimension 3, but the map was fitted on",
         ),
-        ("ship quantile.safetensors both.npz -o new --to faiss", "ship it --to numpy, which writes a reranker"),
+        (
+            "ship quantile.safetensors both.npz -o new --to faiss",
+            "quantile is no inner product of rows, so an index cannot hold it",
+        ),
         ("ship zscore.safetensors other.npy -o new --to faiss --as audio", "image and text rows, but audio rows were"),
     ],
 )

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from clip_geometry.geometry import measures
-from clip_geometry.search.relevance import Relevance
 from support.clouds import cone, rotation
 
 # settings, and the probe's objective
@@ -23,7 +22,6 @@ def arguments(takes, seed=0):
     return {
         "distinct pairs": (image, text),
         "matched sets": (image, text),
-        "relevant sets": (image, text, Relevance.of_labels(image=labels, text=labels)),
         "two sets": (image, text[:40]),
         "classes": (image, labels, text[:CLASSES]),
         "train and test": (image[:42], labels[:42], image[42:], labels[42:]),

@@ -10,7 +10,8 @@ def test_a_sample_keeps_pairs_together(sets):
     points = choose_points(given_sets(sets), pipeline="", limit=100, seed=0)
     ids = [set(each.item_id) for each in points.sets.values()]
     assert len(points) == 100 and ids[0] == ids[1] and points.keyed_by == "pairs"
-    assert points.notes[0].startswith("A random sample is shown, 50 of 120 images and 50 of 120 texts")
+    notes = cg.explore(sets, repairs=[], limit=100, umap=False).notes
+    assert notes[0] == "A random sample is shown, 50 of 120 images and 50 of 120 texts."
 
 
 def test_several_captions_of_an_image(sets):

@@ -8,8 +8,6 @@ from clip_geometry.evaluators.base import Z
 from clip_geometry.measuring.records import measure_sets, named
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
-from clip_geometry.search.relevance import Relevance
-from clip_geometry.search.two_sided import two_sided_retrieval
 from clip_geometry.transforms import Pipeline, parse_pipeline
 from support.clouds import cone
 
@@ -145,32 +143,6 @@ def test_rows_without_a_pair_are_told():
         "50 images and 100 texts are queries, each right where it finds any of its pairs; "
         "10 of 60 image rows have no pair and are left out; 3 of 103 text rows have no pair and are left out"
     )
-
-
-NUMBERS = ["retrieval[two_sided].image.ndcg_at_10", "retrieval[two_sided].text.image_recall_at_10"]
-
-
-@pytest.mark.parametrize("by_label", [True, False])
-def test_two_sided_retrieval_takes_labels_or_pairs(by_label):
-    """All rows are in the index, those without a pair, too."""
-    rng = np.random.default_rng(0)
-    image, of = labeled(), np.arange(50).repeat(3)
-    of_text = [*image.item_id[of], "x1", "x2"]
-    rows = np.concatenate([image.vectors[of], rng.normal(size=(2, 5))]) + rng.normal(size=(152, 5))
-    text = Embeddings(rows, "text", np.array(of_text), CLASSES[rng.integers(3, size=152)] if by_label else None)
-    if by_label:
-        relevance = Relevance.of_labels(image=image.labels, text=text.labels)
-        note = "relevant: equal labels"
-    else:
-        relevance = Relevance.of_pairs((of, np.arange(150)), image=60, text=152)
-        note = "relevant: pairs, and rows of one modality that share a partner; 10 of 60 image "
-        note += "queries and 2 of 152 text queries have no relevant item and are left out"
-    expected = two_sided_retrieval(image.vectors, text.vectors, relevance)
-    found = rows_of(image, text, NUMBERS, blocks=10, seed=3)
-    for row, name in zip(found, NUMBERS, strict=True):
-        assert row["value"] == expected[name.removeprefix("retrieval[two_sided].")] != 0
-        assert row["note"] == note and row["n"] == 60
-        assert 0 < row["null_value"] < row["value"] and row["standard_error"] is None
 
 
 def test_a_pair_that_is_left_out_is_told():

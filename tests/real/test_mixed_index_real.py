@@ -153,7 +153,7 @@ def without_labels(index, name):
     """The numbers of a repair that is fitted without any labels, in the splits of `compare_repairs`."""
     sums = SearchNumbers(index)
     for split in index.splits(10, **SPLITS):
-        known = replace(index.known(split.fit), relevance=None, complete=False)
+        known = replace(index.known(split.fit), relevance=None)
         search = HeldOutSearch(index, split)
         search.run(cg.make_repair("none").fit(known))
         sums += search.run(cg.make_repair(name).fit(known))

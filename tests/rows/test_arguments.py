@@ -262,7 +262,6 @@ CALLS = {
     "standard_error": (cg.standard_error, ("isoscore", IMAGE)),
     "permutation_test": (cg.permutation_test, ("silhouette", IMAGE, LABELS)),
     "retrieval": (cg.retrieval, (IMAGE, TEXT)),
-    "two_sided_retrieval": (cg.two_sided_retrieval, (IMAGE, TEXT)),
     "contrastive_loss": (cg.contrastive_loss, (IMAGE, TEXT)),
     "cosine_distributions": (cg.cosine_distributions, (IMAGE, TEXT)),
     "linear_probe": (cg.linear_probe, (IMAGE, LABELS, IMAGE, LABELS)),

@@ -234,7 +234,8 @@ def test_more_items_than_are_searched_are_extrapolated(monkeypatch):
     index = index_of(clip_like(400, d=32))
     direct = cg.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"].numbers["mrr"]
     monkeypatch.setattr(comparison, "MOST_FULL", 200)
-    found = cg.compare_repairs(index, ["posterior"], want="pairs", splits=3, most_searched=100).full["posterior"]
+    monkeypatch.setitem(comparison.LIMITS, "most_searched", 100)
+    found = cg.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"]
     assert abs(found.numbers["mrr"].value - direct.value) < 2 * found.numbers["mrr"].error
     assert found.numbers["mrr"].error > direct.error
 

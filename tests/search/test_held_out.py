@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.search.held_out import SearchEstimate, SearchNumbers, search_index
+from clip_geometry.search.held_out import HeldOutSearch, SearchEstimate, SearchNumbers, search_index
+from clip_geometry.search.mixed_index import Split
+from support import oracles_two_sided
 from support.clip_like import clip_like
 
 
@@ -57,6 +59,38 @@ def test_numbers_are_those_of_loops(labelled):
     assert found["neighbors"].value == 1
     both = np.mean([expected["mrr.image"], expected["mrr.text"]])
     assert found["mrr"].value == pytest.approx(both, abs=1e-12)
+
+
+@pytest.mark.parametrize("levels", [None, 2, 5])
+@pytest.mark.parametrize("by", ["labels", "pairs"])
+def test_numbers_of_the_top_ten_are_those_of_sorted_lists(by, levels):
+    """Scores of a few levels, too, in which all of the top ten may be tied with all of the rest."""
+    rng = np.random.default_rng(levels)
+    labels = {"image": rng.integers(5, size=30), "text": rng.integers(6, size=30)}
+    sets = {name: cg.Embeddings(rng.normal(size=(30, 4)), name, labels=each) for name, each in labels.items()}
+    index = cg.MixedIndex.of(sets, by)
+    scores = {(a, b): rng.normal(size=(30, 30)) for a in sets for b in sets}
+    if levels:
+        scores = {kind: rng.integers(levels, size=(30, 30)) / 4 for kind in scores}
+
+    class Given(cg.Repair):
+        def scores(self, query, q, item, x):
+            return scores[query, item].copy()
+
+    found = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows)).run(Given())
+    relevance = index.relevance(index.all_rows)
+    for query in sets:
+        expected = oracles_two_sided.by_query(
+            {item: scores[query, item] for item in sets},
+            {item: relevance.dense(query, item).astype(float) for item in sets},
+            query,
+            10,
+        )
+        names = ["precision", "ndcg"] if not levels or by == "labels" else []  # of pairs, own results are last, too
+        names += [] if levels else ["own_share"]
+        names += ["own_precision"] if by == "labels" and not levels else []
+        for name in names:
+            np.testing.assert_allclose(found.means(query, name), expected[name], atol=1e-12, err_msg=name)
 
 
 def test_error_of_one_modality_is_that_of_a_mean(labelled):

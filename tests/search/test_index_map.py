@@ -104,11 +104,14 @@ def test_few_pairs_are_said():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"rows": np.arange(199)}, "199 row numbers were given for 200 new rows; expected the numbers of different"),
-        ({"rows": np.arange(200.0)}, "numbers of old items are .*; expected a list of whole numbers"),
-        ({"rows": [[1], [2, 3]]}, "numbers of old items are .*; expected a list of whole numbers"),
+        (
+            {"rows": np.arange(199)},
+            "rows are .* for 200 new rows; expected the numbers of different rows of old, from 0 to 999",
+        ),
+        ({"rows": np.arange(200.0)}, "rows are .*; expected the numbers of different rows"),
+        ({"rows": [[1], [2, 3]]}, "rows are .*; expected the numbers of different rows"),
         ({"rows": np.zeros(200, int)}, "expected the numbers of different rows"),
-        ({"rows": np.arange(200) + 900}, "old item 1099 does not exist; expected numbers from 0 to 999"),
+        ({"rows": np.arange(200) + 900}, "expected the numbers of different rows of old, from 0 to 999"),
         ({"new": np.ones((20, 3)), "rows": np.arange(20)}, "one for each of at least 200 new rows, better 1,000"),
         ({"old": "old.npy"}, "old is a str; expected a numpy array"),
         ({"k": 300}, "k = 300; expected a whole number from 1 to 250, a quarter of the 1000 rows"),

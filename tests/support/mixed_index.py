@@ -23,13 +23,13 @@ def rows(seed=0, *, n=100, d=70, names=NAMES[:2], noise=0.6, gap=1.2):
 def labelled(sets, **more):
     """The rows with their classes known."""
     labels = {name: np.arange(len(x)) % CLASSES for name, x in sets.items()}
-    return Known(sets, Relevance.of_labels(**labels), complete=True, **more)
+    return Known(sets, Relevance.of_labels(**labels), **more)
 
 
 def paired(sets, **more):
     """Images and texts paired by position."""
     n = len(sets["image"])
-    return Known(sets, Relevance.of_pairs([np.arange(n)] * 2, image=n, text=n), **more)
+    return Known(sets, Relevance.of_labels(image=np.arange(n), text=np.arange(n), within=False), **more)
 
 
 def unit(x):

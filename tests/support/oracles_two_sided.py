@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def by_query(scores, grades, query, k, tie=0.0):
+def by_query(scores, grades, query, k):
     """The numbers of each query. scores, grades: modality → (n, items), of which the query itself is one of its own.
 
     Ties: the items are sorted in Python by score, and within a run of equal scores by grade, own modality first.
@@ -19,26 +19,22 @@ def by_query(scores, grades, query, k, tie=0.0):
         ]
         relevant = {name: sum(g > 0 for _, g, _, of in items if of == name) for name in names}
         total = sum(relevant.values())
-        first = best_first(items, tie)[:k]
-        own = best_first([item for item in items if item[3] == query], tie)[:k]
+        first = best_first(items)[:k]
+        own = best_first([item for item in items if item[3] == query])[:k]
         gains = [grade for _, grade, _, _ in first]
         ideal = sorted((grade for _, grade, _, _ in items), reverse=True)[:k]
         values = {"ndcg": ratio(dcg(gains), dcg(ideal)), "precision": np.mean(np.array(gains) > 0)}
         values["own_precision"] = np.mean([g > 0 for _, g, _, _ in own]) if relevant[query] else np.nan
-        for name in names:
-            hits = sum(g > 0 for _, g, _, of in first if of == name)
-            values[f"recall.{name}"] = ratio(hits, min(k, relevant[name]))
-            values[f"share.{name}"] = np.mean([of == name for *_, of in first])
-            values[f"relevant_share.{name}"] = ratio(relevant[name], total)
+        values["own_share"] = np.mean([of == query for *_, of in first])
         found.append(values if total else dict.fromkeys(values, np.nan))
     return {key: np.array([each[key] for each in found]) for key in found[0]}
 
 
-def best_first(items, tie):
+def best_first(items):
     ranked = sorted(items, key=lambda item: -item[0])
     runs = [[ranked[0]]]
     for item in ranked[1:]:
-        (runs[-1].append if runs[-1][-1][0] - item[0] <= tie else lambda new: runs.append([new]))(item)
+        (runs[-1].append if runs[-1][-1][0] == item[0] else lambda new: runs.append([new]))(item)
     return [item for run in runs for item in sorted(run, key=lambda item: (item[1], item[2]))]
 
 

@@ -44,9 +44,8 @@ def by_onnx(folder, query, q, items, k=K):
 
 
 def by_numpy(folder, query, q, items, k=K):
-    script = module(folder / "repair.py" if (folder / "repair.py").exists() else folder / "rerank.py")
-    if script.__name__ == "repair":
-        items = {name: script.rows("items", name, x) for name, x in items.items()}
+    script = module(folder / "repair.py")
+    items = {name: script.rows("items", name, x) for name, x in items.items()}
     scores, found = script.top(query, q, items, k)
     starts = dict(zip(items, np.cumsum([0, *(len(x) for x in items.values())]), strict=False))
     return scores, np.array([[starts[name] + row for name, row in each] for each in found])

@@ -205,7 +205,7 @@ def test_what_is_computed_inside_does_not_depend_on_the_output(x):
         moved = fitted.transform(sets)
         centered = Center().fit(x)
         known = cg.zero_shot(centered.apply(x), labels, centered.apply(x[:2]))
-        scores = [cg.make_repair(name).fit(cg.Known(sets)).scores("image", x, "text", x) for name in ("nnn", "gr_clip")]
+        scores = [cg.make_repair(name).fit(cg.Known(sets)).scores("image", x, "text", x) for name in ("nnn", "center")]
         return moved["text"], fitted.affine("text")(x), np.array(known["top_1"]), *scores
 
     before = computed()

@@ -214,7 +214,7 @@ def _dimensions(map_file: Path) -> Mapping[str, int]:
             if "dimensions" in facts:  # of a map
                 return {name: int(d_in) for name, (d_in, _) in facts["dimensions"].items()}
             found, tensors = {}, {*file.keys()}
-            for name, number in facts["views"][0]["items"].items():
+            for name, number in facts["views"][0].items():
                 weights = f"map.{number}.W" if f"map.{number}.W" in tensors else f"map.{number}.b"
                 found[name] = int(file.get_slice(weights).get_shape()[0])
             return found

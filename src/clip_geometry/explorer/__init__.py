@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.display.words import listed
+from clip_geometry.display import words
 from clip_geometry.explorer.page import plotly_script, render
 from clip_geometry.explorer.points import MOST_FIT, Illustrations, Points, choose_points, illustrate
 from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.measuring.given import given_sets
-from clip_geometry.modalities import plural
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.rows.arguments import seed_number, whole_number
 
@@ -56,24 +55,9 @@ class Exploration:
     @property
     def notes(self) -> list[str]:
         """What the reader of the page has to know, in sentences: samples, fits, what was left out."""
-        points, states, notes = self.points, self.states, list(self.points.notes)
-        if len(self.queries) < len(points):
-            notes.append(
-                f"Neighbors among all {len(points):,} points were computed for {len(self.queries):,} of them. A click "
-                "on another point selects the nearest of these on the plane."
-            )
-        fitted = listed(f"{len(rows):,} {plural(name)}" for name, rows in points.fit.items())
-        if len(states) > 1:
-            notes.append(
-                f"Repairs are fitted on a random half of the items, at most {MOST_FIT:,}: {fitted}. The numbers are "
-                "means over the other points as queries, in an index of all points that are shown."
-            )
-        notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
-        scored = " and ".join(state.name for state in states if state.name not in (state.drawn_as, NONE))
-        if scored:
-            notes.append(f"The points do not move at {scored}: the scores of pairs of rows change there, not the rows.")
-        notes += [f"{name} was left out: {why}." for name, why in self.failed.items()]
-        return [*notes, *self.illustrations.notes]
+        scored = [state.name for state in self.states if state.name not in (state.drawn_as, NONE)]
+        text = words.render(Path(__file__).with_name("notes.j2"), found=self, scored=scored, most_fit=MOST_FIT)
+        return [*filter(None, text.splitlines()), *self.illustrations.notes]
 
     def to_html(self, command: str = "") -> str:
         """Return the page; `command` is what it says it was made by.

@@ -15,12 +15,11 @@ from markupsafe import Markup
 
 from clip_geometry.display.style import COLOR, COLORS
 from clip_geometry.display.words import html_templates, listed, security_policy
-from clip_geometry.embeddings import Embeddings
 from clip_geometry.explorer.points import Points
 from clip_geometry.explorer.states import K, State, chances
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import is_missing
+from clip_geometry.search.mixed_index import label_names
 
 if TYPE_CHECKING:
     from clip_geometry.explorer import Exploration
@@ -160,22 +159,17 @@ def _modalities(points: Points) -> list[dict[str, Any]]:
 
 def _labels(points: Points, packed: dict[str, bytes]) -> dict[str, Any] | None:
     """The labels that points can be colored by: all names, and the largest with their sizes."""
-    values = np.array([name for each in points.sets.values() for name in _label_names(each)], object)
-    codes, names = pd.factorize(values)
+    values = []
+    for each in points.sets.values():
+        classes = {str(k): name for k, name in enumerate(each.provenance.get("class_names") or ())}
+        values += [name and classes.get(name, name) for name in label_names(each)]
+    codes, names = pd.factorize(np.array(values, object))
     if not 2 <= len(names) <= 60_000:
         return None
     packed["label"] = np.where(codes < 0, len(names), codes).astype("<u2").tobytes()
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
     largest = np.argsort(-sizes, kind="stable")[:SHOWN_LABELS]
     return {"names": names.tolist(), "shown": largest.tolist(), "sizes": sizes[largest].tolist()}
-
-
-def _label_names(each: Embeddings) -> list[str | None]:
-    if each.labels is None:
-        return [None] * len(each)
-    names: dict[Any, str] = dict(enumerate(each.provenance.get("class_names") or ()))
-    labels = [int(x) if isinstance(x, float) and x.is_integer() else x for x in each.labels.tolist()]
-    return [None if is_missing(label) or label == "" else str(names.get(label, label)) for label in labels]
 
 
 def _ids(points: Points) -> list[str]:

@@ -17,11 +17,10 @@ from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.io.labels import read_labels
 from clip_geometry.io.reading import require_memory
-from clip_geometry.modalities import plural
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.matrix import as_rows, in_one_piece, unit_blocks
-from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, logit_scale_of, require_one_space
+from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, require_one_space
 from clip_geometry.transforms import Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
@@ -41,14 +40,12 @@ class Points:
         fit: Modality → numbers of the rows that repairs are fitted on.
         held_out: (n,) mask of the points that no repair is fitted on, so that numbers can be read off them.
         given: Modality → number of rows before sampling.
-        notes: Of a sample, its size, in a sentence.
     """
 
     index: MixedIndex
     fit: Mapping[str, np.ndarray]
     held_out: np.ndarray
     given: Mapping[str, int]
-    notes: tuple[str, ...]
 
     def __len__(self) -> int:
         return sum(map(len, self.sets.values()))
@@ -148,20 +145,15 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
     fitted = {name: () if index.groups[name] is None else rows for name, rows in split.fit.items()}
     held_out = np.concatenate([~np.isin(np.arange(len(each)), fitted[name]) for name, each in index.sets.items()])
-    notes = ()
-    if total > limit:
-        of_each = (f"{len(rows):,} of {sizes[name]:,} {plural(name)}" for name, rows in chosen.items())
-        notes = (f"A random sample is shown, {' and '.join(of_each)} (seed {seed}).",)
-    return Points(index, split.fit, held_out, sizes, notes)
+    return Points(index, split.fit, held_out, sizes)
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
-    scale = logit_scale_of(sets)
     try:
-        return MixedIndex.of(sets, logit_scale=scale)
+        return MixedIndex.of(sets)
     except InputError:  # labels that the modalities do not share are still colors
         plain = {name: replace(each, labels=None) for name, each in sets.items()}
-        return replace(MixedIndex.of(plain, logit_scale=scale), sets={name: sets[name] for name in sorted(sets)})
+        return replace(MixedIndex.of(plain), sets={name: sets[name] for name in sorted(sets)})
 
 
 def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:

@@ -18,8 +18,8 @@ from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import blocks
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.repairs import Listwise, Repair, repairs
-from clip_geometry.search.repairs.maps import Mapped, SeparateMeans
+from clip_geometry.search.repairs import Repair, repairs
+from clip_geometry.search.repairs.maps import Mapped, ReciprocalRank
 from clip_geometry.transforms import RankWarning, transforms
 
 NONE = "none"
@@ -225,13 +225,13 @@ def states_of(
         lists = {name: neighbors_of(repair, points, queries, advance) for name, repair in fitted.items()}
     umap = umap and 4 <= len(points) <= UMAP_ROWS
     planes, drawn, gaps = {}, {}, {}
-    maps = [name for name, each in fitted.items() if isinstance(each, Mapped | SeparateMeans)]
+    maps = [name for name, each in fitted.items() if isinstance(each, Mapped)]
     with progress("planes", len(maps)) as advance:
         for name in maps:  # the rows after one map at a time
             rows = points.rows
             if name != NONE:
                 view = fitted[name].views_[0]
-                rows = {modality: in_blocks(view.items[modality], x) for modality, x in rows.items()}
+                rows = {modality: in_blocks(view.maps[modality], x) for modality, x in rows.items()}
             couples = [float(modality_gap(rows[one], rows[other])) for one, other in combinations(rows, 2)]
             gaps[name] = {"modality_gap": float(np.mean(couples))} if couples else {}
             planes[name] = principal_plane(list(rows.values()), None if name == NONE else planes[NONE].points)
@@ -254,7 +254,7 @@ def make(name: str) -> Repair:
     """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
     step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
     repair = Mapped(name) if step else repairs[name].make()
-    if isinstance(repair, Listwise):
+    if isinstance(repair, ReciprocalRank):
         raise InputError(
             f"{name} ranks items by the whole list and has no score of its own; the explorer shows repairs that rate "
             "each item for itself"

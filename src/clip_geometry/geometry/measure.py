@@ -93,7 +93,7 @@ class Measure:
 measures: Registry[Measure] = Registry(
     "measure",
     "clip-geometry list measures",
-    more=("clip_geometry.evaluators", "clip_geometry.search.two_sided", "clip_geometry.references"),
+    more=("clip_geometry.evaluators", "clip_geometry.references"),
 )
 
 

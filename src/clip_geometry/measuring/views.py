@@ -17,7 +17,6 @@ from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.relevance import Relevance
 from clip_geometry.transforms import Pipeline, Step
 from clip_geometry.transforms.pipeline import taken
 
@@ -105,15 +104,10 @@ class View:
         if measure.takes == "classes":
             of_row, of_text = self._classes(measure, first, second)
             return x, of_row, y[of_text]
-        labels, labels_of_text = self.embeddings[first].labels, self.embeddings[second].labels
-        if measure.takes == "relevant sets" and labels is not None and labels_of_text is not None:
-            return x, y, Relevance.of_labels(image=labels, text=labels_of_text)
         try:
             i, j = self.pairs_of(first, second, distinct=measure.takes == "distinct pairs")
         except InputError as error:
             raise InputError(f"{measure.name} needs pairs: {error}") from None
-        if measure.takes == "relevant sets":
-            return x, y, Relevance.of_pairs((i, j), image=len(x), text=len(y))
         if measure.takes == "matched sets":
             ones, of_one = np.unique(i, return_inverse=True)
             others, of_other = np.unique(j, return_inverse=True)

@@ -1,1 +1,1 @@
-"""Everything about a mixed index: relevance, two-sided search, checks, repairs, their comparison, and shipping."""
+"""Everything about a mixed index: relevance, search, checks, repairs, their comparison, and shipping."""

@@ -3,12 +3,14 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clip_geometry.display.table import Table, TableColumn
+from clip_geometry.display.words import Words
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
@@ -20,6 +22,7 @@ from clip_geometry.search.repairs import InnerProduct, Known, Repair, make_repai
 from clip_geometry.search.repairs.maps import OtherOnly, ReciprocalRank
 from clip_geometry.transforms import RankWarning
 
+WORDS = Words(Path(__file__).with_name("verdict.j2"))
 Want: TypeAlias = Literal["pairs", "both"]
 
 AIMS: Mapping[str, str] = {"pairs": "mrr", "both": "both"}  # the number that a goal is judged by
@@ -28,6 +31,7 @@ COSTS: Mapping[str, tuple[str, ...]] = {"pairs": ("recall",), "both": ("recall",
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
 LEAST_KEPT = 0.5  # of the results of the own modality that the list without a repair has
 MOST_PRECISION = 0.05  # that a repair may cost
+LIMITS = {"most_fit": 1000, "most_searched": 2500, "most_queries": 500}  # of a half: items, and queries of a modality
 FOLDS = 10  # of the search in the full index
 MOST_FIT = 2000  # items that a repair that ships is fitted on
 MOST_FULL = 10_000  # items of an index that is searched whole
@@ -52,13 +56,7 @@ class Cost(NamedTuple):
     estimate: SearchEstimate
 
     def __str__(self) -> str:
-        value, error = self.estimate[:2]
-        if self.of == "neighbors":
-            return f"{1 - value:.0%} of the nearest {self.query} rows of {self.query} queries"
-        if self.of == "own":
-            return f"{self.query} results of {self.query} queries, of which {value:.0%} stay"
-        across = " across modalities" * (self.of == "recall")
-        return f"{self.of} of {self.query} queries{across} {value:+.3f} ± {error:.3f}".replace("-", "−")
+        return WORDS("cost", cost=self)
 
 
 class Serving(NamedTuple):
@@ -77,13 +75,7 @@ class Serving(NamedTuple):
     length: float = 1.0
 
     def __str__(self) -> str:
-        several = f"{self.indexes} indexes of {self.columns:,} columns" if self.indexes > 1 else ""
-        words = several or f"one index of {self.columns:,} columns"
-        unit = abs(self.length - 1) < 1e-3
-        metric = "cosine or inner product" if unit else f"inner product, rows of length {self.length:.3g}"
-        # HNSW hardly links the modalities of one index, since the constants make up most of their products
-        exact = "" if unit or several else ", searched exactly (flat), or an HNSW index for each modality"
-        return f"{words} ({metric}){exact}{' and a reranker' * self.reranker}"
+        return WORDS("needs", serving=self)
 
 
 UNKNOWN = Serving(False, 1, 0)
@@ -198,23 +190,10 @@ class RepairComparison:
             [TableColumn("repair"), *numbers, TableColumn("columns", "number"), TableColumn("verdict")],
             {"": rows},
             legend=[*legend, "columns: number of indexes × columns of their rows; +: a reranker"],
-            notes=[self._conditions(), *(f"{name} was left out: {why}" for name, why in self.failed.items())],
-        )
-
-    def _conditions(self) -> str:
-        """Say how the numbers were made: sizes, splits, seed."""
-        facts = self.facts
-        fitted, index, queries = (
-            " and ".join(f"{n:,} {name}" for name, n in facts[key].items()) for key in ("fitted_on", "index", "queries")
-        )
-        whole = " and ".join(facts.get("whole", ()) if len(facts["index"]) > 1 else ())
-        unused = " and ".join(facts.get("unused_labels", ()))
-        return (
-            f"relevant by {facts['relevant_by']}; {facts['splits']} random halves (seed {facts['seed']}): fitted on "
-            f"{fitted} rows, an index of {index} rows searched with {queries} queries; ± standard error over items; "
-            "costs are judged by paired differences, beyond two standard errors"
-            + f"; {whole} rows are not split: maps are tried with those they were fitted on" * bool(whole)
-            + f"; labels of {unused} rows alone are not used" * bool(unused)
+            notes=[
+                WORDS("conditions", facts=self.facts),
+                *(f"{name} was left out: {why}" for name, why in self.failed.items()),
+            ],
         )
 
 
@@ -225,9 +204,6 @@ def compare_repairs(
     want: Want = "both",
     splits: int = 10,
     seed: int = 0,
-    most_fit: int = 1000,
-    most_searched: int = 2500,
-    most_queries: int = 500,
     progress: Progress = quiet,
 ) -> RepairComparison:
     """Fit repairs on random halves of the items and search in the other halves.
@@ -239,9 +215,6 @@ def compare_repairs(
             modality first.
         splits: Number of random halves.
         seed: Of the splits.
-        most_fit: Items to fit on.
-        most_searched: Items to search in.
-        most_queries: Queries of each modality and split.
         progress: Called as in `cg.embed`; the units are fits.
 
     Returns:
@@ -262,16 +235,11 @@ def compare_repairs(
     """
     if len(index.modalities) < 2:
         raise InputError(f"only {index.modalities[0]} rows were given; repairs of a mixed index need two modalities")
-    if index.by is None:
-        raise InputError(
-            "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
-        )
     splits = whole_number(splits, "splits", most=1000)
     names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
     for name in names:
         repairs[name]  # raises for an unknown name
-    limits = {"most_fit": most_fit, "most_searched": most_searched, "most_queries": most_queries}
-    halves = list(index.splits(splits, seed=seed, **limits))
+    halves = list(index.splits(splits, seed=seed, **LIMITS))
     with progress("fits of repairs", splits * len(names)) as advance:
         sums, serving, failed, chances = _search(index, halves, names, advance)
     candidates = {
@@ -294,12 +262,12 @@ def compare_repairs(
         "queries": {name: len(rows) for name, rows in halves[0].queries.items()},
         "want": want,
         "chance": chance,
-        "whole": [name for name, group in index.groups.items() if group is None],
+        "whole": index.whole,
         "alone": alone,
         "unused_labels": [] if index.codes else [name for name, each in index.sets.items() if each.labels is not None],
     }
     found = RepairComparison(candidates, failed, recommended, ties, _front(candidates, AIMS[want]), facts)
-    return replace(found, full=_full(found, index, sums, searched=index.items_of(halves[0].searched).size))
+    return replace(found, full=_full(found, index, sums))
 
 
 def _search(
@@ -340,9 +308,7 @@ def _search(
     return sums, serving, failed, chances
 
 
-def _full(
-    compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, SearchNumbers], *, searched: int
-) -> dict[str, Candidate]:
+def _full(compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, SearchNumbers]) -> dict[str, Candidate]:
     """The numbers of no repair and of what is recommended in an index of all items.
 
     Each item is a query once, with repairs that are fitted without it. The other items were fitted on, as they are when
@@ -358,20 +324,18 @@ def _full(
     sums, _, failed, _ = _search(index, folds, names, lambda _: None)
     for why in failed.values():
         raise InputError(why)
-    if len(index.items) > MOST_FULL:
-        beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
+    if (n := len(index.items)) > MOST_FULL:
+        searched = min(-(-n // 2), LIMITS["most_searched"])
+        beyond = float(np.log(n / MOST_FULL) / np.log(MOST_FULL / searched))
         sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
-
-    def with_split_errors(full: Mapping[str, SearchEstimate], held: Mapping[str, SearchEstimate]) -> dict:
-        # with each item a query once, folds do not show what another choice of items to fit on would change
-        return {key: SearchEstimate(*each[:2], *held[key][2:]) for key, each in full.items() if key in held}
-
     full = {}
     for name, each in sums.items():
         held = compared.candidates[name]
-        numbers = with_split_errors(each.estimates(), held.numbers)
-        changes = with_split_errors(each.estimates(less=sums["none"]), held.changes)
-        full[name] = replace(held, numbers=numbers, changes=changes)
+        both = []
+        for found, before in ((each.estimates(), held.numbers), (each.estimates(less=sums["none"]), held.changes)):
+            # with each item a query once, folds do not show what another choice of items to fit on would change
+            both.append({key: SearchEstimate(*found[key][:2], *before[key][2:]) for key in found if key in before})
+        full[name] = replace(held, numbers=both[0], changes=both[1])
     return full
 
 

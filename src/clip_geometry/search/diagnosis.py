@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clip_geometry.display.words import Words
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.memory import give_back
@@ -16,14 +14,12 @@ from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import seed_number
 from clip_geometry.search.checks import Context, Finding, NotRun, run_checks
-from clip_geometry.search.comparison import AIMS, MOST_FIT, Candidate, RepairComparison, Want, compare_repairs
-from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, logit_scale_of, require_one_space
+from clip_geometry.search.comparison import AIMS, MOST_FIT, WORDS, Candidate, RepairComparison, Want, compare_repairs
+from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, require_one_space
 from clip_geometry.search.repairs import Repair, make_repair
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-WORDS = Words(Path(__file__).with_name("verdict.j2"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +59,7 @@ class Diagnosis:
     @property
     def verdict(self) -> list[str]:
         """The answer in a few sentences; what was not checked comes last."""
-        severe, worse = (
-            list(dict.fromkeys(found.check for found in self.findings if found.severity == severity))
-            for severity in ("error", "warning")
-        )
-        said = [WORDS("faults", severe=severe, worse=worse)]
-        if not self.paired:
-            said.append(WORDS("unpaired"))
-        said += [WORDS("skipped", why=self.skipped)] if self.comparison is None else sentences(self.comparison)
-        return [*said, WORDS("not_run", skipped=self.not_run)] if self.not_run else said
+        return [each.strip() for each in WORDS("verdict", found=self).split("¶") if each.strip()]
 
     def fitted(self, name: str | None = None) -> Repair:
         """Return a repair fitted on all items, or on 2,000 of them.
@@ -137,27 +125,6 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.findings), *self.verdict])
-
-
-def sentences(compared: RepairComparison) -> list[str]:
-    """Say what a mixed index finds, what to take for the goal, what is given up, and what ties with it."""
-    candidates, facts, aim, want = compared.candidates, compared.facts, compared.aim, compared.want
-    none, taken = candidates["none"], candidates[compared.recommended]
-    said = [WORDS("state", before=none, by=facts["relevant_by"], index=facts["index"])]
-    if taken is none:
-        best = next((each for each in compared.ranked() if each.costs and not each.baseline), None)
-        return [*said, WORDS("no_help", best=best, aim=aim, want=want)]
-    ties = [name for name in compared.ties if name != taken.name]
-    said += [
-        WORDS("take", taken=taken, before=none, aim=aim, want=want),
-        WORDS("full", full=compared.full.get(taken.name), aim=aim, n=facts["n"]),
-        WORDS("after", taken=taken, alone=facts.get("alone", ()), index=facts["index"]),
-        WORDS("given_up", taken=taken, before=none, by=facts["relevant_by"]),
-        WORDS("serving", taken=taken),
-        WORDS("ties", names=ties) if ties else "",
-        WORDS("instead", best=compared.served(), taken=taken, aim=aim) if taken.baseline else "",
-    ]
-    return [each for each in said if each]
 
 
 def diagnose(
@@ -237,7 +204,7 @@ def diagnose(
         skipped = f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
     else:
         try:
-            index = MixedIndex.of(rows, relevant, logit_scale=logit_scale_of(sets))
+            index = MixedIndex.of(rows, relevant)
             comparison = compare_repairs(index, repairs, want=want, splits=splits, seed=seed, progress=progress)
         except InputError as error:
             if repairs is not None or relevant is not None:

@@ -1,5 +1,6 @@
 """What a repaired index returns: a value for every query, and their mean with its error."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,7 +11,6 @@ from scipy.special import expit, logit
 from clip_geometry.registry import InputError
 from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import Repair, kept_in, make_repair
-from clip_geometry.search.two_sided import two_sided_scores
 
 K = 10
 QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
@@ -71,8 +71,10 @@ class HeldOutSearch:
     """
 
     def __init__(self, index: MixedIndex, split: Split):
-        relevance = index.relevance(split.searched)
-        assert relevance is not None
+        if (relevance := index.relevance(split.searched)) is None:
+            raise InputError(
+                "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
+            )
         self.index, self.rows, self.relevance = index, split.queries, relevance
         self.items = index.rows(split.searched)
         # places of the queries within the index
@@ -87,8 +89,27 @@ class HeldOutSearch:
         """Return what the queries of each modality find. Run "none" first: neighbors are compared with its own."""
         numbers = SearchNumbers(self.index)
         for query, places in self.places.items():
-            if len(places):
-                numbers.add(query, self.rows[query], *self._run(repair, query, places))
+            if not len(places):
+                continue
+            scores = repair.mixed(query, self.queries[query], self.items, places)
+            k = min(K, scores[query].shape[1] - 1)
+            if k < 1:
+                raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
+            near = _highest(scores[query], k)
+            before = kept_in(self._kept, ("before", query), lambda near=near: near)
+            values, without = self._ranked(scores, query)
+            listed, listed_without = self._listed(scores, query, places)
+            values |= listed | {"neighbors": (before[:, :, None] == near[:, None, :]).any(2).mean(1)}
+            if self.index.complete:
+                relevant = self._relevant(query, query)
+                hits = np.take_along_axis(relevant, near, axis=1)
+                values["own_precision"] = np.where(relevant.any(1), hits.mean(1), np.nan)
+            asked = self._one_hot[query][places].T
+            effects = {
+                number: asked @ np.nan_to_num(each - values[number][:, None]).astype(np.float32)
+                for number, each in (without | listed_without).items()
+            }
+            numbers.add(query, self.rows[query], values, effects)
         return numbers
 
     def chances(self) -> list[float]:
@@ -101,36 +122,8 @@ class HeldOutSearch:
 
     def _relevant(self, query: str, item: str) -> np.ndarray:
         """Return which items of a modality are relevant to the queries of one."""
-
-        def relevant() -> np.ndarray:
-            places, items = torch.from_numpy(self.places[query]), torch.arange(len(self.items[item]))
-            return self.relevance.tables[query, item].grades(places, items.expand(len(places), -1)).numpy() > 0
-
-        return kept_in(self._kept, (query, item), relevant)
-
-    def _run(self, repair: Repair, query: str, places: np.ndarray) -> tuple[QueryValues, QueryValues]:
-        """The values of each query, and of a rank or a list what the queries of block a sum up to more if the items of
-        block b are not in the index, (G, G)."""
-        scores = repair.mixed(query, self.queries[query], self.items, places)
-        k = min(K, scores[query].shape[1] - 1)
-        if k < 1:
-            raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
-        near = _highest(scores[query], k)
-        before = kept_in(self._kept, ("before", query), lambda: near)
-        stay = (before[:, :, None] == near[:, None, :]).any(2)
-        two_sided = two_sided_scores(
-            scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
-        )
-        ranked, ranked_without = self._ranked(scores, query)
-        listed, listed_without = self._listed(scores, query, places)
-        values, without = {**ranked, **listed}, {**ranked_without, **listed_without}
-        asked = self._one_hot[query][places].T
-        effects = {
-            number: asked @ np.nan_to_num(without[number] - values[number][:, None]).astype(np.float32)
-            for number in without
-        }
-        values |= {number: two_sided[number] for number in ("precision", "own_precision", "ndcg")}
-        return values | {"own_share": two_sided[f"share.{query}"], "neighbors": stay.mean(1)}, effects
+        make = lambda: self.relevance.dense(query, item, self.places[query])  # noqa: E731
+        return kept_in(self._kept, (query, item), make)
 
     def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[QueryValues, QueryValues]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""
@@ -149,36 +142,49 @@ class HeldOutSearch:
     def _listed(
         self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray
     ) -> tuple[QueryValues, QueryValues]:
-        """The relevant items in the top ten, up to four of each modality, and those without each block."""
-        wanted_items, by_block = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query, places))
+        """The numbers of the top ten; and of relevant items in it, up to four of each modality, without each block.
+
+        Of equal scores, those of relevant items come last.
+        """
+        wanted_items, by_block = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query))
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
+        every[wanted] = np.nextafter(every[wanted], -np.inf)
         block = np.concatenate([self.blocks[item] for item in scores])
-        modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
+        modality = np.repeat(list(scores), [each.shape[1] for each in scores.values()])
         top = _highest(every, min(2 * K, every.shape[1]))  # enough to fill the top ten without a block
-        order = np.lexsort((np.take_along_axis(wanted, top, axis=1), -np.take_along_axis(every, top, axis=1)))
-        top = np.take_along_axis(top, order, axis=1)
-        wanted = np.take_along_axis(wanted, top, axis=1)
+        wanted, of = np.take_along_axis(wanted, top, axis=1), modality[top]
         stays = block[top][:, :, None] != np.arange(self.index.block_count)
         stays &= np.cumsum(stays, axis=1, dtype=np.int16) <= K
         shares, without = {}, {}
-        for number, item in enumerate(scores):
-            hits, total = wanted & (modality[top] == number), by_block[item].sum(1)
+        for item in scores:
+            hits, total = wanted & (of == item), by_block[item].sum(1)
             shares[item] = _share(hits[:, :K].sum(1), total)
             staying = np.einsum("qt,qtb->qb", hits.astype(np.float32), stays.astype(np.float32))
             without[item] = _share(staying, total[:, None] - by_block[item])
-        return _both(shares, query), _both(without, query)
+        k = min(K, every.shape[1] - 1)
+        own, relevant = of[:, :k] == query, wanted[:, :k]
+        counted = list(scores)
+        if not self.index.complete:  # results of the own modality are wanted, but not known to be relevant
+            relevant = relevant & ~own
+            counted.remove(query)
+        total = np.sum([by_block[item].sum(1) for item in counted], axis=0).astype(int)
+        known, discounts = np.where(total > 0, 1.0, np.nan), 1 / np.log2(np.arange(k) + 2)
+        best = np.cumsum(discounts)[np.clip(total, 1, k) - 1]
+        values = _both(shares, query) | {
+            "precision": relevant.mean(1) * known,
+            "ndcg": relevant @ discounts / best * known,
+            "own_share": own.mean(1) * known,
+        }
+        return values, _both(without, query)
 
-    def _wanted(self, query: str, places: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _wanted(self, query: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """The items that count, by modality: a mask, and how many there are of each block.
 
         Pairs do not say which items of the own modality are relevant: the first four without a repair count.
         """
-        items = {item: self._relevant(query, item) for item in self.items if item != query}
-        if self.index.complete:
-            items[query] = self._relevant(query, query).copy()
-            items[query][np.arange(len(places)), places] = False
-        else:
-            items[query] = np.zeros((len(places), len(self.items[query])), dtype=bool)
+        items = {item: self._relevant(query, item) for item in self.items}
+        if not self.index.complete:
+            items[query] = np.zeros_like(items[query])
             np.put_along_axis(items[query], self._kept["before", query][:, :QUOTA], True, axis=1)
         return items, {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
 
@@ -227,63 +233,56 @@ class SearchNumbers:
 
     def __init__(self, index: MixedIndex):
         self.index = index
-        self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
-        self.effects: dict[tuple[str, str], np.ndarray] = {}
+        self.asked: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
+        self.effects: dict[tuple[str, str], np.ndarray | float] = defaultdict(float)
 
     def add(self, query: str, rows: np.ndarray, values: QueryValues, effects: Mapping[str, np.ndarray]) -> None:
         """Add what some rows of a modality found as queries in one split; NaN where a number is not defined."""
         for number, each in values.items():
             known = ~np.isnan(each)
-            self.asked.setdefault((query, number), []).append((rows[known], each[known]))
+            self.asked[query, number].append((rows[known], each[known]))
         for number, effect in effects.items():
-            self.effects[query, number] = self.effects.get((query, number), 0.0) + effect
+            self.effects[query, number] += effect
 
     def __iadd__(self, other: "SearchNumbers") -> "SearchNumbers":
         for key, each in other.asked.items():
-            self.asked.setdefault(key, []).extend(each)
+            self.asked[key] += each
         for key, effect in other.effects.items():
-            self.effects[key] = self.effects.get(key, 0.0) + effect
+            self.effects[key] += effect
         return self
-
-    def by_split(self, query: str, number: str) -> np.ndarray:
-        """The mean of each split, NaN where no query has a value."""
-        return np.array([values.mean() if len(values) else np.nan for _, values in self.asked[query, number]])
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""
-        n, asked = len(self.index.sets[query]), self.asked.get((query, number), ())
-        rows, values = (np.concatenate(each) for each in zip((np.empty(0, int), np.empty(0)), *asked, strict=True))
+        n = len(self.index.sets[query])
+        rows, values = (np.concatenate(each) for each in zip(*self.asked[query, number], strict=True))
         with np.errstate(invalid="ignore"):  # 0/0 of a row that was never a query
             return np.bincount(rows, values, minlength=n) / np.bincount(rows, minlength=n)
 
     def left_out(self, query: str, number: str) -> np.ndarray:
         """What the mean rises by at the queries of block a without the items of block b, (G, G); 0 where unknown."""
-        blocks = self.index.block_count
-        effects = self.effects.get((query, number), np.zeros((blocks, blocks)))
-        return effects / max(1, sum(len(rows) for rows, _ in self.asked.get((query, number), ())))
+        asked = sum(len(rows) for rows, _ in self.asked[query, number])
+        return np.zeros((self.index.block_count, self.index.block_count)) + self.effects[query, number] / max(1, asked)
+
+    def _parts(self, query: str, number: str) -> list[np.ndarray]:
+        """`means`, `left_out`, and the mean of each split, NaN where no query has a value."""
+        by_split = [values.mean() if len(values) else np.nan for _, values in self.asked[query, number]]
+        return [self.means(query, number), self.left_out(query, number), np.array(by_split)]
 
     def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, SearchEstimate]:
         """The mean of each number, or of the paired differences from others, over all queries and by modality."""
         found = {}
         for number in NUMBERS:
-            values, effects, means = {}, {}, {}
+            parts = {}
             for query in (query for query in self.index.modalities if (query, number) in self.asked):
-                values[query] = self.means(query, number)
-                effects[query] = self.left_out(query, number)
-                means[query] = self.by_split(query, number)
+                parts[query] = self._parts(query, number)
                 if less is not None:
-                    values[query] = values[query] - less.means(query, number)
-                    effects[query] = effects[query] - less.left_out(query, number)
-                    means[query] = means[query] - less.by_split(query, number)
-            for name, some in {number: [*values], **{f"{number}.{query}": [query] for query in values}}.items():
-                part = {query: values[query] for query in some}
-                estimate = _estimate(part, effects, self.index, less is None and number in RATES)
+                    others = less._parts(query, number)
+                    parts[query] = [mine - other for mine, other in zip(parts[query], others, strict=True)]
+            for name, some in {number: [*parts], **{f"{number}.{query}": [query] for query in parts}}.items():
+                rate = less is None and number in RATES
+                estimate = _estimate({query: parts[query] for query in some}, self.index, rate=rate)
                 if estimate is not None:
-                    by_split = np.array([means[query] for query in some])
-                    by_split = by_split[~np.isnan(by_split).all(1)].mean(0)
-                    splits = len(by_split)
-                    error = float(by_split.std(ddof=1) / np.sqrt(splits)) if splits > 1 else float("nan")
-                    found[name] = estimate._replace(split_error=error, splits=splits)
+                    found[name] = estimate
         return found
 
     def extrapolated(self, small: "SearchNumbers", beyond: float) -> "SearchNumbers":
@@ -311,28 +310,32 @@ class SearchNumbers:
         return found
 
 
-def _estimate(
-    values: Mapping[str, np.ndarray], effects: Mapping[str, np.ndarray], index: MixedIndex, rate: bool = False
-) -> SearchEstimate | None:
+def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate: bool) -> SearchEstimate | None:
     """The mean over modalities of the mean over their queries; rows of one item are one observation.
 
     An item counts as a query and as an item that other queries find before their partner: a hub makes many of them miss
     together. The first part is a sum over items; the second one, a jackknife over blocks of items, adds the covariance
     of different queries. A rate has the variance of two hits and two misses more, as the interval of Agresti and Coull:
     without any miss it still has an error.
+
+    Args:
+        parts: Modality → `SearchNumbers._parts`.
+        index: What was searched.
+        rate: Whether the number is a share of queries.
     """
     blocks, total = np.zeros(index.block_count), np.zeros((index.block_count, index.block_count))
-    keys, influences, means = [], [], []
-    for name, each in values.items():
-        rows = np.flatnonzero(~np.isnan(each))
+    keys, influences, means, by_split = [], [], [], []
+    for name, (values, effects, of_splits) in parts.items():
+        rows = np.flatnonzero(~np.isnan(values))
         if len(rows):
-            means.append(each[rows].mean())
-            group, parts = index.groups[name], (each[rows] - means[-1]) / len(rows)
+            means.append(values[rows].mean())
+            group, deviations = index.groups[name], (values[rows] - means[-1]) / len(rows)
             alone = -1 - sum(map(len, keys))  # numbers of no item, for rows that belong to none
             keys.append(group[rows] if group is not None else alone - np.arange(len(rows)))
-            influences.append(parts)
-            np.add.at(blocks, index.blocks[name][rows], parts)
-            total += effects[name]
+            influences.append(deviations)
+            np.add.at(blocks, index.blocks[name][rows], deviations)
+            total += effects
+            by_split.append(of_splits)
     if not means:
         return None
     items, item = np.unique(np.concatenate(keys), return_inverse=True)
@@ -348,7 +351,10 @@ def _estimate(
     variance /= len(means) ** 2
     if rate:
         variance = (n**2 * variance + 2 * value**2 + 2 * (1 - value) ** 2) / (n + 4) ** 2
-    return SearchEstimate(value, float(np.sqrt(variance)))
+    of_splits = np.mean(by_split, axis=0)
+    splits = len(of_splits)
+    split_error = float(of_splits.std(ddof=1) / np.sqrt(splits)) if splits > 1 else float("nan")
+    return SearchEstimate(value, float(np.sqrt(variance)), split_error, splits)
 
 
 def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, SearchEstimate]:
@@ -374,10 +380,6 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, S
         >>> found["own_share"].value, found["hit_at_10"].value  # a modality gap
         (1.0, 0.0)
     """
-    if index.by is None:
-        raise InputError(
-            "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
-        )
     search = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows))
     none = make_repair("none").fit(index.known())
     found = search.run(none)  # first, as neighbors are compared with those of no repair

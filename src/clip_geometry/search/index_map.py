@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from clip_geometry.geometry.uncertainty import jackknife
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK
-from clip_geometry.search.relevance import item_numbers
 from clip_geometry.transforms import ANY, Normalize, PairedTransform, Pipeline, RankWarning, parse_pipeline, transforms
 from clip_geometry.transforms.base import as_matrix
 
@@ -153,11 +152,16 @@ def map_index(
         if asked.shape[1] != new.shape[1]:
             given = f"queries have dimension {asked.shape[1]} and new rows {new.shape[1]}"
             raise InputError(f"{given}; both are of the new model")
-    numbers = item_numbers(rows, len(old), "old").numpy()
-    if not LEAST <= len(np.unique(numbers)) == len(numbers) == len(new):
+    try:
+        numbers = np.asarray(rows)
+    except ValueError:  # ragged
+        numbers = np.empty(0)
+    whole = numbers.ndim == 1 and numbers.dtype.kind in "iu"
+    known = whole and bool(((numbers >= 0) & (numbers < len(old))).all())
+    if not known or not LEAST <= len(np.unique(numbers)) == len(numbers) == len(new):
         raise InputError(
-            f"{len(numbers)} row numbers were given for {len(new)} new rows; expected the numbers of different rows, "
-            f"one for each of at least {LEAST} new rows, better 1,000"
+            f"rows are {shown(rows)} for {len(new)} new rows; expected the numbers of different rows of old, from 0 to "
+            f"{len(old) - 1}, one for each of at least {LEAST} new rows, better 1,000"
         )
     k = whole_number(k, "k", most=len(old) // 4, of=f", a quarter of the {len(old)} rows of the index")
     share = len(new) / len(old)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,7 +39,6 @@ class MixedIndex:
         groups: Modality → the item of each row as a number, shared by the rows of one item; None for a modality that
             is not split, such as class names, which belong to no single item.
         codes: Modality → labels as numbers; a row without a label has a number of its own.
-        logit_scale: Of the model, for repairs that need it.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -54,18 +52,14 @@ class MixedIndex:
     by: RelevantBy | None
     groups: Mapping[str, np.ndarray | None]
     codes: Mapping[str, np.ndarray]
-    logit_scale: float = LOGIT_SCALE
 
     @classmethod
-    def of(
-        cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None, *, logit_scale: float = LOGIT_SCALE
-    ) -> "MixedIndex":
+    def of(cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None) -> "MixedIndex":
         """Find out what is known of the sets.
 
         Args:
             sets: Modality → `Embeddings`.
             by: What makes items relevant; by default labels where every modality has them, else pairs.
-            logit_scale: Of the model.
 
         Raises:
             InputError: `by` names what the sets do not have, or the modalities have no label in common.
@@ -87,7 +81,7 @@ class MixedIndex:
                 f"the labels of {' and '.join(names)} rows have none in common ({examples}); give equal labels to rows "
                 "that are relevant to each other, or none"
             )
-        return cls({name: sets[name] for name in names}, by, groups, codes, logit_scale)
+        return cls({name: sets[name] for name in names}, by, groups, codes)
 
     @property
     def modalities(self) -> list[str]:
@@ -96,6 +90,12 @@ class MixedIndex:
     @property
     def complete(self) -> bool:
         return self.by == "labels"
+
+    @property
+    def logit_scale(self) -> float:
+        """The logit scale that the origin of the rows names, or 100."""
+        scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in self.sets.values())
+        return float(next(filter(None, scales), LOGIT_SCALE))
 
     @cached_property
     def items(self) -> np.ndarray:
@@ -134,15 +134,11 @@ class MixedIndex:
             generator = np.random.default_rng([seed, number])
             order = generator.permutation(self.items)
             half = len(order) // 2
-            fit, index = {}, {}
-            for name, group in self.groups.items():
-                if group is None:
-                    fit[name] = index[name] = np.arange(len(self.sets[name]))
-                    if len(fit[name]) > most_fit:
-                        fit[name] = np.sort(generator.choice(fit[name], most_fit, replace=False))
-                else:
-                    fit[name] = np.flatnonzero(np.isin(group, order[: min(half, most_fit)]))
-                    index[name] = np.flatnonzero(np.isin(group, order[half : half + most_searched]))
+            fit = self.rows_of(order[: min(half, most_fit)])
+            index = self.rows_of(order[half : half + most_searched])
+            for name in self.whole:
+                if len(fit[name]) > most_fit:
+                    fit[name] = np.sort(generator.choice(fit[name], most_fit, replace=False))
             queries = {
                 name: np.sort(generator.choice(rows, min(len(rows), most_queries), replace=False))
                 for name, rows in index.items()
@@ -159,40 +155,35 @@ class MixedIndex:
         for number, asked in enumerate(np.array_split(order, min(count, len(order)))):
             others = generator.permutation(np.setdiff1d(order, asked))
             asked = asked[:most_queries]
-            searched = np.concatenate([asked, others[: most_searched - len(asked)]])
-            fit, index, queries = {}, {}, {}
-            for name, group in self.groups.items():
-                if group is None:
-                    index[name] = np.arange(len(self.sets[name]))
-                    fit[name] = np.sort(generator.permutation(index[name])[:most_fit])
-                    queries[name] = index[name][number::count][:most_queries]
-                else:
-                    fit[name] = np.flatnonzero(np.isin(group, others[:most_fit]))
-                    index[name] = np.flatnonzero(np.isin(group, searched))
-                    queries[name] = np.flatnonzero(np.isin(group, asked))
+            fit, queries = self.rows_of(others[:most_fit]), self.rows_of(asked)
+            index = self.rows_of(np.concatenate([asked, others[: most_searched - len(asked)]]))
+            for name in self.whole:
+                fit[name] = np.sort(generator.permutation(index[name])[:most_fit])
+                queries[name] = index[name][number::count][:most_queries]
             yield Split(fit, index, queries)
 
-    def items_of(self, rows: RowNumbers) -> np.ndarray:
-        """The items that are split, of some rows."""
-        return np.unique(
-            np.concatenate([group[rows[name]] for name, group in self.groups.items() if group is not None])
-        )
+    @property
+    def whole(self) -> list[str]:
+        """The modalities that are not split."""
+        return [name for name, group in self.groups.items() if group is None]
+
+    def rows_of(self, items: np.ndarray) -> dict[str, np.ndarray]:
+        """The numbers of the rows of some items, and of all rows of a modality that is not split."""
+        return {
+            name: np.arange(len(self.sets[name])) if group is None else np.flatnonzero(np.isin(group, items))
+            for name, group in self.groups.items()
+        }
 
     def sampled(self, most: int, seed: int = 0) -> RowNumbers:
         """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
         generator = np.random.default_rng(seed)
-        items = generator.permutation(self.items)[:most]
-        return {
-            name: np.sort(generator.permutation(len(self.sets[name]))[:most])
-            if group is None
-            else np.flatnonzero(np.isin(group, items))
-            for name, group in self.groups.items()
-        }
+        rows = self.rows_of(generator.permutation(self.items)[:most])
+        return rows | {name: np.sort(generator.permutation(rows[name])[:most]) for name in self.whole}
 
     @property
     def all_rows(self) -> RowNumbers:
         """The numbers of all rows."""
-        return {name: np.arange(len(each)) for name, each in self.sets.items()}
+        return self.rows_of(self.items)
 
     def rows(self, numbers: RowNumbers) -> dict[str, np.ndarray]:
         """The chosen rows in float64."""
@@ -200,23 +191,17 @@ class MixedIndex:
 
     def relevance(self, numbers: RowNumbers) -> Relevance | None:
         """What is relevant to what among the chosen rows."""
-        if self.by == "labels":
-            return Relevance.of_labels(**{name: self.codes[name][chosen] for name, chosen in numbers.items()})
         if self.by is None:
             return None
-        pairs = {}
-        for couple in combinations(self.modalities, 2):
-            items = {name: np.asarray(self.groups[name])[numbers[name]] for name in couple}
-            left, right = (pd.DataFrame({"item": item, name: np.arange(len(item))}) for name, item in items.items())
-            both = left.merge(right, on="item")
-            pairs[couple] = [both[name].to_numpy() for name in couple]
-        return Relevance.of_pairs(pairs, partners=False, **{name: len(chosen) for name, chosen in numbers.items()})
+        codes = self.codes if self.complete else self.groups
+        chosen = {name: np.asarray(codes[name])[rows] for name, rows in numbers.items()}
+        return Relevance(chosen, within=self.complete)
 
     def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
         """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""
         numbers = self.all_rows if numbers is None else numbers
         rows, relevance = self.rows(numbers), self.relevance(numbers)
-        return Known(rows, relevance, self.complete, logit_scale=self.logit_scale, kept=kept)
+        return Known(rows, relevance, logit_scale=self.logit_scale, kept=kept)
 
 
 def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
@@ -227,12 +212,6 @@ def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
     if len({each.dim for each in sets.values()}) > 1:
         given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
         raise InputError(f"{given} dimensions; {what} needs rows of one dimension, from one model")
-
-
-def logit_scale_of(sets: Mapping[str, Embeddings]) -> float:
-    """Return the logit scale that the origin of the rows names, or 100."""
-    scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
-    return float(next(filter(None, scales), LOGIT_SCALE))
 
 
 def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:
@@ -258,19 +237,19 @@ def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.nd
     return groups
 
 
+def label_names(embeddings: Embeddings) -> list[str | None]:
+    """Labels as text, None where there is none; 1, 1.0 and "1" are one label, as they are in files."""
+    names: list[str | None] = [None] * len(embeddings)
+    for row, label in enumerate(() if embeddings.labels is None else embeddings.labels.tolist()):
+        if not (is_missing(label) or label == ""):
+            names[row] = str(int(label) if isinstance(label, float) and label.is_integer() else label)
+    return names
+
+
 def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
-    """Labels as numbers; 1, 1.0 and "1" are one label, as they are in files."""
-    known: dict[object, int] = {}
-    codes, alone = {}, 0
-    for name, each in sets.items():
-        own = np.empty(len(each), dtype=np.int64)
-        assert each.labels is not None
-        for row, label in enumerate(each.labels.tolist()):
-            if is_missing(label) or label == "":
-                alone -= 1
-                own[row] = alone
-            else:
-                whole = isinstance(label, float) and label.is_integer()
-                own[row] = known.setdefault(str(int(label) if whole else label), len(known))
-        codes[name] = own
-    return codes
+    """Labels as numbers."""
+    names = [name for each in sets.values() for name in label_names(each)]
+    codes = pd.factorize(np.array(names, dtype=object))[0]
+    codes[codes < 0] = -1 - np.arange((codes < 0).sum())
+    ends = np.cumsum([len(each) for each in sets.values()])
+    return dict(zip(sets, np.split(codes, ends[:-1]), strict=True))

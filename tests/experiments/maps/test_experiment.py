@@ -72,7 +72,7 @@ def test_the_repair_that_changes_nothing_finds_what_the_rows_find(experiment, ma
 
 def test_the_repair_is_fitted_on_other_pairs(experiment):
     pairs, scored = (cg.Pipeline("normalize").fit(s).transform(s) for s in map(embedded, (experiment,) * 2, ROLES))
-    relevance = cg.Relevance.of_pairs([range(24), range(24)], image=24, text=24)
+    relevance = cg.Relevance.of_labels(image=range(24), text=range(24), within=False)
     fitted = cg.make_repair("posterior").fit(cg.Known(pairs, relevance))
     scores = fitted.mixed("text", scored["text"], scored, np.arange(40))
     best = np.diag(scores["image"])[:, None]

@@ -156,18 +156,6 @@ def test_activation_of_the_manifest(run, clean, model, facts, wrong):
     assert [each.modalities for each in found] == ([("image", "text")] if wrong else [])
 
 
-def test_context_and_padding_of_the_manifest(run, clean):
-    wrong = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=32)
-    (found,) = run("wrong_context", wrong)
-    assert found.modalities == ("text",) and "read 32 tokens" in found.evidence
-    (alone,) = run("wrong_context", {"image": wrong["image"]})  # a single set may hold texts under that name
-    assert alone.modalities == ("image",)
-    (found,) = run("wrong_context", stores(clean, "hf-text:google/siglip-base", padding="longest", context_length=64))
-    assert "padded to the longest" in found.evidence
-    right = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=77)
-    assert run("wrong_context", right) == run("wrong_context", clean) == []
-
-
 def test_truncated_texts_are_counted_by_manifest_or_words(run, clean):
     def text(**provenance):
         return {"text": cg.Embeddings(clean["text"], "text", provenance=provenance)}

@@ -7,7 +7,8 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.relevance import Relevance
-from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Term, repairs
+from clip_geometry.search.repairs import InnerProduct, Known, Term, repairs
+from clip_geometry.search.repairs.maps import ReciprocalRank
 from clip_geometry.search.shipping import item_map, query_map
 from support.mixed_index import NAMES, labelled, paired, rows, unit
 
@@ -21,12 +22,11 @@ def fitted(name, names=NAMES[:2], **more):
     return repairs[name].make().fit(labelled(rows(names=names), **more))
 
 
-@pytest.mark.parametrize(("names", "asked"), [(NAMES[:2], False), (NAMES, True)])
+@pytest.mark.parametrize("names", [NAMES[:2], NAMES])
 @pytest.mark.parametrize("name", INNER)
-def test_the_score_is_one_inner_product(name, names, asked):
+def test_the_score_is_one_inner_product(name, names):
     """To 1e-12 of the largest product of coordinates: the sum has a few hundred terms, each rounded to 1e-16."""
-    queries = {"text": rows(3, names=names, n=30)["text"]} if asked else {}
-    repair = fitted(name, names, queries=queries)
+    repair = fitted(name, names)
     assert isinstance(repair, InnerProduct)
     found = rows(1, names=names, n=12)
     for query, q in rows(2, names=names, n=9).items():
@@ -73,7 +73,7 @@ def test_the_query_itself_is_no_result(name):
     assert {item: table.shape for item, table in found.items()} == {"image": (3, 11), "text": (3, 11)}
     hidden = np.isneginf(found["text"])
     assert hidden.sum() == 3 and hidden[np.arange(3), numbers].all() and np.isfinite(found["image"]).all()
-    if not isinstance(repair, Listwise):
+    if not isinstance(repair, ReciprocalRank):
         for item, table in found.items():
             alone = repair.scores("text", items["text"][numbers], item, items[item])
             assert (np.where(np.isneginf(table), alone, table) == alone).all()
@@ -85,7 +85,7 @@ def test_a_modality_that_was_not_fitted(name):
     message = f"{repair.name.replace('[', '.').replace(']', '.')} was fitted for image and text rows, but audio rows"
     with pytest.raises(InputError, match=message):
         repair.scores("audio", sets["text"], "image", sets["image"])
-    if isinstance(repair, Listwise):  # items of any modality can be ranked
+    if isinstance(repair, ReciprocalRank):  # items of any modality can be ranked
         return
     with pytest.raises(InputError, match=message):
         repair.scores("image", sets["text"], "audio", sets["image"])
@@ -115,8 +115,11 @@ def test_the_lengths_of_rows_do_not_matter(name):
         ({"logit_scale": float("nan")}, "logit_scale is nan"),
         ({"logit_scale": -5}, "logit_scale is -5"),
         ({"relevance": [[1]]}, "relevance is of none rows"),
-        ({"relevance": Relevance.of_pairs([[0], [0]], image=2, text=3)}, "belong to the same rows"),
-        ({"relevance": Relevance.of_pairs([[0], [0]], a=3, b=3)}, "relevance is of 3 a, 3 b rows, but 3 image, 3 text"),
+        ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "belong to the same rows"),
+        (
+            {"relevance": Relevance.of_labels(a=range(3), b=range(3))},
+            "relevance is of 3 a, 3 b rows, but 3 image, 3 text",
+        ),
     ],
 )
 def test_known_rows_are_checked(given, says):

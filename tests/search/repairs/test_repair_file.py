@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import InnerProduct, Known, Repair, repairs
-from clip_geometry.search.repairs.maps import Mapped
+from clip_geometry.search.repairs.maps import Mapped, ReciprocalRank
 from clip_geometry.search.repairs.neighborhoods import NNN
 from clip_geometry.search.repairs.repair_file import KEY
 from clip_geometry.search.shipping import item_map, query_map
@@ -33,9 +33,8 @@ def saved(tmp_path):
 @pytest.mark.parametrize(("dtype", "names"), [(np.float32, NAMES), (np.float64, NAMES[:2])])
 @pytest.mark.parametrize("name", repairs)
 def test_a_saved_repair_is_the_same_repair(name, names, dtype, tmp_path):
-    queries = {"text": rows(4, n=40, names=names)["text"]}
     sets = {modality: x.astype(dtype) for modality, x in rows(names=names).items()}
-    repair = repairs[name].make().fit(labelled(sets, queries=queries))
+    repair = repairs[name].make().fit(labelled(sets))
     repair.save(tmp_path / "repair.safetensors")
     loaded = Repair.load(tmp_path / "repair.safetensors")
     assert type(loaded) is type(repair) and loaded.name == name
@@ -51,9 +50,9 @@ def test_a_saved_repair_is_the_same_repair(name, names, dtype, tmp_path):
 
 def test_parameters_and_names_are_kept(tmp_path):
     path = tmp_path / "repair.safetensors"
-    NNN(k=3, alpha=0.4).fit(Known(rows())).save(path)
+    repairs["rrf[own-first]"].make().fit(Known(rows())).save(path)
     loaded = Repair.load(path)
-    assert isinstance(loaded, NNN) and (loaded.k, loaded.alpha) == (3, 0.4)
+    assert isinstance(loaded, ReciprocalRank) and loaded.own_first and not loaded.centered
     Mapped("all_but_the_top(2)[each]").fit(Known(rows())).save(path)
     loaded = Repair.load(str(path))
     assert isinstance(loaded, Mapped) and loaded.name == loaded.pipeline == "all_but_the_top(2)[each]"
@@ -133,10 +132,10 @@ DAMAGED, CONTRADICTION = "is damaged, its checksum does not hold: copy it again 
         (with_facts(terms=[]), CONTRADICTION),
         (with_facts(views=[]), CONTRADICTION),
         (with_facts(maps=[]), CONTRADICTION),
-        (with_facts(views=[{"queries": {"image": -1}, "items": {}}]), "views.0.queries.image of the metadata"),
+        (with_facts(views=[{"image": -1}]), "views.0.image of the metadata"),
         (with_facts(lambda facts, _: facts["terms"].pop(1)), CONTRADICTION),
         (with_facts(lambda facts, _: facts["terms"][1].update(view=7)), CONTRADICTION),
-        (with_facts(lambda facts, _: facts["views"][0]["items"].update(text=7)), CONTRADICTION),
+        (with_facts(lambda facts, _: facts["views"][0].update(text=7)), CONTRADICTION),
         (with_facts(lambda _, tensors: tensors.update({"map.0.b": tensors["map.0.b"][1:].copy()})), CONTRADICTION),
         (with_facts(another_matrix), CONTRADICTION),
         (with_facts(lambda _, tensors: tensors["map.0.b"].fill(np.nan)), r"itself \(a number is not finite\)"),

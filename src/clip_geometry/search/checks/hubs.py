@@ -1,5 +1,6 @@
 """Rows that are among the nearest of far too many others: of their modality, of a class of it, of another modality."""
 
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
@@ -39,7 +40,7 @@ def hubs(context: Context) -> Findings:
             context.skip("hubs", f"fewer than {LEAST} distinct rows", modality)
             continue
         lists = np.where(usual, np.cumsum(usual) - 1, -1)[near.indices[asked]]
-        null = _null(context, gaussian(context, modality), n, len(lists), NEIGHBORS)
+        (null,) = _null(context, gaussian(context, modality), n, len(lists), [NEIGHBORS])
         numbers = near.numbers[usual]
         if found := _frequent(numbers, lists, null, FACTOR * max(null.mean(), NEIGHBORS / n), k=NEIGHBORS):
             told[modality] = np.array(found["rows"])
@@ -66,7 +67,7 @@ def _across(context: Context, modality: str, other: str) -> Findings:
     unknown = pairs is None or np.median(pairs.corrected) > MATCHED
     first = np.bincount(lists[:, 0], minlength=len(numbers)).argmax()
     usual = Gaussian.of(np.delete(rows, first, axis=0))  # a row that lies apart would make the noise alike
-    nulls = _null_across(context, usual, gaussian(context, other), len(numbers), len(asked))
+    nulls = _null(context, usual, len(numbers), len(asked), (1, NEIGHBORS), gaussian(context, other))
     for k, factor, null in zip((1, NEIGHBORS), (FIRST, FACTOR), nulls, strict=True):
         limit = (UNRELATED if unknown else factor) * max(null.mean(), LEAST_FIRST if k == 1 else k / len(numbers))
         if found := _frequent(numbers, lists[:, :k], null, limit, k=k):
@@ -86,7 +87,7 @@ def _in_classes(context: Context, modality: str, labels: np.ndarray, told: np.nd
         members = np.flatnonzero(codes == code)
         n, k = len(members), min(NEIGHBORS, len(members) // 20)
         lists = nearest_others(rows[members], context.queries(n), k)[1]
-        null = _null(context, Gaussian.of(rows[members]), n, len(lists), k)
+        (null,) = _null(context, Gaussian.of(rows[members]), n, len(lists), [k])
         if found := _frequent(numbers[members], lists, null, IN_CLASS * max(null.mean(), k / n), told, k=k):
             by_class.append(found | {"label": str(classes[code]), "n": n})
     if by_class:
@@ -113,13 +114,11 @@ def _frequent(
     if not len(hub):
         return None
     hub = hub[np.argsort(-counts[hub], kind="stable")]
-    deviation = counts - counts.mean()
     return {
         "count": len(hub),
         "largest": int(counts[hub[0]]),
         "null": float(null.mean()),
         "null_error": float(np.std(null, ddof=1) / np.sqrt(len(null))),
-        "skewness": float((deviation**3).mean() / (deviation**2).mean() ** 1.5),
         "rows": numbers[hub].tolist(),
         "k": k,
         "lists": len(lists),
@@ -131,20 +130,20 @@ def _nearest_of(asked: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return nearest(torch.from_numpy(asked), NEIGHBORS, y=StreamedRows.of(rows))[1].numpy()
 
 
-def _null(context: Context, rows: Gaussian, n: int, lists: int, k: int) -> np.ndarray:
-    """In which share of the lists the most frequent one of n Gaussian rows is, in each draw."""
-    generator = torch.Generator().manual_seed(context.seed)
-    lists = min(n, lists, max(LEAST, NULL_WORK // n))
-    found = (nearest_others(rows.draw(n, generator), np.arange(lists), k)[1] for _ in range(DRAWS))
-    return np.array([np.bincount(indices.ravel()).max() / lists for indices in found])
+def _null(
+    context: Context, rows: Gaussian, n: int, lists: int, places: Sequence[int], asked: Gaussian | None = None
+) -> np.ndarray:
+    """In which share of the lists the most frequent one of n Gaussian rows is, by length of the lists and draw.
 
-
-def _null_across(context: Context, rows: Gaussian, asked: Gaussian, n: int, lists: int) -> np.ndarray:
-    """The same for first places and top tens among n Gaussian rows, of independent queries, (2, draws)."""
+    asked: independent queries; by default, the rows are the queries.
+    """
     generator = torch.Generator().manual_seed(context.seed)
     lists, shares = min(lists, max(LEAST, NULL_WORK // n)), []
     for _ in range(DRAWS):
         drawn = rows.draw(n, generator)
-        indices = _nearest_of(asked.draw(lists, generator), drawn)
-        shares.append([np.bincount(indices[:, :k].ravel()).max() / lists for k in (1, NEIGHBORS)])
+        if asked is None:
+            indices = nearest_others(drawn, np.arange(lists), max(places))[1]
+        else:
+            indices = _nearest_of(asked.draw(lists, generator), drawn)
+        shares.append([np.bincount(indices[:, :k].ravel()).max() / lists for k in places])
     return np.transpose(shares)

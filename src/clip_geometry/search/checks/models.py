@@ -43,14 +43,14 @@ def mixed_models(context: Context) -> Findings:
 def _differing(one: Embeddings, other: Embeddings) -> dict[str, list[str]]:
     """What two manifests say otherwise of their models: field → both values."""
     facts = [{**each.provenance, "weights": _facts(each).get("weights")} for each in (one, other)]
+    names = ["model", "features", "precision", "seed", "weights"]
+    if any(_facts(each).get("image_model") for each in (one, other)):  # a text tower that meets another's images
+        names = names[1:-1]
     fields: dict[str, list[str]] = {}
-    for name in ("model", "features", "precision", "seed", "weights"):
+    for name in names:
         both = [each.get(name) for each in facts]
         if None not in both and both[0] != both[1]:
             fields[name] = [str(each.get("sha256", each) if isinstance(each, dict) else each) for each in both]
-    if any(_facts(each).get("image_model") for each in (one, other)):
-        # a text tower that was trained to meet another model's images
-        fields = {name: both for name, both in fields.items() if name not in ("model", "weights")}
     return fields
 
 
@@ -76,22 +76,6 @@ def wrong_activation(context: Context) -> Findings:
         yield finding("wrong_activation", "error", *modalities, **values)
 
 
-@add_check
-def wrong_context(context: Context) -> Findings:
-    for modality, each in context.sets.items():
-        facts, model = _facts(each), str(each.provenance.get("model") or "")
-        if modality == "image" and len(context.sets) > 1:
-            continue
-        if not facts:
-            context.skip("wrong_context", "no manifest of the encoder", modality)
-            continue
-        length, padding = facts.get("context_length"), str(facts.get("padding") or "")
-        if "siglip" in model.casefold() and padding in ("longest", "True", "do_not_pad"):
-            yield finding("wrong_context", "error", modality, model=model, padding=padding, length=length)
-        elif "OpenAI" in _trained_with(each)[1] and isinstance(length, int) and length != CLIP_CONTEXT:
-            yield finding("wrong_context", "error", modality, model=model, padding="", length=length)
-
-
 def _is_quick(activation: str) -> bool:
     return "quickgelu" in activation.casefold().replace("_", "")
 
@@ -112,8 +96,6 @@ def _trained_with(each: Embeddings) -> tuple[bool, str]:
         return True, "the architecture's name says so"
     if family != "open_clip" or "@" in rest:
         return False, ""
-    if tag == "openai":
-        return True, "OpenAI's weights have it"
     from open_clip import get_pretrained_cfg
 
     settings = get_pretrained_cfg(name, tag)

@@ -79,8 +79,7 @@ def shuffled_pairs(context: Context) -> Findings:
         random, most = found.at_chance, tail.share + 2 * tail.error
         named = random or (tail.gain > LIKELIHOOD and most > FEW)
         severity = "note" if not named else "error" if tail.share > MANY else "warning"
-        values = {"share": tail.share, "error": tail.error, "most": min(1.0, most), "named": named}
-        values |= {"start": tail.start, "gain": tail.gain, "far": far, "n": n, "pairs": found.n}
+        values = {**tail._asdict(), "most": min(1.0, most), "named": named, "far": far, "n": n, "pairs": found.n}
         values |= {"p_value": max(p_value, 1e-300), "z": found.z, "random": random, "shifted": bool(found.segments)}
         values["partners"] = partners(context, one, other) if random else None
         yield finding("shuffled_pairs", severity, one, other, **values)

@@ -2,17 +2,19 @@
 rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry.display.words import Words
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.search.checks import first_equal
 from clip_geometry.search.checks.copies import explaining, unexplained_copies
 from clip_geometry.search.checks.pairs import match
 
+WORDS = Words(Path(__file__).with_name("remarks.j2"))
 RUNS, RUN = 8, 500  # pairs in a row, of more of them than these are
 ROWS, LEAST = 2000, 20  # that are looked at to tell a transposed set
 ROUNDING = 1e-5  # of unit rows in float32: those that differ by less are all the same
@@ -36,34 +38,28 @@ def remarks_on(
     """
     layers = {layer for each in sets.values() for layer in np.unique(each.metadata.get("layer", ()))}
     if len(layers) > 1:
-        yield f"{len(layers)} layers of rows together; by layer (--by layer) each is measured on its own"
+        yield WORDS("layers", count=len(layers))
     for modality, each in sets.items():
         if dropped := each.provenance.get("dropped"):
-            yield f"{dropped} more captions of these items are no {modality} rows: captions_per_image left them out"
+            yield WORDS("dropped", count=dropped, modality=modality)
         if looks_transposed(each):
-            yield (
-                f"the {modality} rows look transposed: the {each.dim} columns are about equally long and the "
-                f"{len(each)} rows are not, as if columns were items; give one row for each item"
-            )
-    if all_rows:
-        for modality, each in sets.items():
-            if count := len(unexplained_copies(each, first_equal(each.vectors))):
-                others = " with other ids" * bool(explaining(each))
-                yield f"{count} of {len(each)} {modality} rows are exact copies of rows{others}"
+            yield WORDS("transposed", modality=modality, n=len(each), d=each.dim)
+    for modality, each in sets.items() if all_rows else ():
+        if count := len(unexplained_copies(each, first_equal(each.vectors))):
+            yield WORDS("copies", count=count, n=len(each), modality=modality, explained=bool(explaining(each)))
     several = len(sets) > 2
     for one, other in couples:
         first, second = sets[one], sets[other]
         with_ids = [each.modality for each in (first, second) if each.item_id is not None]
         if len(with_ids) == 1 and len(first) == len(second) and "label" not in (first.pair_on, second.pair_on):
-            without = other if with_ids == [one] else one
-            yield f"{with_ids[0]} rows have ids and {without} rows have none: they pair by row number"
+            yield WORDS("ids", with_ids=with_ids[0], without=other if with_ids == [one] else one)
         if first.dim != second.dim:
             if several:
-                yield f"{one} has dimension {first.dim} and {other} {second.dim}: measures of one space leave them out"
+                yield WORDS("dimensions", one=one, first=first.dim, other=other, second=second.dim)
             continue
         untrained = all("/fresh" in str(each.provenance.get("model")) for each in (first, second))
         try:
-            found = out_of_order(first, second, pairs(one, other), f" of {one} and {other}" if several else "")
+            found = out_of_order(first, second, pairs(one, other), several=several)
         except InputError:  # nothing pairs, which the measures of pairs say
             continue
         if found and not untrained:
@@ -84,11 +80,11 @@ def looks_transposed(embeddings: Embeddings) -> bool:
 
 
 def out_of_order(
-    first: Embeddings, second: Embeddings, pairs: tuple[np.ndarray, np.ndarray], which: str = ""
+    first: Embeddings, second: Embeddings, pairs: tuple[np.ndarray, np.ndarray], *, several: bool = False
 ) -> str | None:
     """Whether pairs match no better than random ones, or worse than with the partner some rows away, see `match`.
 
-    first, second: sets of one space, whose rows may lie in files. which: of several couples, in words.
+    first, second: sets of one space, whose rows may lie in files. several: whether there are more couples.
     """
     numbers = np.arange(len(pairs[0]))
     if len(numbers) > RUNS * RUN:
@@ -99,19 +95,11 @@ def out_of_order(
     found = match(a, b, ~np.isnan((a + b).sum(1)), distinct, seed=0)  # centers both
     if found is None or min(np.abs(a).max(), np.abs(b).max()) < ROUNDING:
         return None
-    if found.segments:
-        shift, *_, better, _ = max(found.segments, key=lambda each: each.better)
-        where = f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'further on' if shift > 0 else 'before'}"
-        nearer = (
-            f"{better} of {len(found.queries)} {plural(first.modality)} are nearer to the {second.modality} {where}"
-        )
-        return f"the pairs{which} look shifted: {nearer} than to their own"
-    if found.at_chance:
-        return (
-            f"the pairs{which} match no better than random ones ({found.z:.1f} standard deviations), as those of an "
-            "untrained model or of two spaces; of a trained model, check the order of the rows"
-        )
-    return None
+    shift, *_, better, _ = max(found.segments, key=lambda each: each.better, default=(0, 0, 0))
+    if not (shift or found.at_chance):
+        return None
+    couple = (first.modality, second.modality)
+    return WORDS("order", couple=couple, several=several, shift=shift, better=better, n=len(found.queries), z=found.z)
 
 
 def _unit(vectors: Any, rows: np.ndarray) -> np.ndarray:

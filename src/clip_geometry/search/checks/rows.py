@@ -1,6 +1,5 @@
 """Rows of one set: without a direction, not of length 1, with constant coordinates, rounded, too few."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -116,8 +115,9 @@ def too_few_rows(context: Context) -> Findings:
 FEW_ROWS = 1000
 BITS = {"bfloat16": 8, "float16": 11}  # of the mantissa, the leading one included
 OFF_GRID = 0.01  # of a step: what scaling to unit length in float32 leaves of whole numbers up to 127 is 1e-5
-LEVELS = {"int4": 8, "int8": 128}
-STEPS = {"int8": 255, "int6": 63, "int4": 15}  # of a column, as FAISS's scalar quantizers SQ8, SQ6 and SQ4 have
+LEVELS = 128  # of int8, up to the sign
+STEPS = 255  # of a column, as FAISS's scalar quantizer SQ8 has
+COARSE = 15  # steps of noise that leaves the ratios of no two values equal
 RATIO_ROWS = 500
 SAME = 3e-7  # relative difference of two ratios of float32 values that is rounding
 
@@ -167,9 +167,8 @@ def _uniform(rows: np.ndarray) -> RoundingGrid | None:
     steps = np.array([_least_gap(row) for row in rows])[:, None]
     counts = rows / steps
     most = np.abs(counts).max()
-    if most < LEVELS["int8"] and np.abs(counts - np.round(counts)).max() < OFF_GRID:
-        name = next(name for name, levels in LEVELS.items() if most < levels)
-        return RoundingGrid(name, bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
+    if most < LEVELS and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+        return RoundingGrid("int8", bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
     step = _least_gap(rows)
     counts = rows / step
     if np.abs(counts).max() < 2**15 and np.abs(counts - np.round(counts)).max() < OFF_GRID:
@@ -230,26 +229,19 @@ def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
         return _equal_ratios(values[:, varying].astype(np.float32))
 
     found = ratios(few)
-    if found < max(20 * ratios(smooth(min(STEPS.values()))), len(few) / 50, 5):
+    if found < max(20 * ratios(smooth(COARSE)), len(few) / 50, 5):
         return None
     gaps = np.diff(np.sort(few[:, varying], axis=0), axis=0)
     gaps[gaps <= 1e-6 * span[varying]] = np.inf
     # values of a column repeat, and are whole steps apart, unless the rows were scaled afterwards
     counts = np.median(span[varying] / gaps.min(0))
-    exact = bool(counts < max(STEPS.values()) + 1)
-    if exact:
-        name = min((each for each in STEPS if STEPS[each] > counts - 1), key=lambda each: STEPS[each])
-    else:
-        factors = {}
-        for name, steps in STEPS.items():
-            step = np.where(varying, span / steps, 1)
-            rounded = low + np.round((smooth(steps) - low) / step) * step
-            factors[name] = abs(math.log(max(ratios(rounded), 1) / found))
-        name = min(factors, key=lambda each: factors[each])
-        if factors[name] > math.log(3):
+    exact = bool(counts < STEPS + 1)
+    step = span / STEPS
+    if not exact:
+        rounded = low + np.round((smooth(STEPS) - low) / np.where(varying, step, 1)) * step
+        if not found / 3 <= max(ratios(rounded), 1) <= 3 * found:
             return None
-    step = np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape)
-    return RoundingGrid(f"{name} by dimension", exact, step)
+    return RoundingGrid("int8 by dimension", exact, np.broadcast_to(step, rows.shape))
 
 
 def _equal_ratios(rows: np.ndarray) -> int:

@@ -29,15 +29,11 @@ LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a repair learns from: rows of an index, queries, and which items are relevant to which.
+    """What a repair learns from: rows of an index, which are its queries, too, and which of them are relevant to which.
 
     Args:
         rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows make them.
         relevance: Of these rows, or None where nothing is known.
-        complete: Whether items of one modality that `relevance` does not name are irrelevant: labels are complete,
-            while pairs do not say which images resemble each other.
-        queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
-            themselves.
         logit_scale: Of the model; posteriors without pairs need it.
         kept: Where several repairs learn from these rows and score the same ones: what they have in common, once.
 
@@ -47,7 +43,7 @@ class Known:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> rows = {"image": np.eye(3), "text": np.eye(3)}
-        >>> known = cg.Known(rows, cg.Relevance.of_pairs([range(3), range(3)], image=3, text=3))
+        >>> known = cg.Known(rows, cg.Relevance.of_labels(image=range(3), text=range(3), within=False))
         >>> known.grades(("image", "text")).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
         >>> known.grades(("image", "image")) is None  # pairs do not say which images resemble each other
@@ -56,13 +52,11 @@ class Known:
 
     rows: Sets
     relevance: Relevance | None = None
-    complete: bool = False
-    queries: Sets = field(default_factory=dict)
     logit_scale: float = LOGIT_SCALE
     kept: dict[Any, Any] | None = None
 
     def __post_init__(self):
-        shapes = {name: np.shape(x) for sets in (self.rows, self.queries) for name, x in sets.items()}
+        shapes = {name: np.shape(x) for name, x in self.rows.items()}
         if {len(shape) for shape in shapes.values()} != {2} or len({shape[1] for shape in shapes.values()}) > 1:
             given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise InputError(f"known rows have the shapes {given or 'none'}; expected (n, d) with one d for all")
@@ -82,14 +76,6 @@ class Known:
         """All couples of a query's and an item's modality."""
         return product(self.modalities, self.modalities)
 
-    def asked(self, modality: str) -> np.ndarray:
-        """The queries of a modality: those given, or its rows."""
-        return self.queries.get(modality, self.rows[modality])
-
-    def once(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what `make` returns, computed once if several repairs learn from these rows."""
-        return make() if self.kept is None else kept_in(self.kept, key, make)
-
     def view(self, pipeline: str) -> "RepairView":
         """Return the map of rows `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
 
@@ -97,16 +83,16 @@ class Known:
             steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
             affine = Pipeline(steps).fit(self.rows, self.pairs).affine
             maps = {name: affine(name) for name in self.rows}
-            return RepairView(maps, maps, {} if self.kept is not None and pipeline in SHARED else None)
+            return RepairView(maps, {} if self.kept is not None and pipeline in SHARED else None)
 
-        return self.once(("view", pipeline), fitted)
+        return kept_in(self.kept, ("view", pipeline), fitted)
 
     def grades(self, kind: Kind) -> np.ndarray | None:
         """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
         query, item = kind
-        if self.relevance is None or (query == item and not self.complete):
+        if self.relevance is None or (query == item and not self.relevance.within):
             return None
-        return self.relevance.dense(query, item).numpy()
+        return self.relevance.dense(query, item).astype(np.float64)
 
     def pairs(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of the rows of two modalities that are relevant to each other."""
@@ -119,7 +105,7 @@ class Repair:
     """Base of the repairs: `fit` learns from known rows, `scores` rates items of every modality on one scale.
 
     A subclass implements `_learn`, unless it learns nothing, and `scores`. Parameters are attributes of the same name,
-    and what is learned are declared attributes that end in _, which is how `save` finds them.
+    and what is learned are declared attributes, of which `save` writes views_, terms_, knots_ and bank_.
 
     Attributes:
         name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
@@ -192,21 +178,10 @@ class Repair:
         return read_repair(Path(path))
 
 
-class Listwise(Repair):
-    """Base of the repairs whose score of an item depends on the other items of the index; a subclass has `mixed`."""
-
-    @abstractmethod
-    def mixed(
-        self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]: ...
-
-    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
-        return self.mixed(query, q, {item: x})[item]
-
-
-def kept_in(kept: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
-    """Return kept[key], which `make` returns where it is not there yet."""
+def kept_in(kept: dict[Any, Any] | None, key: Any, make: Callable[[], T]) -> T:
+    """Return kept[key], which `make` returns where it is not there yet; without kept, what `make` returns."""
+    if kept is None:
+        return make()
     if key not in kept:
         kept[key] = make()
     return kept[key]
@@ -217,24 +192,22 @@ class RepairView:
     """Maps of the rows before an inner product.
 
     Args:
-        queries, items: Modality → the map of its queries and of its items.
+        maps: Modality → the map of its rows.
         kept: Where several repairs score the same rows: these rows after the maps, and their products.
     """
 
-    queries: Mapping[str, Affine]
-    items: Mapping[str, Affine]
+    maps: Mapping[str, Affine]
     kept: dict[Any, Any] | None = None
 
-    def rows(self, affine: Affine, x: np.ndarray) -> np.ndarray:
-        """Return rows after one of the maps."""
-        if self.kept is None:
-            return affine(x)
+    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
+        """Return rows of a modality after its map."""
+        affine = self.maps[modality]
         return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # x is kept so that its id is its own
 
     def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         """Return the inner products of queries and items after the maps, (n, m), which are not to be changed."""
-        q, x = self.rows(self.queries[query], q), self.rows(self.items[item], x)
-        return q @ x.T if self.kept is None else kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
+        q, x = self.rows(query, q), self.rows(item, x)
+        return kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
 
 
 class Term(NamedTuple):
@@ -282,9 +255,9 @@ class InnerProduct(Repair):
             np.multiply(view.products(query, q, item, items), term.slope, out=block)
             block += term.offset
             if b is not None:
-                block += b(view.rows(view.items[item], items))
+                block += b(view.rows(item, items))
         if c is not None:
-            scores += c(view.rows(view.queries[query], q))[:, None]
+            scores += c(view.rows(query, q))[:, None]
         return scores
 
     @property
@@ -350,7 +323,7 @@ def make_repair(name: str) -> Repair:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
-        >>> relevance = cg.Relevance.of_pairs([range(50), range(50)], image=50, text=50)
+        >>> relevance = cg.Relevance.of_labels(image=range(50), text=range(50), within=False)
         >>> repair = cg.make_repair("zscore").fit(cg.Known({"image": image, "text": text}, relevance))
         >>> scores = repair.scores("image", image, "text", text)
         >>> bool(abs(scores.mean()) < 1e-9), bool(abs(scores.std() - 1) < 1e-9)

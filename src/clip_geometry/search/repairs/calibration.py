@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -10,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from clip_geometry.registry import InputError
-from clip_geometry.search.repairs import InnerProduct, Kind, Known, Term
+from clip_geometry.search.repairs import InnerProduct, Kind, Known, Term, kept_in
 from clip_geometry.search.repairs.maps import TwoViews
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
@@ -29,7 +28,7 @@ class Calibrated(TwoViews):
     The order within each modality of items stays what it is in the view.
 
     Attributes:
-        relevance: Whether relevance matters; since it is known of the rows, other queries are ignored then.
+        relevance: Whether relevance matters.
     """
 
     relevance: ClassVar[bool] = False
@@ -45,24 +44,22 @@ class Calibrated(TwoViews):
 
     def curves(self, known: Known) -> dict[Kind, tuple[Any, Any]]:
         """Fit the views and the curve of each kind."""
-        known = replace(known, queries={}) if self.relevance else known
         for modality, rows in known.rows.items():
             if len(rows) < 2:
                 raise InputError(f"there is one {modality} row; {self.name} needs at least 2 of each modality")
         self.learn_views(known)
         cosines, spreads = {}, {}
         for query, item in known.kinds:
-            q, x = known.asked(query), known.rows[item]
+            q, x = known.rows[query], known.rows[item]
             products = [view.products(query, q, item, x) for view in self.views_]
             cosines[query, item] = products[self.number_of(query, item)]
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
-        if not self.relevance:
-            empty = np.empty(0)
-            return {kind: self.curve(table[others(kind, known, table)], empty) for kind, table in cosines.items()}
-        wanted, found = known.once(("targets", self.centered), lambda: targets(known, cosines, spreads)), {}
-        for kind, target in wanted.items():
-            chosen = others(kind, known, target, QUERIES)
-            found[kind] = self.curve(cosines[kind][chosen], target[chosen])
+        wanted, found = {}, {}
+        if self.relevance:
+            wanted = kept_in(known.kept, ("targets", self.centered), lambda: targets(known, cosines, spreads))
+        for kind, table in cosines.items():
+            chosen = others(kind, table, QUERIES if self.relevance else len(table))
+            found[kind] = self.curve(table[chosen], wanted[kind][chosen] if wanted else np.empty(0))
         return found
 
 
@@ -228,11 +225,11 @@ def require_spread(cosines: np.ndarray) -> None:
         raise InputError("all cosines of a kind are equal; a calibration needs rows that differ")
 
 
-def others(kind: Kind, known: Known, table: np.ndarray, most: int | None = None) -> np.ndarray:
-    """Return the mask of the off-diagonal scores, for all queries or at most `most`."""
+def others(kind: Kind, table: np.ndarray, most: int) -> np.ndarray:
+    """Return the mask of the off-diagonal scores, for at most `most` queries."""
     mask = np.zeros(table.shape, dtype=bool)
-    mask[:: _every(table, most or len(table))] = True
-    if kind[0] == kind[1] and kind[0] not in known.queries:
+    mask[:: _every(table, most)] = True
+    if kind[0] == kind[1]:
         np.fill_diagonal(mask, False)
     return mask
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clip_geometry.rows.arguments import positive_number
-from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Repair, RepairView, Sets, Term
-from clip_geometry.transforms import Affine, Normalize
+from clip_geometry.search.repairs import InnerProduct, Known, Repair, RepairView, Sets, Term
 
 BEHIND = -4.0  # added to a cosine: below all others
+CONSTANT = 60.0  # of the paper; with an item in one index only, it changes no order
 TIE = 1e-6  # of a rank: keeps equal ranks apart, and less than the next rank
 DETERMINED = ("whiten", "procrustes", "least_squares")  # by as many rows as dimensions, which they fit exactly
 
@@ -29,21 +28,6 @@ class Mapped(InnerProduct):
 
     def _learn(self, known: Known) -> None:
         self.views_ = [known.view(self.pipeline)]
-        self.terms_ = dict.fromkeys(known.kinds, Term(0))
-
-
-class SeparateMeans(InnerProduct):
-    """GR-CLIP: of queries, the mean of the queries of their modality is subtracted, and of items that of the items."""
-
-    name = "gr_clip"
-
-    def _learn(self, known: Known) -> None:
-        def centered(x: np.ndarray) -> Affine:
-            mean = Normalize().apply(x).mean(0)
-            return Affine(np.eye(len(mean)), -mean, renormalise=True, unit_rows_in=True)
-
-        queries = {name: centered(known.asked(name)) for name in known.modalities}
-        self.views_ = [RepairView(queries, {name: centered(x) for name, x in known.rows.items()})]
         self.terms_ = dict.fromkeys(known.kinds, Term(0))
 
 
@@ -73,12 +57,12 @@ class TwoViews(Repair):
     def view(self, query: str, item: str) -> RepairView:
         """Return the view of a kind."""
         view = self.views_[self.number_of(query, item)]
-        self.require(view.items, query, item)
+        self.require(view.maps, query, item)
         return view
 
     @property
     def modalities(self) -> list[str]:
-        return sorted(self.views_[0].items)
+        return sorted(self.views_[0].maps)
 
 
 class OtherOnly(TwoViews, InnerProduct):
@@ -93,8 +77,8 @@ class OtherOnly(TwoViews, InnerProduct):
         }
 
 
-class ReciprocalRank(TwoViews, Listwise):
-    """Reciprocal-rank fusion of one index for each modality: 1/(constant + rank), ranks by cosine from 1 on.
+class ReciprocalRank(TwoViews):
+    """Reciprocal-rank fusion of one index for each modality: 1/(60 + rank), ranks by cosine from 1 on.
 
     Each item is in one index only, so the fused list takes one item of each modality in turn. Equal ranks of several
     modalities are ordered by modality: the query's own last, the others by name, so that an item of another modality
@@ -103,19 +87,22 @@ class ReciprocalRank(TwoViews, Listwise):
     itself takes no rank.
 
     Args:
-        constant: Added to the rank; 60 in the paper. With an item in one index only, it changes no order.
         own_first: Whether items of the query's own modality come first among equal ranks.
         centered: Across modalities, rank by the cosine without the mean of each modality.
     """
 
     name = "rrf"
 
-    def __init__(self, constant: float = 60.0, *, own_first: bool = False, centered: bool = False):
+    def __init__(self, *, own_first: bool = False, centered: bool = False):
         super().__init__(centered=centered)
-        self.constant, self.own_first = positive_number(constant, "constant"), own_first
+        self.own_first = own_first
 
     def _learn(self, known: Known) -> None:
         self.learn_views(known)
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
+        return self.mixed(query, q, {item: x})[item]
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
         found = {}
@@ -128,6 +115,6 @@ class ReciprocalRank(TwoViews, Listwise):
             ranks = np.empty(cosines.shape)
             best = np.argsort(-cosines, axis=1, kind="stable")
             np.put_along_axis(ranks, best, np.arange(1.0, len(x) + 1)[None], axis=1)
-            found[item] = 1 / (self.constant + ranks + TIE * order.index(item))
+            found[item] = 1 / (CONSTANT + ranks + TIE * order.index(item))
             found[item][np.isneginf(cosines)] = -np.inf
         return found

@@ -1,14 +1,12 @@
 """Repairs by neighborhoods: an item that is near to many queries of a bank, a hub, counts less."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp
 
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import positive_number, whole_number
-from clip_geometry.search.repairs import InnerProduct, Known, Listwise, Sets, Term
+from clip_geometry.search.repairs import InnerProduct, Known, Term
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
@@ -35,8 +33,18 @@ class BankStatistic:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the statistic of unit rows, (n,)."""
-        reduce = _log_sum(self.beta) if self.k is None else _highest_mean(self.neighbors)
-        return self.factor * np.concatenate([reduce(cosines) for _, cosines in _blocks(x, self.bank, own=self.own)])
+        values, k, step = np.empty(len(x)), self.neighbors, max(1, ENTRIES // len(self.bank))
+        for start in range(0, len(x), step):
+            cosines = x[start : start + step] @ self.bank.T
+            if self.own:
+                nearest = cosines.argmax(1)
+                itself = np.flatnonzero(np.take_along_axis(cosines, nearest[:, None], 1)[:, 0] > 1 - SAME)
+                cosines[itself, nearest[itself]] = -np.inf
+            if k:
+                values[start : start + step] = np.partition(cosines, -k, axis=1)[:, -k:].mean(1)
+            else:
+                values[start : start + step] = logsumexp(self.beta * cosines, axis=1)
+        return self.factor * values
 
     @property
     def neighbors(self) -> int:
@@ -52,165 +60,69 @@ class Neighborhood(InnerProduct):
     of that difference is subtracted.
 
     Attributes:
-        queries_: Modality → unit rows of its bank: the known queries, or else the known rows. A bank row that is the
-            item itself does not count; a copy of it does.
+        bank_: Modality → unit rows of its bank, the known rows. A bank row that is the item itself does not count; a
+            copy of it does.
     """
 
     memorizes = True
-    queries_: dict[str, np.ndarray]
+    slope = 1.0
+    bank_: dict[str, np.ndarray]
 
     def _learn(self, known: Known) -> None:
         self.views_ = [known.view("")]
-        self.terms_ = dict.fromkeys(known.kinds, Term(0, self._slope(known)))
-        self.queries_ = bank_of({each: known.asked(each) for each in known.modalities}, self.name)
-
-    def _slope(self, known: Known) -> float:
-        return 1.0
+        self.terms_ = dict.fromkeys(known.kinds, Term(0, self.slope))
+        for modality, rows in known.rows.items():
+            if len(rows) < 2:
+                raise InputError(
+                    f"there is one {modality} row; {self.name} needs a bank of at least 2 of each modality"
+                )
+        self.bank_ = {modality: Normalize().apply(rows) for modality, rows in known.rows.items()}
 
 
 class CSLS(Neighborhood):
     """Cross-domain similarity local scaling: 2 cos(q, x) − r(x) − r(q).
 
-    For a query of modality a and an item of modality m, r(x) is the mean cosine of x to its k nearest queries of the
-    bank of a, and r(q) that of q to its k nearest known rows of modality m. Within one modality of items r(q) changes
-    nothing, but in a mixed index it differs between modalities.
-
-    Args:
-        k: Number of neighbors; of smaller banks, all rows.
-
-    Attributes:
-        items_: Modality → unit rows of the known items.
+    For a query of modality a and an item of modality m, r(x) is the mean cosine of x to its k nearest rows of the bank
+    of a, and r(q) that of q to its k nearest of the bank of m. Within one modality of items r(q) changes nothing, but
+    in a mixed index it differs between modalities.
     """
 
     name = "csls"
-    items_: dict[str, np.ndarray]
-
-    def __init__(self, k: int = 10):
-        self.k = whole_number(k, "k", of=", of neighbors")
-
-    def _learn(self, known: Known) -> None:
-        super()._learn(known)
-        self.items_ = bank_of(known.rows, self.name)
-
-    def _slope(self, known: Known) -> float:
-        return 2.0
+    slope = 2.0
+    k = 10
 
     def item_statistic(self, query: str, item: str) -> BankStatistic:
-        return BankStatistic(self.queries_[query], query == item, k=self.k)
+        return BankStatistic(self.bank_[query], query == item, k=self.k)
 
     def query_statistic(self, query: str, item: str) -> BankStatistic:
-        return BankStatistic(self.items_[item], query == item, k=self.k)
+        return self.item_statistic(item, query)
 
 
 class NNN(Neighborhood):
     """Nearest neighbor normalization: cos(q, x) − α r(x), r(x) the mean cosine of x to its k nearest bank queries.
 
-    Args:
-        k: Number of neighbors; of smaller banks, all rows.
-        alpha: Weight α of the mean. The defaults are those that the authors recommend where nothing is tuned.
+    k and α are those that the authors recommend where nothing is tuned.
     """
 
     name = "nnn"
-
-    def __init__(self, k: int = 128, alpha: float = 0.75):
-        self.k, self.alpha = whole_number(k, "k", of=", of neighbors"), positive_number(alpha, "alpha")
+    k, alpha = 128, 0.75
 
     def item_statistic(self, query: str, item: str) -> BankStatistic:
-        return BankStatistic(self.queries_[query], query == item, -self.alpha, k=self.k)
+        return BankStatistic(self.bank_[query], query == item, -self.alpha, k=self.k)
 
 
 class InvertedSoftmax(Neighborhood):
     """The log of the inverted softmax, β cos(q, x) − log Σ_b exp(β cos(b, x)) over the bank queries b.
 
     It is the log probability that the item was asked for by this query rather than by those of the bank. They are of
-    the query's modality, so that items of all modalities share one scale.
-
-    Args:
-        beta: Inverse temperature β; by default the logit scale of the model.
+    the query's modality, so that items of all modalities share one scale. β is the logit scale of the model.
     """
 
     name = "inverted_softmax"
 
-    def __init__(self, beta: float | None = None):
-        self.beta = None if beta is None else positive_number(beta, "beta")
-
-    def _slope(self, known: Known) -> float:
-        return self.beta or known.logit_scale
+    def _learn(self, known: Known) -> None:
+        self.slope = known.logit_scale
+        super()._learn(known)
 
     def item_statistic(self, query: str, item: str) -> BankStatistic:
-        return BankStatistic(self.queries_[query], query == item, beta=self.terms_[query, item].slope)
-
-
-class QBNorm(Listwise):
-    """Querybank normalization by the dynamic inverted softmax.
-
-    The activation set are the items of the whole mixed index that are first for some query of the bank, itself left
-    out. A query whose first item, by cosine, is one of them takes the inverted softmax (its log, see
-    `InvertedSoftmax`), any other query β cos(q, x). There is one bank for the queries of each modality, for items of
-    every modality.
-
-    Args:
-        beta: Inverse temperature β; 20 is that of the paper.
-
-    Attributes:
-        queries_: Modality → unit rows of its bank: the known queries, or else the known rows. A bank row that is the
-            item itself does not count; a copy of it does.
-    """
-
-    name = "qb_norm"
-    memorizes = True
-    queries_: dict[str, np.ndarray]
-
-    def __init__(self, beta: float = 20.0):
-        self.beta = positive_number(beta, "beta")
-
-    def _learn(self, known: Known) -> None:
-        self.queries_ = bank_of({each: known.asked(each) for each in known.modalities}, self.name)
-
-    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        self.require(self.queries_, query)
-        bank, q = self.queries_[query], Normalize().apply(q)
-        best, first = np.full(len(bank), -np.inf), np.zeros(len(bank), dtype=int)  # of each bank query
-        cosines, log_sums, log_sum, start = {}, {}, _log_sum(self.beta), 0
-        for item, x in items.items():
-            x = Normalize().apply(x)
-            cosines[item], log_sums[item] = q @ x.T, np.empty(len(x))
-            for rows, block in _blocks(x, bank, own=query == item):
-                log_sums[item][rows] = log_sum(block)
-                first = np.where(block.max(0) > best, start + rows.start + block.argmax(0), first)
-                best = np.maximum(best, block.max(0))
-            start += len(x)
-        if itself is not None:
-            cosines[query][np.arange(len(q)), itself] = -np.inf
-        of_queries = np.concatenate(list(cosines.values()), axis=1).argmax(1)
-        active = np.isin(of_queries, first)[:, None]
-        return {item: self.beta * table - active * log_sums[item] for item, table in cosines.items()}
-
-
-def bank_of(sets: Sets, name: str) -> dict[str, np.ndarray]:
-    """Return the rows of each modality at unit length."""
-    for modality, rows in sets.items():
-        if len(rows) < 2:
-            raise InputError(f"there is one {modality} row; {name} needs a bank of at least 2 of each modality")
-    return {modality: Normalize().apply(rows) for modality, rows in sets.items()}
-
-
-def _blocks(x: np.ndarray, bank: np.ndarray, *, own: bool) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the cosines of some rows of x to the bank, −∞ for a bank row that is the row itself."""
-    step = max(1, ENTRIES // len(bank))
-    for start in range(0, len(x), step):
-        rows = slice(start, min(start + step, len(x)))
-        cosines = x[rows] @ bank.T
-        if own:
-            nearest = cosines.argmax(1)
-            itself = np.flatnonzero(np.take_along_axis(cosines, nearest[:, None], 1)[:, 0] > 1 - SAME)
-            cosines[itself, nearest[itself]] = -np.inf
-        yield rows, cosines
-
-
-def _highest_mean(k: int) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda cosines: np.partition(cosines, -k, axis=1)[:, -k:].mean(1)
-
-
-def _log_sum(beta: float) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda cosines: np.asarray(logsumexp(beta * cosines, axis=1))
+        return BankStatistic(self.bank_[query], query == item, beta=self.terms_[query, item].slope)

@@ -5,16 +5,16 @@ checksum, and what the repair learned, as far as it has it; the tensors are floa
 
 - maps: one entry for each affine map x ↦ x W + b, with unit_rows_in and renormalise as in `map_file`. map.K.W and
   map.K.b are those of map K; where identity is true, W is the identity and is left out.
-- views: the map (its number) of the queries and of the items of each modality.
+- views: the map (its number) of each modality.
 - terms: view, slope and offset of each kind (modality of the query, modality of the item).
 - knots: the kinds that have a curve, [query, item] each; knots.K, (2, p), are the cosines and values of the K-th.
-- banks: attribute → modalities; ATTRIBUTE.MODALITY are its rows.
+- banks: the modalities that have a bank; bank.MODALITY are its rows.
 """
 
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -55,10 +55,10 @@ class _RepairFacts(BaseModel):
     name: str
     parameters: dict[str, str | bool | int | float | None]
     maps: list[_AffineFacts] = []
-    views: list[dict[str, dict[str, Number]]] = []
+    views: list[dict[str, Number]] = []
     terms: list[_TermFacts] = []
     knots: list[tuple[str, str]] = []
-    banks: dict[str, list[str]] = {}
+    banks: list[str] = []
 
 
 def write_repair(repair: Repair, path: Path) -> None:
@@ -66,35 +66,26 @@ def write_repair(repair: Repair, path: Path) -> None:
     kind = type(repair)
     if _kinds().get(kind.name) is not kind:
         raise InputError(f"{kind.__name__} is not registered as a repair, so a file of it could not be read")
-    facts: dict[str, Any] = {
-        "kind": kind.name,
-        "name": repair.name,
-        "parameters": {name: getattr(repair, name) for name in inspect.signature(kind).parameters},
-        "banks": {},
-    }
-    tensors: dict[str, np.ndarray] = {}
     for attribute in attributes_of(kind):
         if not hasattr(repair, attribute):
             raise InputError(f"{repair.name} is not fitted yet; call fit first")
-        value = getattr(repair, attribute)
-        if attribute == "views_":
-            sides = [{"queries": view.queries, "items": view.items} for view in value]
-            unique = list({id(x): x for view in sides for side in view.values() for x in side.values()}.values())
-            number = {id(each): k for k, each in enumerate(unique)}
-            facts["maps"] = [{field: getattr(each, field) for field in _AffineFacts.model_fields} for each in unique]
-            for k, each in enumerate(unique):
-                tensors |= {f"map.{k}.b": each.b} if each.identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
-            facts["views"] = [
-                {name: {m: number[id(x)] for m, x in side.items()} for name, side in view.items()} for view in sides
-            ]
-        elif attribute == "terms_":
-            facts["terms"] = [{"query": q, "item": x, **term._asdict()} for (q, x), term in value.items()]
-        elif attribute == "knots_":
-            facts["knots"] = list(value)
-            tensors |= {f"knots.{k}": np.stack(curve) for k, curve in enumerate(value.values())}
-        else:
-            facts["banks"][attribute] = list(value)
-            tensors |= {f"{attribute}.{modality}": rows for modality, rows in value.items()}
+    views, terms, knots, bank = (getattr(repair, name, {}) for name in ("views_", "terms_", "knots_", "bank_"))
+    maps = list({id(each): each for view in views for each in view.maps.values()}.values())
+    number = {id(each): k for k, each in enumerate(maps)}
+    facts = {
+        "kind": kind.name,
+        "name": repair.name,
+        "parameters": {name: getattr(repair, name) for name in inspect.signature(kind).parameters},
+        "maps": [{field: getattr(each, field) for field in _AffineFacts.model_fields} for each in maps],
+        "views": [{modality: number[id(each)] for modality, each in view.maps.items()} for view in views],
+        "terms": [{"query": query, "item": item, **term._asdict()} for (query, item), term in terms.items()],
+        "knots": list(knots),
+        "banks": list(bank),
+    }
+    tensors = {f"map.{k}.b": each.b for k, each in enumerate(maps)}
+    tensors |= {f"map.{k}.W": each.W for k, each in enumerate(maps) if not each.identity}
+    tensors |= {f"knots.{k}": np.stack(curve) for k, curve in enumerate(knots.values())}
+    tensors |= {f"bank.{modality}": rows for modality, rows in bank.items()}
     write_facts(path, KEY, facts, tensors)
 
 
@@ -114,26 +105,17 @@ def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
         raise InputError("a number is not finite")
     repair = kind(**facts.parameters)
     repair.name = facts.name
+    maps = [_affine(each, f"map.{k}", tensors) for k, each in enumerate(facts.maps)]
+    learned = {
+        "views_": [RepairView({modality: maps[k] for modality, k in view.items()}) for view in facts.views],
+        "terms_": {(term.query, term.item): Term(term.view, term.slope, term.offset) for term in facts.terms},
+        "knots_": {kind: tuple(tensors[f"knots.{k}"]) for k, kind in enumerate(facts.knots)},
+        "bank_": {modality: tensors[f"bank.{modality}"] for modality in facts.banks},
+    }
     for attribute in attributes_of(kind):
-        if attribute == "views_":
-            maps = [_affine(each, f"map.{k}", tensors) for k, each in enumerate(facts.maps)]
-            value = [
-                RepairView(**{side: {name: maps[k] for name, k in numbers.items()} for side, numbers in view.items()})
-                for view in facts.views
-            ]
-        elif attribute == "terms_":
-            value = {(term.query, term.item): Term(term.view, term.slope, term.offset) for term in facts.terms}
-        elif attribute == "knots_":
-            value = {kind: tuple(tensors[f"knots.{k}"]) for k, kind in enumerate(facts.knots)}
-        else:
-            value = {modality: tensors[f"{attribute}.{modality}"] for modality in facts.banks[attribute]}
-        setattr(repair, attribute, value)
+        setattr(repair, attribute, learned[attribute])
     # score two rows of each modality, so that parts that do not fit each other are found now
-    learned, dimensions = vars(repair), {}
-    if "views_" in learned:
-        dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].items.items()}
-    elif "queries_" in learned:
-        dimensions = {modality: rows.shape[1] for modality, rows in learned["queries_"].items()}
+    dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].maps.items()}
     rows = {modality: np.linspace(1, 2, 2 * d).reshape(2, d) for modality, d in dimensions.items()}
     for modality, q in rows.items():
         for item, scores in repair.mixed(modality, q, rows).items():

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,10 +17,8 @@ from clip_geometry.io.faiss import write_flat_index
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, Registry, library
 from clip_geometry.search.repairs import InnerProduct, Repair
-from clip_geometry.search.repairs.calibration import ORDER, Curved
-from clip_geometry.search.repairs.maps import TIE, ReciprocalRank
-from clip_geometry.search.repairs.neighborhoods import SAME, BankStatistic, QBNorm
-from clip_geometry.search.shipping.rows import ChainStep, RowMap, SavedPipeline, indexes_of, item_map, query_map
+from clip_geometry.search.repairs.neighborhoods import SAME, BankStatistic
+from clip_geometry.search.shipping.rows import RowMap, SavedPipeline, indexes_of, item_map, query_map
 from clip_geometry.transforms import ANY, Affine
 
 __all__ = ["RowMap", "SavedPipeline", "Target", "item_map", "query_map", "targets", "write_shipment"]
@@ -39,7 +37,7 @@ class Target:
         stores_rows: Whether it needs the rows of the index.
     """
 
-    write: Callable[[Repair, Sets, Path], dict[str, str]]
+    write: Callable[[InnerProduct, Sets, Path], dict[str, str]]
     stores_rows: bool = False
 
 
@@ -62,173 +60,105 @@ def write_shipment(repair: Repair, to: str, out: Path, sets: Sets | None = None)
         InputError: The target cannot express the repair, needs a package that is not installed, or `out` has files.
     """
     target = targets[to]
-    for modality in getattr(repair, "modalities", ()):  # they become names of files
+    if not isinstance(repair, InnerProduct):
+        raise InputError(
+            f"{repair.name} is no inner product of rows, so an index cannot hold it: order what a search has found by "
+            "the scores of cg.Repair.load(file)"
+        )
+    for modality in repair.modalities:  # they become names of files
         if modality != ANY:
             modality_name(modality, f"{repair.name}:")
     with new_folder(out) as temporary:
         return target.write(repair, sets or {}, temporary)
 
 
-def _inner_product(repair: Repair) -> InnerProduct:
-    if not isinstance(repair, InnerProduct):
-        raise InputError(
-            f"{repair.name} is no inner product of rows, so an index cannot hold it: ship it --to numpy, "
-            "which writes a reranker"
-        )
-    return repair
+# -- NumPy: a script of a few lines with its constants, for rows of an index
 
 
-def _write_script(path: Path, template: str, repair: Repair, **values: Any) -> None:
-    """Write a script from its template; the name of the repair, which a file may have said, cannot become code."""
+def to_numpy(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
+    """Write repair.py, with its constants in layout.json and arrays.npz."""
+    says = "rows(role, modality, raw) and top(query, raw, index, k); needs numpy only"
+    return {"repair.py": says} | _write_script(repair, folder / "repair.py")
+
+
+def _write_script(repair: InnerProduct, path: Path, indexes: list[dict[str, Any]] | None = None) -> dict[str, str]:
+    """Write the script that makes rows of raw queries and items, and searches indexes, if there are any.
+
+    The name of the repair, which a file may have said, cannot become code. Returns the files of its constants.
+    """
     name = re.sub(r"[^\w ,.()\[\]=→-]", "", repair.name)
-    text = render(Path(__file__).with_name(template), name=name, same=SAME, **values)
-    path.write_text(text, encoding="utf-8")
+    maps = {"queries": query_map, "items": item_map}
+    layout = {role: {m: _layout(make(repair, m)) for m in repair.modalities} for role, make in maps.items()}
+    banks = any(each["statistics"] for side in layout.values() for each in side.values())
+    template = Path(__file__).with_name("repair.py.j2")
+    path.write_text(render(template, name=name, same=SAME, banks=banks, faiss=bool(indexes)), encoding="utf-8")
+    arrays: dict[int, tuple[str, np.ndarray]] = {}  # each once, whatever uses it
+    named = lambda array: arrays.setdefault(id(array), (f"array{len(arrays)}", array))[0]  # noqa: E731
+    text = json.dumps(layout | {"indexes": indexes or []}, indent=1, default=named)
+    path.with_name("layout.json").write_text(text + "\n", encoding="utf-8")
+    np.savez(path.with_name("arrays.npz"), **dict(arrays.values()))  # pyright: ignore[reportArgumentType]
+    return {"layout.json": "the constants of the script", "arrays.npz": "its arrays"}
 
 
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-# -- NumPy: a script of a few lines with its constants, for rows of an index or, where there are none, for its scores
-
-
-def to_numpy(repair: Repair, sets: Sets, folder: Path) -> dict[str, str]:
-    """Write repair.py for an inner product and rerank.py for other repairs, with layout.json and arrays.npz."""
-    arrays = _Arrays()
-    if isinstance(repair, InnerProduct):
-        maps = {"queries": query_map, "items": item_map}
-        layout = {role: {m: arrays.rows(make(repair, m)) for m in repair.modalities} for role, make in maps.items()}
-        name, says = "repair.py", "rows(role, modality, raw) and top(query, raw, index, k)"
-        banks = any(each["statistics"] for side in layout.values() for each in side.values())
-        _write_script(folder / name, "repair.py.j2", repair, banks=banks)
-    else:
-        kind, layout = _reranker(repair, arrays)
-        name, says = "rerank.py", "scores(query, raw, items) and top(query, raw, items, k)"
-        _write_script(folder / name, "rerank.py.j2", repair, kind=kind)
-    np.savez(folder / "arrays.npz", **arrays.by_name)  # pyright: ignore[reportArgumentType]
-    _write_json(folder / "layout.json", layout)
-    return {name: f"{says}; needs numpy only", "layout.json": "its constants", "arrays.npz": "its arrays"}
-
-
-class _Arrays:
-    """The arrays behind a layout, each once, whatever uses it."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, np.ndarray] = {}
-
-    def name(self, array: np.ndarray, kind: str = "array") -> str:
-        for name, known in self.by_name.items():
-            if known is array:
-                return name
-        name = f"{kind}{sum(each.startswith(kind) for each in self.by_name)}"
-        self.by_name[name] = array
-        return name
-
-    def view(self, view: Affine) -> dict[str, Any]:
-        return {
+def _layout(mapped: RowMap) -> dict[str, Any]:
+    """The fields of a map for the script; in statistics, k is 0 for the log sum."""
+    views = [
+        {
             "unit_before": view.unit_rows_in,
-            "W": None if view.identity else self.name(view.W),
-            "b": self.name(view.b) if view.b.any() else None,
+            "W": None if view.identity else view.W,
+            "b": view.b if view.b.any() else None,
             "unit_after": view.renormalise,
         }
-
-    def rows(self, mapped: RowMap) -> dict[str, Any]:
-        return {
-            "views": [self.view(view) for view in mapped.views],
-            "copies": [[v, float(weight)] for v, weight in mapped.copies],
-            "constants": [float(value) for value in mapped.constants],
-            "statistics": [self.statistic(*each) for each in mapped.statistics],
-            "dimensions": [mapped.d_in, mapped.d_out],
-        }
-
-    def statistic(self, column: int, view: int, each: BankStatistic) -> dict[str, Any]:
-        """k is 0 for the log sum."""
-        facts = {"own": each.own, "factor": each.factor, "k": each.neighbors, "beta": each.beta}
-        return {"column": column, "view": view, "bank": self.name(each.bank), **facts}
-
-
-def _reranker(repair: Repair, arrays: _Arrays) -> tuple[str, dict[str, Any]]:
-    """Return the kind of script and its constants."""
-    if isinstance(repair, QBNorm):
-        banks = {modality: arrays.name(rows, "bank") for modality, rows in repair.queries_.items()}
-        return "qb_norm", {"beta": repair.beta, "banks": banks}
-    if not isinstance(repair, Curved | ReciprocalRank):
-        raise InputError(f"{repair.name} has no form that can be shipped")
-    kinds: dict[str, dict[str, Any]] = {query: {} for query in repair.modalities}
-    curves = []
-    for query in kinds:
-        for item in kinds:
-            view = repair.view(query, item)
-            kinds[query][item] = {"query": arrays.view(view.queries[query]), "item": arrays.view(view.items[item])}
-            if isinstance(repair, Curved):
-                kinds[query][item]["curve"] = f"curve{len(curves)}"
-                curves.append(np.stack(repair.knots_[query, item]))
-    if isinstance(repair, Curved):
-        arrays.by_name |= {f"curve{k}": curve for k, curve in enumerate(curves)}
-        return "curve", {"kinds": kinds, "slope": ORDER}
-    order = {"constant": repair.constant, "own_first": repair.own_first, "tie": TIE}
-    return "rrf", {"kinds": kinds, **order}
-
-
-# -- FAISS: an index of repaired rows, and the transforms that lead from a raw query to it
-
-
-def to_faiss(repair: Repair, sets: Sets, folder: Path) -> dict[str, str]:
-    """Write one index for all items, or one per group of modalities where queries see them through different views."""
-    import pyarrow.parquet as pq
-
-    faiss = library("faiss", "faiss-cpu", "a FAISS index")
-    repair = _inner_product(repair)
-    files, parts, first = {}, {name: [] for name in repair.modalities}, 0
-    indexes = indexes_of(repair, sets)
-    for maps, kept in indexes:
-        suffix = "" if len(indexes) == 1 else f".{'+'.join(maps)}"
-        file, group = f"items{suffix}.faiss", next(iter(maps))
-        d, rows = maps[group].d_out, sum(len(sets[name]) for name in maps)
-        items = (each(block.astype(np.float64)) for name, each in maps.items() for block in blocks(sets[name]))
-        write_flat_index(folder / file, items, rows, d)
-        files[file] = f"{rows} × {d} rows, inner product"
-        for query in parts:
-            mapped = query_map(repair, query).keep(kept).only(repair.terms_[query, group].view)
-            transforms = _transforms(faiss, mapped.chain(), mapped.d_in)
-            kind = f"{query}-to-{suffix[1:]}" if suffix else query
-            chain = [f"{kind}.{k}.vt" for k in range(len(transforms))]
-            for name, transform in zip(chain, transforms, strict=True):
-                faiss.write_VectorTransform(transform, str(folder / name))
-            parts[query].append({"index": file, "first": first, "transforms": chain})
-        first += rows
-    table = item_table({name: sets[name] for maps, _ in indexes for name in maps})
-    pq.write_table(table, folder / "items.parquet")
-    _write_json(folder / "search.json", parts)
-    _write_script(folder / "search.py", "search.py.j2", repair)
-    return files | {
-        f"{'|'.join(parts)}.*.vt": "transforms of raw queries, in order",
-        "items.parquet": "modality, item_id and columns of each row",
-        "search.py": "search(modality, raw_queries, k), needs faiss and numpy; search.json is its table of files",
+        for view in mapped.views
+    ]
+    statistics = [
+        {"column": column, "view": view, "bank": each.bank, "own": each.own, "factor": each.factor}
+        | {"k": each.neighbors, "beta": each.beta}
+        for column, view, each in mapped.statistics
+    ]
+    return {
+        "views": views,
+        "copies": [[v, float(weight)] for v, weight in mapped.copies],
+        "constants": mapped.constants.tolist(),
+        "statistics": statistics,
+        "dimensions": [mapped.d_in, mapped.d_out],
     }
 
 
-def _transforms(faiss: Any, steps: Sequence[ChainStep], d: int) -> list[Any]:
-    found = []
-    for step in steps:
-        if step == "normalize":
-            found.append(faiss.NormalizationTransform(d, 2.0))
-            continue
-        transform = faiss.LinearTransform(*step.W.shape, True)
-        faiss.copy_array_to_vector(step.W.T.astype(np.float32).ravel(), transform.A)
-        faiss.copy_array_to_vector(step.b.astype(np.float32), transform.b)
-        transform.is_trained, d = True, step.W.shape[1]
-        found.append(transform)
-    return found
+# -- FAISS: an index of repaired rows, and the script that searches it with raw queries
+
+
+def to_faiss(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
+    """Write one index for all items, or one per group of modalities where queries see them through different views."""
+    import pyarrow.parquet as pq
+
+    library("faiss", "faiss-cpu", "a FAISS index")
+    files, parts, first = {}, [], 0
+    indexes = indexes_of(repair, sets)
+    for maps, kept in indexes:
+        file = "items.faiss" if len(indexes) == 1 else f"items.{'+'.join(maps)}.faiss"
+        d, rows = next(iter(maps.values())).d_out, sum(len(sets[name]) for name in maps)
+        items = (each(block.astype(np.float64)) for name, each in maps.items() for block in blocks(sets[name]))
+        write_flat_index(folder / file, items, rows, d)
+        files[file] = f"{rows} × {d} rows, inner product"
+        columns = np.flatnonzero(item_map(repair, next(iter(maps))).columns_of(kept))
+        parts.append({"index": file, "first": first, "columns": columns.tolist()})
+        first += rows
+    pq.write_table(item_table({name: sets[name] for maps, _ in indexes for name in maps}), folder / "items.parquet")
+    files |= _write_script(repair, folder / "search.py", parts)
+    return files | {
+        "items.parquet": "modality, item_id and columns of each row",
+        "search.py": "search(modality, raw_queries, k), needs faiss and numpy",
+    }
 
 
 # -- ONNX: a model for the queries and one for the items of each modality, a raw row in and a repaired row out
 
 
-def to_onnx(repair: Repair, sets: Sets, folder: Path) -> dict[str, str]:
+def to_onnx(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
     """Write MODALITY.query.onnx and MODALITY.item.onnx, with the input "raw" and the output "row" in float32."""
     onnx = library("onnx", "onnx", "an ONNX model")
-    repair, files = _inner_product(repair), {}
+    files = {}
     for role, make in (("query", query_map), ("item", item_map)):
         for name in repair.modalities:
             mapped, file = make(repair, name), f"{name}.{role}.onnx"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,17 +11,7 @@ from clip_geometry.search.repairs import InnerProduct, RepairView, Term
 from clip_geometry.search.repairs.neighborhoods import BankStatistic
 from clip_geometry.transforms import Affine, Pipeline
 
-
-class Linear(NamedTuple):
-    """x ↦ x W + b."""
-
-    W: np.ndarray
-    b: np.ndarray
-
-
 EMPTY = 1e-12  # weight of a copy, relative to the largest, that is rounding
-
-ChainStep: TypeAlias = Linear | Literal["normalize"]
 
 
 class Biased(NamedTuple):
@@ -71,48 +61,18 @@ class RowMap:
         return sum(len(self.views[v].b) for v, _ in self.copies) + len(self.constants)
 
     @property
-    def used(self) -> list[int]:
-        """The views that reach a column."""
-        least = EMPTY * max(abs(weight) for _, weight in self.copies)  # weights are rounded, those of 0 too
-        return sorted({v for v, weight in self.copies if abs(weight) > least})
-
-    @property
     def is_view(self) -> bool:
         """Whether it is one view of the row and nothing else."""
         return len(self.copies) == 1 and not len(self.constants) and bool(np.isclose(self.copies[0].weight, 1, 1e-12))
 
+    def columns_of(self, copies: Sequence[int]) -> np.ndarray:
+        """Return the mask of the columns that `keep` leaves."""
+        kept = [np.full(len(self.views[v].b), k in copies) for k, (v, _) in enumerate(self.copies)]
+        return np.concatenate([*kept, np.full(len(self.constants), True)])
+
     def keep(self, copies: Sequence[int]) -> "RowMap":
         """Return the same without the columns of other copies."""
         return replace(self, copies=[self.copies[k] for k in copies])
-
-    def only(self, view: int) -> "RowMap":
-        """Return the same with zeros in the columns of all other views."""
-        return replace(self, copies=[Copy(v, weight if v == view else 0.0) for v, weight in self.copies])
-
-    def chain(self) -> list[ChainStep]:
-        """Return the map as steps one after another; raise InputError if rows go through several views."""
-        if self.statistics:
-            raise InputError(
-                "the repair compares rows with a bank of known rows, which no chain of linear maps and normalizations "
-                "can express: ship it --to onnx or numpy"
-            )
-        if len(self.used) > 1:
-            raise InputError(
-                "the repair uses two views of a row, each with a normalization, which one chain of linear maps and "
-                "normalizations cannot express: ship it --to faiss, onnx or numpy"
-            )
-        view = self.views[self.used[0]]
-        steps: list[ChainStep] = ["normalize"] if view.unit_rows_in else []
-        if not view.identity or view.b.any():
-            steps.append(Linear(view.W, view.b))
-        if view.renormalise and steps != ["normalize"]:
-            steps.append("normalize")
-        if not self.is_view:
-            d, c = len(view.b), len(self.constants)
-            placed = [weight * np.eye(d, len(self.views[v].b)) for v, weight in self.copies]
-            constants = np.concatenate([np.zeros(self.d_out - c), self.constants])
-            steps.append(Linear(np.concatenate([*placed, np.zeros((d, c))], axis=1), constants))
-        return steps
 
 
 class SavedPipeline(InnerProduct):
@@ -136,7 +96,7 @@ class SavedPipeline(InnerProduct):
             given = " and ".join(f"{name} rows {d} dimensions" for name, d in dimensions.items())
             raise InputError(f"after the pipeline {given}, but one index needs rows of one dimension")
         self.name = " → ".join(map(str, fitted.steps))
-        self.views_ = [RepairView(maps, maps)]
+        self.views_ = [RepairView(maps)]
         self.terms_ = {(query, item): Term(0) for query in names for item in names}
 
 
@@ -153,7 +113,7 @@ def item_map(repair: InnerProduct, modality: str) -> RowMap:
 def _row_map(repair: InnerProduct, modality: str, *, is_query: bool) -> RowMap:
     repair.term(modality, modality)  # raises InputError for another modality
     copies = [Copy(v, (left if is_query else right)[modality]) for v, left, right in repair.copies()]
-    views = [(view.queries if is_query else view.items)[modality] for view in repair.views_]
+    views = [view.maps[modality] for view in repair.views_]
     columns: list[tuple[float, int, BankStatistic | None]] = []  # constant, and a statistic of the row after a view
     names = repair.modalities
     own = [(float(modality == each), 0, None) for each in names]
