@@ -18,6 +18,7 @@ def test_full_rank_is_the_normal_equations(rng):
     expected = np.linalg.solve(source.T @ source, source.T @ target)
     assert np.allclose(found.W_, expected, rtol=1e-9, atol=1e-12)
     assert (found.rank_, found.fitted_on_, found.W_.shape) == (5, 40, (5, 7))
+    assert found.rcond_ == 40 * np.finfo(float).eps
     residual = found.transform(source) - target
     assert np.abs(source.T @ residual).max() < 1e-10  # orthogonal to the source: no better map
 
@@ -35,6 +36,17 @@ def test_fewer_rows_than_dimensions_give_the_minimum_norm(rng, n):
         other = found.W_ + 0.1 * free.T @ rng.normal(size=(8 - n, 4))
         assert np.allclose(source @ other, target, atol=1e-10)
         assert np.linalg.norm(other) > np.linalg.norm(found.W_)
+
+
+def test_rcond_says_what_counts_as_zero(rng):
+    """Singular values 1, …, 1e-3, 1e-7: the last is noise for rcond 1e-5 and a direction by default."""
+    u, v = np.linalg.qr(rng.normal(size=(30, 4)))[0], np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    source, target = u * [1, 0.1, 1e-3, 1e-7] @ v.T, cone(30, 3, rng)
+    assert LeastSquares().fit(source, target).rank_ == 4
+    with pytest.warns(RankWarning, match="rank 3 in dimension 4"):
+        found = LeastSquares(rcond=1e-5).fit(source, target)
+    assert (found.rank_, found.rcond_) == (3, 1e-5)
+    assert np.allclose(found.W_, np.linalg.pinv(source, rcond=1e-5) @ target, rtol=1e-9)
 
 
 def test_from_class_prompts_to_images_it_is_the_nearest_class_mean(rng):

@@ -23,7 +23,7 @@ PIPELINES = [
     "cluster_center(2, seed=5)[each]",
     "normalize,procrustes[text-to-image]",
     "procrustes(completion=lapack)[image-to-text],normalize",
-    "least_squares[text-to-image],whiten(2)[pooled],normalize",
+    "least_squares(rcond=1e-06)[text-to-image],whiten(2)[pooled],normalize",
     "center[pooled],normalize,pca(2)[pooled]",
     "conceptor(alpha=0.5)[each]",
     "normalize,ridge(0.01, rank=2)[text-to-image],normalize",

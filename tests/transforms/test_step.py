@@ -30,6 +30,7 @@ def test_strings_and_lists_are_the_same():
             Step("procrustes", "image-to-text", (("completion", "lapack"),)),
             "procrustes(completion=lapack)[image-to-text]",
         ),
+        ("least_squares(1e-6)", Step("least_squares", None, (("rcond", 1e-6),)), "least_squares(rcond=1e-06)"),
     ],
 )  # fmt: skip
 def test_steps_round_trip(text, step, written):
@@ -49,7 +50,7 @@ def test_commas_inside_parentheses_do_not_split():
 def test_usage_is_what_may_be_written():
     assert usage("normalize") == "normalize"
     assert usage("pca") == "pca(k=none, center=true)"
-    assert usage("ridge") == "ridge(alpha=0.1, rank=none)"
+    assert usage("least_squares") == "least_squares(rcond=none)"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,8 @@ def test_usage_is_what_may_be_written():
         ("pca(center=false, 3)", "has a value out of place or twice; write pca"),
         ("whiten(3, k=4)", "multiple values for argument 'k'"),
         ("procrustes(lapak)", "is 'lapak'; expected identity or lapack; did you mean 'lapack'"),
-        ("ridge(rank=low)", "is 'low'; expected a whole number or none"),
+        ("least_squares(tiny)", "is 'tiny'; expected a number or none"),
+        ("least_squares(2)", r"rcond of least_squares = 2\.0; expected a number from 0 to below 1"),
         ("cluster_center(2, seed=-1)", "seed of cluster_center = -1"),
         ("normalize,whiten(3", r"'whiten\(3' is not of the form name, name\(value, key=value\) or name\[scope\]"),
     ],

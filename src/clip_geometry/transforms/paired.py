@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import one_of, positive_number, whole_number
+from clip_geometry.rows.arguments import one_of, positive_number, real_number, whole_number
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms.base import PairedTransform, Rows, as_blocks, mean_of, register
 
@@ -15,11 +15,14 @@ class LeastSquares(PairedTransform):
     """The linear map W that minimizes ‖AW − B‖_F for source rows A, (n, d), and target rows B, (n, e); no intercept.
 
     If A has rank r < d, W is not unique: the one of minimum norm, A⁺B, is taken, with a RankWarning.
-    Singular values of A up to max(n, d) · ε of float64 times the largest count as zero.
+
+    Args:
+        rcond: Singular values of A up to rcond times the largest count as zero; None is max(n, d) · ε of float64.
 
     Attributes:
         W_: (d, e).
         rank_: r.
+        rcond_: As used.
 
     Example:
         >>> import numpy as np
@@ -34,10 +37,18 @@ class LeastSquares(PairedTransform):
 
     name = "least_squares"
     one_space = False
+    rcond_: float
+
+    def __init__(self, rcond: float | None = None):
+        self.rcond = rcond
+
+    def check(self) -> None:
+        if self.rcond is not None:
+            real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
 
     def _learn(self, source: Rows, target: Rows) -> None:
         d = source.shape[1]
-        smallest = max(source.shape) * np.finfo(np.float64).eps
+        self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
             # R and QᵀB of A = QR: the same problem in d rows, to all digits
             triangle = np.zeros((0, d + target.shape[1]))
@@ -45,7 +56,7 @@ class LeastSquares(PairedTransform):
                 rows = np.concatenate([triangle, np.concatenate([a, b], axis=1)])
                 triangle = np.asarray(np.linalg.qr(rows, mode="r"))
             source, target = triangle[:d, :d], triangle[:d, d:]
-        self.W_, _, rank, _ = np.linalg.lstsq(source, target, rcond=smallest)
+        self.W_, _, rank, _ = np.linalg.lstsq(source, target, rcond=self.rcond_)
         self.rank_ = int(rank)
         self._warn_of_rank("source rows", d, "the one of minimum norm")
 
