@@ -345,7 +345,12 @@ NEEDS = {  # what a command line shows that it needs, and the module
     r"\.h5\b": "h5py",
     r"\.zarr\b": "zarr",
 }
-LOCAL = {"clip_geometry", "search", "shipped"}  # modules that are there, or that commands of the pages write
+LOCAL = {
+    "clip_geometry",
+    "clip_geometry_experiments",
+    "search",
+    "shipped",
+}  # modules that are there, or that commands of the pages write
 IMPORTED = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "open_clip": "open-clip-torch"}
 
 

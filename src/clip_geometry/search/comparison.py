@@ -15,6 +15,7 @@ from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import whole_number
+from clip_geometry.rows.streamed import release
 from clip_geometry.rows.threads import side_by_side
 from clip_geometry.search.held_out import NUMBERS, HeldOutSearch, SearchEstimate, SearchNumbers
 from clip_geometry.search.mixed_index import MixedIndex, Split
@@ -292,6 +293,7 @@ def _search(
                 failed[name] = str(error)
                 continue
             found[name] = search.run(repair)
+            give_back()  # in every thread, what its blocks leave between small ones
             if split is splits[0]:
                 serving[name] = serving_of(repair, known)
         return found, serving, failed, search.chances()
@@ -304,6 +306,8 @@ def _search(
             for name, each in found.items():
                 sums[name] += each
             advance(len(names))
+            for each in index.sets.values():
+                release(each.vectors)
             give_back()
     return sums, serving, failed, chances
 

@@ -13,6 +13,7 @@ from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import seed_number
+from clip_geometry.rows.streamed import release
 from clip_geometry.search.checks import Context, Finding, NotRun, run_checks
 from clip_geometry.search.comparison import AIMS, MOST_FIT, WORDS, Candidate, RepairComparison, Want, compare_repairs
 from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, require_one_space
@@ -228,5 +229,9 @@ def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embedd
     for name, each in sets.items():
         if by_position and not all(context.valid(other).all() for other in sets):
             each = replace(each, item_id=np.arange(len(each)))
-        valid[name] = each.take(np.flatnonzero(context.valid(name)))
+        mask = context.valid(name)
+        # an array on disk stays there
+        whole = mask.all() and isinstance(each.vectors, np.ndarray)
+        valid[name] = each if whole else each.take(np.flatnonzero(mask))
+        release(each.vectors)
     return valid

@@ -23,6 +23,7 @@ from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece, mean_row
 from clip_geometry.rows.streamed import StreamedRows
 
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
+COLUMN_ENTRIES = 2**23  # of the rows behind its columns: 64 MB in float64
 SQUARE = 2048, 4096  # the same of a block that serves both the rows and the columns
 FEW = 32  # neighbors up to which such blocks pay
 STREAMED = 4  # times as many queries where every block of columns is read again for them
@@ -144,7 +145,7 @@ class _Bounds:
         self._kept = None if streamed else in_one_piece(kept, len(self.y))
 
     def centered(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        return (rows.double() - self.centre).mul_(self.scale)
+        return rows.to(torch.float64, copy=True).sub_(self.centre).mul_(self.scale)
 
     def _factor(self, rows: Float[Tensor, "b d"], *, right: bool) -> Float[Tensor, "b d3"]:
         c = self.centered(rows)
@@ -210,11 +211,12 @@ class _Candidates:
 def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _ProvedNeighbors:
     """The k nearest of some rows."""
     choice, found = len(bounds.y) - bounds.among_themselves, []
+    columns = max(1024, min(COLUMNS, COLUMN_ENTRIES // bounds.y.shape[1]))
     for part in rows.split(QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)):
         left = bounds.left(part)
         candidates = _Candidates(len(part), k, choice, left)
-        for first in range(0, len(bounds.y), COLUMNS):
-            candidates.add(slice(None), bounds.block(left, first, COLUMNS, part), first)
+        for first in range(0, len(bounds.y), columns):
+            candidates.add(slice(None), bounds.block(left, first, columns, part), first)
         found.append(candidates.measured(bounds.x[part], bounds.y, bounds))
     return _ProvedNeighbors(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 

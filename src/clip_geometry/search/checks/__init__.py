@@ -308,7 +308,10 @@ def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Fin
         >>> [found.evidence for found in run_checks(Context({"image": cg.Embeddings(x, "image")}), ["invalid_rows"])]
         ['1 of 50 (2.0 ± 2.0%) image rows is zero or holds NaN or infinity, the first of them row 7.']
     """
-    found = [each for name in (checks if names is None else names) for each in checks[name].function(context)]
+    found: list[Finding] = []
+    for name in checks if names is None else names:
+        found += checks[name].function(context)
+        give_back()
     return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
 
 

@@ -10,7 +10,7 @@ from clip_geometry.search.repairs import InnerProduct, Known, Term
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
-ENTRIES = 2**22  # of a block of cosines: 32 MB
+ENTRIES = 2**20  # of a block of cosines: 8 MB, of which `logsumexp` makes several copies
 
 
 @dataclass(frozen=True, eq=False)
