@@ -52,6 +52,10 @@ SENTENCES = {
         [("isoscore[unbiased]", "rows", 0.7, 1.0, 0.12)], "The variance of the rows is as even as that of isotr",
     ),
     "gap": (gap(0.7, 0.7), "A gap lies between the modalities: their means are 0.80 apart (by chance: 0.10); in "),
+    "gap between cones": (
+        [*gap(0.7, 0.7), *cones(image=0.4, text=0.6)],
+        "their means are 0.80 apart (by chance in such cones: 0.071); in a",
+    ),
     "no gap": (
         gap(0.5, 0.5, value=0.12),
         "No gap shows: the means of the modalities are no further apart than by chance (0.12 against 0.10); a mixed "
@@ -137,6 +141,9 @@ def test_a_small_gap_between_narrow_cones_is_one():
     noise = 0.001 * rng.normal(size=(2, 100, 64))
     apart = cg.measure(e[0] + noise[0], e[0] + 0.05 * e[1] + noise[1])
     assert apart["modality_gap"].value < apart["modality_gap"].null_value
-    assert "A gap lies between the modalities: their means are 0.050 apart (by chance: 0.001" in apart.verdict
+    assert (
+        "A gap lies between the modalities: their means are 0.050 apart (by chance in such cones: 0.001"
+        in apart.verdict
+    )
     assert "it separates them in a mixed index" in apart.verdict
     assert "No gap shows" in cg.measure(e[0] + noise[0], e[0] + noise[1]).verdict

@@ -292,6 +292,7 @@ def _remarks_and_notes(records: Sequence[Row]) -> Iterator[str]:
 # --- the verdict above it
 
 CONE = 0.2  # average cosine from which rows that are no sphere are called a cone
+NO_CONE = 0.8  # 1 − average cosine; below, what chance makes of a gap is clearly less than the null value
 FAR, NEAR = 0.5, 0.95  # IsoScore relative to its null value: below, far from isotropic; above, as good as isotropic
 SEPARATED = 0.9  # share of the own modality among ten neighbors
 ROUNDING = 1e-9  # values that differ by less are the same
@@ -355,7 +356,8 @@ def _on_gaps(found: Found) -> str:
         cosines = [found.get("average_cosine", {}).get(name) for name in _modalities(place, found)]
         values = [cosine["value"] for cosine in cosines if cosine is not None]
         spread = 1 - max(0.0, sum(values) / len(values)) if values else 1.0
-        gaps[place] = {**row, "null_value": row["null_value"] * math.sqrt(spread)}
+        chance = "by chance" if spread > NO_CONE else "by chance in such cones"
+        gaps[place] = {**row, "null_value": row["null_value"] * math.sqrt(spread), "chance": chance}
     if len(gaps) < 2:
         return "; ".join(_on_one_gap(place, gap, found) for place, gap in gaps.items())
     ends = []
@@ -373,9 +375,10 @@ def _on_one_gap(place: str, gap: Row, found: Found) -> str:
     names, clear = _modalities(place, found), _from_null(gap)
     sides = "the modalities" if place == "both" else listed(names)
     value, null = brief(gap["value"]), brief(gap["null_value"])
-    said = f"A gap lies between {sides}: their means are {value} apart (by chance: {null})"
+    chance = f"{gap['chance']}: {null}"
+    said = f"A gap lies between {sides}: their means are {value} apart ({chance})"
     if clear is None:
-        said = f"The means of {sides} are {value} apart (by chance: {null})"
+        said = f"The means of {sides} are {value} apart ({chance})"
     elif clear != 1:
         said = f"No gap shows: the means of {sides} are no further apart than by chance ({value} against {null})"
     own = [found.get(f"retrieval[mixed].{role}.same_modality_at_10", {}).get(place) for role in ("image", "text")]
