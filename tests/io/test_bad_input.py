@@ -616,6 +616,18 @@ def test_an_index_that_declares_more_than_its_file_has(tmp_path):
     assert [limit() for limit in limits] == before
 
 
+def test_an_index_with_an_id_more_than_rows(tmp_path):
+    """Whether FAISS or the reader finds it: rows and ids of three places have to agree."""
+    content = bytearray((path := written.faiss(tmp_path, "IDMap,Flat", range(N))).read_bytes())
+    ids = content.rindex(N.to_bytes(8, "little"))
+    for place in (8, ids):  # the rows of the outer index, the length of its ids
+        assert content[place : place + 8] == N.to_bytes(8, "little")
+        content[place : place + 8] = (N + 1).to_bytes(8, "little")
+    path.write_bytes(content + N.to_bytes(8, "little"))
+    with pytest.raises(InputError, match="is no readable FAISS file"):
+        read_any(path)
+
+
 def test_rows_without_columns_in_arrow(tmp_path):
     empty = pa.table({"image": pa.array([[], []], pa.list_(pa.float32()))})
     feather.write_feather(empty, tmp_path / "x.feather", compression="uncompressed")
