@@ -2,10 +2,8 @@
 
 import pytest
 
-from clip_geometry_experiments.rudman2024.stability.figures import (
-    numbers_of,
-    tell,
-)
+from clip_geometry_experiments.report.gallery import save_drawings
+from clip_geometry_experiments.rudman2024.stability.figures import draw_stability, errors_figure, numbers_of, tell
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -51,3 +49,20 @@ def test_the_summary_has_biases_the_least_error_and_twins():
     assert "for 3 of 3 clouds" in biases and "(a tie) for all 3 clouds." in least
     assert twins.endswith("equal within two standard errors.")
     assert tell([], 64, (0.2,)) == []
+
+
+def test_the_zetas_that_are_asked_for_are_those_that_are_shown(tmp_path):
+    zetas, labels = (0.0, 1.0), ["IsoScore* (ζ = 0)", "IsoScore* (ζ = 1)"]
+    figure = errors_figure(NUMBERS, zetas)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "unbiased", *labels]
+    lines = {line.get_gid(): line for axes in figure.axes for line in axes.lines}
+    for label, zeta in zip(labels, zetas, strict=True):
+        expected = [row["value"] for row in ROWS if row["dataset"] == "long" and row["at"].get("zeta") == zeta]
+        assert list(lines[f"rmse:long:{label}"].get_ydata()) == expected[2::3]
+    best = [{**row, "d": 128, "value": 1e-9} if row["at"].get("zeta") == 1 else {**row, "d": 128} for row in ROWS]
+    assert "IsoScore* (ζ = 1)" in tell(best, 64, zetas)[1] and "ζ" not in tell(best, 64, (0.2,))[1]
+    drawings = draw_stability(best, n=64, zetas=zetas)
+    shown = drawings["stability_errors"].figure.legends[0].get_texts()
+    assert [text.get_text() for text in shown] == ["plain", "unbiased", *labels]
+    _, entry = save_drawings(drawings, tmp_path, origin="")
+    assert "IsoScore* (ζ = 1) at n = 8 to 512" in entry.caption
