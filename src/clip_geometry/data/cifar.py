@@ -110,7 +110,8 @@ def _file_of(config: CifarConfig) -> Path:
         return file
     from huggingface_hub import hf_hub_download
 
-    repository, file = f"uoft-cs/{config.name}", f"{config.FOLDER}/{FILE.format(config.split)}"
+    repository = f"uoft-cs/{config.name}"
+    file = f"{config.FOLDER}/{FILE.format(config.split)}"
     try:
         return Path(hf_hub_download(repository, file, repo_type="dataset"))
     except Exception as error:

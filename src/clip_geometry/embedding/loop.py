@@ -218,10 +218,13 @@ class _Job:
     @cached_property
     def sides(self) -> list[Side]:
         """The sides that the data set has and the encoder can embed; a manifest names them without the encoder."""
-        dataset, manifest = self.maker.dataset, self.store.manifest()
+        dataset = self.maker.dataset
+        manifest = self.store.manifest()
         if manifest is not None:
             return [side for side in dataset.sides if side.modality in manifest["sides"]]
-        encoder, chosen, refusals = self.maker.encoder, [], {}
+        encoder = self.maker.encoder
+        chosen = []
+        refusals = {}
         for side in dataset.sides:
             try:
                 encoder.require(side.modality)
@@ -271,7 +274,8 @@ class _Job:
 
     def embed_side(self, side: Side, missing: Sequence[Shard], engine: Engine) -> dict[str, Any]:
         """Computes the missing shards of a side and returns its entry in the manifest."""
-        items, starts = self.items[side.modality], {shard.start for shard in missing}
+        items = self.items[side.modality]
+        starts = {shard.start for shard in missing}
         records = [record for record in self.store.records(side.modality) if record["start"] not in starts]
         skipped = [item for record in records for item in record["skipped"]]
         if missing:

@@ -138,7 +138,8 @@ def _joined(
 
 
 def _halved(size: int, encoder: Encoder) -> int:
-    model, problem = encoder.config.model, f"memory ran out with {size} items a batch"
+    model = encoder.config.model
+    problem = f"memory ran out with {size} items a batch"
     if encoder.config.depends_on_batch:
         raise InputError(f"{problem}, and the rows of {model} depend on their batch: give a smaller batch size")
     if size == 1:

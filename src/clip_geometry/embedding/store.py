@@ -337,7 +337,8 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
 
 def _covers(side: dict[str, Any], index: np.ndarray) -> bool:
     """Whether the shards follow each other and add up to the side, and rows are those of all items but the skipped."""
-    shards, steps = side["shards"], np.diff(index)
+    shards = side["shards"]
+    steps = np.diff(index)
     items = np.union1d(index, [each["index"] for each in side["skipped"]])
     return (
         side | summary(shards) == side

@@ -161,9 +161,17 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     image_model = None
     with suppress(InputError):
         image_model = paired_image_model(config.model)
-    tokenizer, head = hf.load_tokenizer(tokenizer_folder, transformer.config), nn.Sequential(linear)
-    width, facts = linear.in_features, {"image_model": image_model}
-    return TextEncoder(config, device, transformer, tokenizer, mean_pooling, width, weights, head, facts=facts)
+    return TextEncoder(
+        config,
+        device,
+        transformer,
+        hf.load_tokenizer(tokenizer_folder, transformer.config),
+        mean_pooling,
+        linear.in_features,
+        weights,
+        nn.Sequential(linear),
+        facts={"image_model": image_model},
+    )
 
 
 def _read_linear(path: Path, width: int) -> nn.Linear:

@@ -88,7 +88,8 @@ class OwnEncoder(Encoder):
 
     def _functions(self, modalities: Sequence[str]) -> dict[str, Any]:
         """Modality → what is called with lists, or with what its preprocess or tokenizer makes of them."""
-        model, prepares = self._given, {"image": self.transform, "text": self.tokenizer}
+        model = self._given
+        prepares = {"image": self.transform, "text": self.tokenizer}
         if isinstance(model, dict):
             return {modality: _function(part) for modality, part in model.items()}
         if _is_sentence_transformer(model):

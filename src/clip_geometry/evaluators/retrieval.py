@@ -75,7 +75,8 @@ def retrieval(
     """
     index = one_of(index, "index", ("cross", "mixed"))
     search = Search.of(image, text, pairs)
-    n, given = search.n, members(k)
+    n = search.n
+    given = members(k)
     given = [k] if given is None else given
     tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
     if not tops:

@@ -43,7 +43,8 @@ def _values(given: Any) -> Any:
 
 
 def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
-    first, alone = given[0], len(given) == 1
+    first = given[0]
+    alone = len(given) == 1
     if alone and isinstance(first, Mapping):
         if not first:
             raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")

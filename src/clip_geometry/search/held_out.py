@@ -122,8 +122,7 @@ class HeldOutSearch:
 
     def _relevant(self, query: str, item: str) -> np.ndarray:
         """Return which items of a modality are relevant to the queries of one."""
-        make = lambda: self.relevance.dense(query, item, self.places[query])  # noqa: E731
-        return kept_in(self._kept, (query, item), make)
+        return kept_in(self._kept, (query, item), lambda: self.relevance.dense(query, item, self.places[query]))
 
     def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[QueryValues, QueryValues]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""

@@ -198,7 +198,8 @@ class IStar(Penalty):
                 given = f"C_0 has dimension {len(self.covariance)}, the hidden states {d}"
                 raise InputError(f"{given}; refresh it with such")
             self.covariance = self.covariance.to(moments.M2)
-        shrunken, c_0 = moments.covariance, self.covariance
+        shrunken = moments.covariance
+        c_0 = self.covariance
         if c_0 is not None:
             shrunken = (1 - self.zeta) * shrunken + self.zeta * c_0
         trace = shrunken.trace()

@@ -117,7 +117,10 @@ def _parse_step(text: str) -> Step:
     if match is None:
         raise InputError(f"pipeline step {shown(text)} is not of the form name, name(value, key=value) or name[scope]")
     name = match["name"]
-    kind, unnamed, named, misplaced = transforms[name], [], {}, False
+    kind = transforms[name]
+    unnamed = []
+    named = {}
+    misplaced = False
     for value in parts(match["values"] or ""):
         key, _, word = value.rpartition("=")
         misplaced |= key.strip() in named or bool(named and not key.strip())
@@ -144,7 +147,9 @@ def _check_scope(step: Step, scope: str) -> None:
     if not step.kind.fits or step.kind.joint:
         why = "is fitted on two modalities together" if step.kind.joint else "learns nothing"
         raise InputError(f"pipeline step {shown(step.name)} {why} and takes no scope, but {shown(str(step))} was given")
-    what, expected, names = "scope", f"{', '.join(SCOPES)} or the name of a modality", [scope]
+    what = "scope"
+    expected = f"{', '.join(SCOPES)} or the name of a modality"
+    names = [scope]
     if step.kind.onto:
         what, expected = "direction", "two modalities, as in text-to-image, or all-to-image for every other one"
         source, target = step.sides()

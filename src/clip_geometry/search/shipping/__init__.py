@@ -93,8 +93,11 @@ def _write_script(repair: InnerProduct, path: Path, indexes: list[dict[str, Any]
     template = Path(__file__).with_name("repair.py.j2")
     path.write_text(render(template, name=name, same=SAME, banks=banks, faiss=bool(indexes)), encoding="utf-8")
     arrays: dict[int, tuple[str, np.ndarray]] = {}  # each once, whatever uses it
-    named = lambda array: arrays.setdefault(id(array), (f"array{len(arrays)}", array))[0]  # noqa: E731
-    text = json.dumps(layout | {"indexes": indexes or []}, indent=1, default=named)
+
+    def name_of(array: np.ndarray) -> str:
+        return arrays.setdefault(id(array), (f"array{len(arrays)}", array))[0]
+
+    text = json.dumps(layout | {"indexes": indexes or []}, indent=1, default=name_of)
     path.with_name("layout.json").write_text(text + "\n", encoding="utf-8")
     np.savez(path.with_name("arrays.npz"), **dict(arrays.values()))  # pyright: ignore[reportArgumentType]
     return {"layout.json": "the constants of the script", "arrays.npz": "its arrays"}
