@@ -1,5 +1,5 @@
 """Least squares from class prompts to labeled images does not read the prompts: accuracy with the prompts, with prompts
-of other classes, and with noise, beside the nearest class mean and zero-shot.
+of shuffled classes, and with noise, beside the nearest class mean and zero-shot.
 
 CLIP_GEOMETRY_DATA=… python scripts/class_means.py [--json FILE]
 The rows are 500 images of CIFAR-10 and object names of LVIS through OpenAI's ViT-B/32; half of the images to fit, half
@@ -54,7 +54,7 @@ def accuracies(image: np.ndarray, labels: np.ndarray, text: np.ndarray, seed: in
     prompts = {
         "the prompts": text,
         "noise": rng.normal(size=text.shape),
-        "prompts of other classes": text[rng.permutation(len(text))],
+        "shuffled prompts": text[rng.permutation(len(text))],
     }
     found = {"zero-shot": text, "nearest class mean": means}
     for name, each in prompts.items():

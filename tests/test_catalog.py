@@ -19,8 +19,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.search.checks import checks
 from clip_geometry.search.repairs import InnerProduct, repairs
 from clip_geometry.search.shipping import targets
-from clip_geometry.transforms import transforms
-from clip_geometry.transforms.pipeline import usage
+from clip_geometry.steps import transforms, usage
 
 
 @pytest.fixture

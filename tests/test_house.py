@@ -31,7 +31,7 @@ LAYERS = [
     {"transforms", "files"},
     {"geometry"},
     {"rows"},
-    {"catalog", "config"},
+    {"catalog", "config", "steps"},
     {"io.reading"},
     {"memory", "modalities", "paths", "progress"},
     {"registry"},

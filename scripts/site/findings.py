@@ -36,7 +36,7 @@ from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, styled
 from clip_geometry.display.words import render
 from clip_geometry.search.repairs import repairs
-from clip_geometry.transforms import transforms
+from clip_geometry.steps import transforms
 from clip_geometry_experiments.published.comparing import flat, matches
 from clip_geometry_experiments.published.ledger import published
 from clip_geometry_experiments.published.recorded import read_recorded
@@ -624,7 +624,7 @@ def dimension_figure(numbers: Numbers) -> Figure:
 FITTED = {
     "zero-shot": "no map (zero-shot)",
     "least squares from the prompts": "least squares, the prompts",
-    "least squares from prompts of other classes": "least squares, wrong prompts",
+    "least squares from shuffled prompts": "least squares, shuffled prompts",
     "least squares from noise": "least squares, noise",
     "nearest class mean": "nearest class mean",
 }

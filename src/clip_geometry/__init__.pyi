@@ -115,6 +115,7 @@ from clip_geometry.results import Record as Record
 from clip_geometry.results import Results as Results
 from clip_geometry.results import read_rows as read_rows
 from clip_geometry.results import to_frame as to_frame
+from clip_geometry.steps import parse_pipeline as parse_pipeline
 from clip_geometry.transforms import Affine as Affine
 from clip_geometry.transforms import AllButTheTop as AllButTheTop
 from clip_geometry.transforms import Center as Center
@@ -131,4 +132,3 @@ from clip_geometry.transforms import ReAlign as ReAlign
 from clip_geometry.transforms import Ridge as Ridge
 from clip_geometry.transforms import Scale as Scale
 from clip_geometry.transforms import Whiten as Whiten
-from clip_geometry.transforms import parse_pipeline as parse_pipeline

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")  # limits of containers and cluster jobs on Linux
+KEPT = 2**30  # bytes of a process below which giving memory back costs more than it is worth: new pages
+OWN_PAGES = Path("/proc/self/statm")
 OWN_CGROUPS = Path("/proc/self/cgroup")  # the groups of this process
 
 
@@ -58,11 +60,18 @@ def return_large_blocks() -> None:
 
 
 def give_back() -> None:
-    """Returns freed memory to the system where the C library can (glibc). It otherwise keeps most freed blocks between
-    small live ones, for a streamed set as much as its largest blocks after each kind of pass."""
+    """Returns freed memory to the system where the C library can (glibc), from `KEPT` bytes in this process on. It
+    otherwise keeps most freed blocks between small live ones, for a streamed set as much as its largest blocks after
+    each kind of pass."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
+    if trim is not None and resident() > KEPT:
         trim(0)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory, on Linux; elsewhere more than there can be."""
+    pages = OWN_PAGES.read_text().split()[1] if OWN_PAGES.is_file() else 2**50
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from clip_geometry.cli.lists import LISTS, list_table
 from clip_geometry.geometry import measures
 from clip_geometry.search.checks import checks
 from clip_geometry.search.repairs import repairs
-from clip_geometry.transforms import transforms
+from clip_geometry.steps import transforms
 
 
 def names_in(cli, *arguments):

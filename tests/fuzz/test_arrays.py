@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import clip_geometry as cg
 from clip_geometry.geometry import measures
-from clip_geometry.transforms import transforms
+from clip_geometry.steps import transforms
 from fuzz.outcome import fuzzed, outcome, require_finite, require_ranges
 from fuzz.strategies import LONG, SCALES, SIZES, WIDTHS, arrays, junk, labels, often, rarely, rows
 

@@ -20,7 +20,7 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record
 from clip_geometry.rows.matrix import as_rows
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 
 R_AT_1 = "retrieval.image_to_text.r_at_1"
 N = 120

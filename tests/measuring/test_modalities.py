@@ -11,7 +11,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.measuring.records import CORE, measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from support.clouds import cone
 
 IDS = [f"item {k}" for k in range(40)]

@@ -15,7 +15,7 @@ from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets, stream
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from support.clouds import cone
 
 N, D = 5000, 8

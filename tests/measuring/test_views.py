@@ -8,7 +8,8 @@ from clip_geometry.evaluators.base import Z
 from clip_geometry.measuring.records import measure_sets, named
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Pipeline, parse_pipeline
+from clip_geometry.steps import parse_pipeline
+from clip_geometry.transforms import Pipeline
 from support.clouds import cone
 
 CLASSES = np.array(["cat", "dog", "owl"])

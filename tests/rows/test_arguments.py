@@ -15,7 +15,8 @@ from clip_geometry.evaluators.linear_probe import modality_separability
 from clip_geometry.geometry import isoscore, measures
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import as_tensor, flag, members, positive_number, seed_number, whole_number
-from clip_geometry.transforms import Center, transforms
+from clip_geometry.steps import transforms
+from clip_geometry.transforms import Center
 
 X = np.array([[1.5, -2.0, 0.25], [0.0, 3.0, 8.0], [-1.0, 0.5, 2.0], [4.0, -0.5, 1.0]])  # exact in every precision
 

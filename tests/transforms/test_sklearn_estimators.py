@@ -15,6 +15,7 @@ from sklearn.utils import estimator_checks as checks
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
+from clip_geometry.steps import transforms
 from clip_geometry.transforms import (
     PCA,
     AllButTheTop,
@@ -29,7 +30,6 @@ from clip_geometry.transforms import (
     Ridge,
     Scale,
     Whiten,
-    transforms,
 )
 from support.sklearn_checks import pass_checks
 

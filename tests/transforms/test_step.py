@@ -3,8 +3,7 @@
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Step, parse_pipeline, transforms
-from clip_geometry.transforms.pipeline import usage
+from clip_geometry.steps import Step, parse_pipeline, transforms, usage
 
 
 def test_strings_and_lists_are_the_same():

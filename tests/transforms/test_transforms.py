@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from clip_geometry.registry import InputError
+from clip_geometry.steps import transforms
 from clip_geometry.transforms import (
     PCA,
     AllButTheTop,
@@ -27,7 +28,6 @@ from clip_geometry.transforms import (
     Ridge,
     Scale,
     Whiten,
-    transforms,
 )
 from clip_geometry.transforms.map_file import attributes_of
 from support.clouds import cone, rotation

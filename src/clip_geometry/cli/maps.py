@@ -42,8 +42,7 @@ def fit(
     from clip_geometry.io.sources import read_sets, read_sides
     from clip_geometry.measuring.sets import stream
     from clip_geometry.measuring.views import origin_of
-    from clip_geometry.transforms import ANY
-    from clip_geometry.transforms.pipeline import SCOPES
+    from clip_geometry.steps import ANY, SCOPES
 
     with claimed(out) as target:
         steps = cg.parse_pipeline(pipeline)
@@ -160,7 +159,7 @@ def ship(
 
     from clip_geometry.io.sources import read_sets, read_sides
     from clip_geometry.search.shipping import SavedPipeline, targets, write_shipment
-    from clip_geometry.transforms import ANY
+    from clip_geometry.steps import ANY
 
     if targets[to].stores_rows and not paths:
         raise InputError(
@@ -237,7 +236,7 @@ def _named(
     """The sides by the modality under which the map treats them."""
     from clip_geometry.io.sides import UNNAMED
     from clip_geometry.io.sources import own_name
-    from clip_geometry.transforms import ANY
+    from clip_geometry.steps import ANY
 
     if modality is not None:
         if len(sides) > 1:

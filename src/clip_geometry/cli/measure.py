@@ -49,7 +49,8 @@ def measure(
     from clip_geometry.progress import progress
 
     target = nullcontext() if json_file is None else claimed(json_file)
-    with target as new_file, cg.open_engine(engine, address) as opened:
+    local = (engine, address) == ("local", None)  # in this process what fits is kept in memory
+    with target as new_file, nullcontext() if local else cg.open_engine(engine, address) as opened:
         found = cg.measure(
             *paths,
             labels=labels,
@@ -58,7 +59,7 @@ def measure(
             by=by,
             seed=seed,
             blocks=blocks,
-            engine=None if engine == "local" else opened,  # in this process what fits is kept in memory
+            engine=opened,
             scaling=scaling,
             full_size=full_size,
             progress=progress,

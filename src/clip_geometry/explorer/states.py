@@ -20,7 +20,8 @@ from clip_geometry.rows.matrix import blocks
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.repairs import Repair, repairs
 from clip_geometry.search.repairs.maps import Mapped, ReciprocalRank
-from clip_geometry.transforms import RankWarning, transforms
+from clip_geometry.steps import transforms
+from clip_geometry.transforms import RankWarning
 
 NONE = "none"
 BY_DEFAULT = ("center", "whiten", "procrustes", "least_squares", "posterior")

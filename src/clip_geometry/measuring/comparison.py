@@ -24,7 +24,7 @@ from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows
 from clip_geometry.rows.arguments import seed_number
-from clip_geometry.transforms import transforms
+from clip_geometry.steps import transforms
 
 if TYPE_CHECKING:
     import pandas

@@ -1,9 +1,8 @@
 """Embeddings in, records out: the measures that were asked for, each in every place where it can be taken."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import naming_files
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry import measures as known_measures
@@ -20,7 +19,10 @@ from clip_geometry.registry import InputError, parts, unknown
 from clip_geometry.results import Record, Row
 from clip_geometry.rows.arguments import RowError, seed_number, whole_number
 from clip_geometry.rows.threads import side_by_side
-from clip_geometry.transforms import Step, parse_pipeline
+from clip_geometry.steps import Step, parse_pipeline
+
+if TYPE_CHECKING:
+    from clip_geometry.embedding.engines import Engine
 
 DEFAULT_STEPS = "normalize"
 ALL = "all"  # in place of names: the core and all default measures
@@ -38,7 +40,7 @@ def measure(
     by: str | None = None,
     seed: int = 0,
     blocks: int | None = None,
-    engine: Engine | None = None,
+    engine: "Engine | None" = None,
     scaling: bool = False,
     full_size: int | None = None,
     progress: Progress = quiet,

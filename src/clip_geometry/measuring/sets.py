@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from clip_geometry.config import digest
-from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluators import ensemble
 from clip_geometry.evaluators.base import Share
@@ -27,10 +26,12 @@ from clip_geometry.progress import PassProgress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import BLOCK, as_matrix, as_rows
-from clip_geometry.rows.streamed import StreamedRows, gaussian_rows, release
+from clip_geometry.rows.streamed import StreamedRows, gaussian_rows, release, taken
 from clip_geometry.search.checks.remarks import remarks_on
-from clip_geometry.transforms import Step, transforms
-from clip_geometry.transforms.pipeline import taken
+from clip_geometry.steps import Step
+
+if TYPE_CHECKING:
+    from clip_geometry.embedding.engines import Engine
 
 QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond, and sums replace the rows without each block
 KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
@@ -79,7 +80,7 @@ class MeasuredSets(View):
         seed: int = 0,
         blocks: int = BLOCKS,
         name: str = "",
-        engine: Engine | None = None,
+        engine: "Engine | None" = None,
         in_memory: bool = False,
     ):
         self.steps = tuple(steps)
@@ -95,7 +96,7 @@ class MeasuredSets(View):
         for each in sets.values():
             release(each.vectors)
         self.items = Items(sets, blocks=blocks, seed=seed)
-        self.learns = any(transforms[step.name].fits for step in self.steps)
+        self.learns = any(step.fits for step in self.steps)
         self._many = not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
         self._from_sums = self.streamed or self._many  # whether they replace the rows without each block
         # whether measures can be taken side by side, in threads: fitting without each block has warnings to hide
@@ -399,7 +400,7 @@ def call_of(measure: Measure) -> tuple[Any, ...]:
     return measure.function, repr(measure.options), measure.takes
 
 
-def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None = None) -> dict[str, StreamedRows]:
+def stream(sets: Mapping[str, Embeddings], note: str = "", engine: "Engine | None" = None) -> dict[str, StreamedRows]:
     """The rows of each set, read in blocks; throughput is logged to stderr.
 
     engine: runs the passes that are aggregations, and logs their throughput itself. Sets that are small in float64 give

@@ -3,8 +3,9 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,9 +17,12 @@ from clip_geometry.io.sources import Sets
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row
-from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.transforms import Pipeline, Step
-from clip_geometry.transforms.pipeline import taken
+from clip_geometry.rows.matrix import unit_array
+from clip_geometry.rows.streamed import StreamedRows, taken
+from clip_geometry.steps import NORMALIZE, Step
+
+if TYPE_CHECKING:
+    from clip_geometry.transforms import Pipeline
 
 Rows: TypeAlias = Mapping[str, np.ndarray | StreamedRows]
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -38,9 +42,13 @@ class View:
         self.rows: Mapping[str, Any] = rows or {modality: each.vectors for modality, each in embeddings.items()}
         self.fitted: Pipeline | None = None
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}
-        if steps is not None:
+        if steps and all(step.name == NORMALIZE for step in steps):
+            # without the second that importing the transforms takes, which are estimators of scikit-learn
+            self.rows = {modality: unit_array(rows) for modality, rows in self.rows.items()}
+        elif steps:
+            transforms = import_module("clip_geometry.transforms")
             origin = origin_of(embeddings)
-            self.fitted, self.rows = Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
+            self.fitted, self.rows = transforms.Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
 
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:

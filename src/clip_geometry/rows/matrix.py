@@ -167,6 +167,12 @@ def as_unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "
     return x if is_unit else unit_rows(x, name=name)
 
 
+def unit_array(x: Any) -> Any:
+    """Unit rows as a float64 array without gradient; `StreamedRows` as others."""
+    unit = unit_rows(as_matrix(x, name="rows", least=1), name="rows")
+    return unit if isinstance(unit, StreamedRows) else unit.detach().cpu().numpy()
+
+
 def unit_blocks(x: Float[Matrix, "n d"], *, name: str = "x", size: int = 1024) -> Iterator[Float[Tensor, "b d"]]:
     """The same, `size` rows at a time."""
     for k, block in enumerate(blocks(x, size)):

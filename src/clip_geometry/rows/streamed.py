@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -230,6 +231,13 @@ def gaussian_rows(shape: tuple[int, int], seed: int, scale: float = 1.0) -> Stre
 def _gaussian_block(k: int, shape: tuple[int, int], seed: int) -> Float[Tensor, "b d"]:
     generator = torch.Generator().manual_seed((k * 0x9E3779B1 + seed * 0x85EBCA6B) % 2**32)  # torch takes 32 bits
     return torch.randn(shape, generator=generator)
+
+
+def taken(x: Any, rows: np.ndarray) -> Any:
+    """Returns the chosen rows in this order; of StreamedRows, nothing is read yet."""
+    if np.array_equal(rows, np.arange(len(x))):
+        return x
+    return x.take(torch.from_numpy(rows)) if isinstance(x, StreamedRows) else x[rows]
 
 
 def release(source: Any) -> None:

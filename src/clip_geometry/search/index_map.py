@@ -13,7 +13,8 @@ from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK
-from clip_geometry.transforms import ANY, Normalize, PairedTransform, Pipeline, RankWarning, parse_pipeline, transforms
+from clip_geometry.steps import ANY, parse_pipeline, transforms
+from clip_geometry.transforms import Normalize, PairedTransform, Pipeline, RankWarning
 from clip_geometry.transforms.base import as_matrix
 
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]

@@ -6,7 +6,6 @@ from clip_geometry.transforms.base import PairedTransform as PairedTransform
 from clip_geometry.transforms.base import RankWarning as RankWarning
 from clip_geometry.transforms.base import Transform as Transform
 from clip_geometry.transforms.base import register as register
-from clip_geometry.transforms.base import transforms as transforms
 from clip_geometry.transforms.elementary import Center as Center
 from clip_geometry.transforms.elementary import ClusterCenter as ClusterCenter
 from clip_geometry.transforms.elementary import Normalize as Normalize
@@ -14,11 +13,8 @@ from clip_geometry.transforms.elementary import Scale as Scale
 from clip_geometry.transforms.paired import LeastSquares as LeastSquares
 from clip_geometry.transforms.paired import Procrustes as Procrustes
 from clip_geometry.transforms.paired import Ridge as Ridge
-from clip_geometry.transforms.pipeline import ANY as ANY
 from clip_geometry.transforms.pipeline import Affine as Affine
 from clip_geometry.transforms.pipeline import Pipeline as Pipeline
-from clip_geometry.transforms.pipeline import Step as Step
-from clip_geometry.transforms.pipeline import parse_pipeline as parse_pipeline
 from clip_geometry.transforms.principal import PCA as PCA
 from clip_geometry.transforms.principal import AllButTheTop as AllButTheTop
 from clip_geometry.transforms.principal import Conceptor as Conceptor

@@ -10,10 +10,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOn
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.registry import InputError
 from clip_geometry.rows import matrix
 from clip_geometry.rows.arguments import check_values
 from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.steps import transforms
 
 Rows: TypeAlias = np.ndarray | StreamedRows
 
@@ -244,7 +245,6 @@ def mean_of(x: Rows) -> np.ndarray:
     return matrix.mean_row(in_torch(x)).numpy()
 
 
-transforms: Registry[type[Transform]] = Registry("pipeline step", "clip-geometry list transforms")
 Kind = TypeVar("Kind", bound=type[Transform])
 
 

@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from clip_geometry import memory
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import SEEDS, positive_number, whole_number
-from clip_geometry.rows.matrix import BLOCK, as_matrix, blocks, in_one_piece, unit_rows
+from clip_geometry.rows.matrix import BLOCK, blocks, in_one_piece, unit_array
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.transforms.base import Rows, Transform, mean_of, register
 
@@ -39,10 +39,9 @@ class Normalize(Transform):
         return tags
 
     def apply(self, x: Rows) -> Any:
-        rows = as_matrix(x, name="rows", least=1)
-        self._check_dimension(rows)
-        unit = unit_rows(rows, name="rows")
-        return unit if isinstance(unit, StreamedRows) else unit.detach().cpu().numpy()
+        unit = unit_array(x)
+        self._check_dimension(unit)
+        return unit
 
 
 @register

@@ -29,8 +29,8 @@ from pydantic import BaseModel, Field
 from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import checked, first_line, parse_json, read_safetensors
 from clip_geometry.registry import InputError, shown
-from clip_geometry.transforms.base import transforms
-from clip_geometry.transforms.pipeline import Pipeline, signature
+from clip_geometry.steps import signature, transforms
+from clip_geometry.transforms.pipeline import Pipeline
 
 KEY = "clip_geometry"
 FORMAT = 1

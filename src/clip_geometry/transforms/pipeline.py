@@ -1,195 +1,23 @@
-"""Pipelines: transforms written as strings, fitted on sets of embeddings and applied to the same or other sets."""
+"""Pipelines: steps fitted on sets of embeddings and applied to the same or other sets."""
 
-import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeAlias, get_args, get_type_hints
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from pydantic import TypeAdapter, ValidationError
 
-from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, did_you_mean, parts, shown
-from clip_geometry.rows.streamed import StreamedRows, cat
-from clip_geometry.transforms.base import Rows, Transform, as_matrix, transforms
+from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.rows.streamed import StreamedRows, cat, taken
+from clip_geometry.steps import ANY, SCOPES, Step, parse_pipeline
+from clip_geometry.transforms.base import Rows, Transform, as_matrix
 from clip_geometry.transforms.elementary import Normalize
 from clip_geometry.transforms.unpaired import IsoCLIP
 
 RowSets: TypeAlias = Mapping[str, Rows]
 Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
 PairIndices: TypeAlias = Indices | Callable[[str, str], Indices] | None
-
-SCOPES = ("pooled", "each")  # or the name of a modality
-ANY = "any"  # the name of a set of no particular modality: its chain serves all of them
-
-_STEP = re.compile(r"(?P<name>[\w-]+)\s*(\((?P<values>[^()]*)\))?\s*(\[(?P<scope>[^\[\]]*)\])?")
-_WORDS = {"true": True, "false": False, "none": None}
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "none"}
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step as written: `center`, `whiten(128)[pooled]`, `procrustes[text-to-image]`, …
-
-    Attributes:
-        name: Of the transform.
-        scope: The set a step is fitted on: a modality ("image") or "pooled" fit one map for all sets, "each" one per
-            set. None also fits one per set, but then measures across sets are refused. Steps that map one set onto
-            another have a direction instead ("text-to-image") and change only its source; "all-to-image" maps every
-            other modality onto images. isoclip, which is fitted on two sets together, has None.
-        parameters: Those that differ from their defaults, in the transform's order.
-
-    Raises:
-        InputError: For an unknown name, a scope that the transform does not take, and wrong values.
-    """
-
-    name: str
-    scope: str | None = None
-    parameters: tuple[tuple[str, Any], ...] = ()
-
-    def __post_init__(self):
-        if self.scope is not None:
-            _check_scope(self, self.scope)
-        self.make().check()
-
-    def __str__(self) -> str:
-        known, written = signature(self.name), []
-        for key, value in self.parameters:
-            unnamed = key == "k" or known[key].default is inspect.Parameter.empty
-            written.append(_text(value) if unnamed else f"{key}={_text(value)}")
-        values, scope = f"({', '.join(written)})" if written else "", f"[{self.scope}]" if self.scope else ""
-        return f"{self.name}{values}{scope}"
-
-    @property
-    def kind(self) -> type[Transform]:
-        """The class of the transform."""
-        return transforms[self.name]
-
-    def make(self) -> Transform:
-        """Return the transform, not yet fitted."""
-        return self.kind(**dict(self.parameters))
-
-    def sides(self) -> tuple[str, str]:
-        """Return (source, target) of a step that maps one set onto another; raise InputError without a direction."""
-        if self.scope is None:
-            raise InputError(
-                f"{self} maps one modality onto the other: write {self}[text-to-image] or {self}[image-to-text]"
-            )
-        source, _, target = self.scope.partition("-to-")
-        return source, target
-
-
-def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
-    """Parse a pipeline.
-
-    Args:
-        steps: Such as "normalize,whiten(128)[pooled]", or a list of steps; an empty one leaves the rows as they are.
-
-    Returns:
-        The steps, parsed.
-
-    Raises:
-        InputError: For unknown names, scopes and parameters, and for wrong values.
-
-    Example:
-        >>> from clip_geometry import parse_pipeline
-        >>> for step in parse_pipeline("normalize, pca(90, center=false)[text]"):
-        ...     print(step.name, step.scope, step.parameters)
-        normalize None ()
-        pca text (('k', 90), ('center', False))
-    """
-    if not isinstance(steps, str | list | tuple):
-        raise InputError(f"steps = {shown(steps)}; expected a pipeline such as 'normalize,center[each]', or its steps")
-    parsed = []
-    for step in filter(None, parts(steps) if isinstance(steps, str) else steps):
-        parsed.append(step if isinstance(step, Step) else _parse_step(str(step).strip()))
-    return tuple(parsed)
-
-
-def _parse_step(text: str) -> Step:
-    """Parse one step, such as `whiten(128)[pooled]`."""
-    match = _STEP.fullmatch(text)
-    if match is None:
-        raise InputError(f"pipeline step {shown(text)} is not of the form name, name(value, key=value) or name[scope]")
-    name = match["name"]
-    kind = transforms[name]
-    unnamed = []
-    named = {}
-    misplaced = False
-    for value in parts(match["values"] or ""):
-        key, _, word = value.rpartition("=")
-        misplaced |= key.strip() in named or bool(named and not key.strip())
-        if key.strip():
-            named[key.strip()] = word.strip()
-        else:
-            unnamed.append(word.strip())
-    try:
-        bound = inspect.signature(kind).bind(*unnamed, **named)
-    except TypeError as error:
-        raise InputError(f"pipeline step {shown(text)}: {error}; write {usage(name)}") from None
-    if misplaced:
-        raise InputError(f"pipeline step {shown(text)} has a value out of place or twice; write {usage(name)}")
-    parameters = []
-    for key, written in bound.arguments.items():
-        value = _value(written, get_type_hints(kind.__init__)[key], f"{key} of pipeline step {shown(text)}")
-        if value != bound.signature.parameters[key].default:
-            parameters.append((key, value))
-    return Step(name, match["scope"], tuple(parameters))
-
-
-def _check_scope(step: Step, scope: str) -> None:
-    """Raise InputError where the brackets of a step hold no direction, or neither one of SCOPES nor a modality."""
-    if not step.kind.fits or step.kind.joint:
-        why = "is fitted on two modalities together" if step.kind.joint else "learns nothing"
-        raise InputError(f"pipeline step {shown(step.name)} {why} and takes no scope, but {shown(str(step))} was given")
-    what = "scope"
-    expected = f"{', '.join(SCOPES)} or the name of a modality"
-    names = [scope]
-    if step.kind.onto:
-        what, expected = "direction", "two modalities, as in text-to-image, or all-to-image for every other one"
-        source, target = step.sides()
-        names = [target if source == "all" else source, target if source != target else ""]
-    try:
-        for name in names:
-            if step.kind.onto or name not in SCOPES:
-                modality_name(name)
-    except InputError:
-        unknown = f"pipeline step {shown(str(step))} has the unknown {what} {shown(scope)}"
-        raise InputError(f"{unknown}; expected {expected}") from None
-
-
-def usage(name: str) -> str:
-    """Return how a step is written: `pca(k, center=true)`."""
-    words = []
-    for key, parameter in signature(name).items():
-        words.append(key if parameter.default is parameter.empty else f"{key}={_text(parameter.default)}")
-    return f"{name}({', '.join(words)})" if words else name
-
-
-def signature(name: str) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a transform in their order."""
-    return inspect.signature(transforms[name]).parameters
-
-
-def _value(text: str, hint: Any, what: str) -> Any:
-    """Return `text` as one of the types that the annotation allows."""
-    value = _WORDS.get(text.casefold(), text.strip("'\""))
-    try:
-        # a number may be a string here; true, false and none may not stand for one, nor other words for them
-        return TypeAdapter(hint).validate_python(value, strict=hint is bool or not isinstance(value, str))
-    except ValidationError:
-        options = [str(_KINDS.get(option, option)) for option in get_args(hint) or (hint,)]
-        near = did_you_mean(text, options)
-        raise InputError(f"{what} is {shown(text)}; expected {' or '.join(options)}{near}") from None
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool | NoneType) else str(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,7 +151,7 @@ class Pipeline:
             for modality, fitted in _fit(step, rows, pairs).items():
                 rows[modality] = fitted.apply(rows[modality])
                 chains[modality] += (fitted,)
-            if step.kind.fits:
+            if step.fits:
                 alone = next(iter(rows)) if len(rows) == 1 else "each"
                 scope = step.scope or ("all" if step.kind.joint else alone)
                 fitted_on.append(origin if scope == ANY else f"{origin}:{scope}")
@@ -421,7 +249,7 @@ def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
     if isinstance(transform, IsoCLIP):
         names = sorted(rows)  # the result does not depend on the order in which sets are given
         return dict(zip(names, transform.fit_sets([rows[name] for name in names]), strict=True))
-    if not step.kind.fits or step.scope is None or step.scope == "each":
+    if not step.fits or step.scope is None or step.scope == "each":
         return {modality: step.make().fit(x) for modality, x in rows.items()}
     if len({x.shape[1] for x in rows.values()}) > 1:
         given = " and ".join(f"{name} has dimension {x.shape[1]}" for name, x in rows.items())
@@ -467,10 +295,3 @@ def _fitting_rows(step: Step, modality: str, rows: RowSets) -> Rows:
         near = did_you_mean(modality, (*rows, *SCOPES))
         raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given{near}")
     return rows[modality]
-
-
-def taken(x: Rows, rows: np.ndarray) -> Rows:
-    """Return the chosen rows in this order; of StreamedRows, nothing is read yet."""
-    if np.array_equal(rows, np.arange(len(x))):
-        return x
-    return x.take(torch.from_numpy(rows)) if isinstance(x, StreamedRows) else x[rows]

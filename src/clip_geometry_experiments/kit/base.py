@@ -21,7 +21,7 @@ from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
 from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, TextTable, save_drawings
 

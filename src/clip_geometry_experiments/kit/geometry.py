@@ -17,7 +17,7 @@ from clip_geometry.modalities import plural
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.stored import check_sources
 from clip_geometry_experiments.report.gallery import Drawing, draw_couples, draw_figures

@@ -26,7 +26,8 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.rows.arguments import block_number, flag
 from clip_geometry.rows.matrix import Rows, as_aligned, as_rows, blocks, mean_row
-from clip_geometry.transforms import Pipeline, Step
+from clip_geometry.steps import Step
+from clip_geometry.transforms import Pipeline
 from clip_geometry_experiments.kit.base import read_explanations
 
 

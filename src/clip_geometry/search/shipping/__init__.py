@@ -19,7 +19,8 @@ from clip_geometry.registry import InputError, Registry, library
 from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.repairs.neighborhoods import SAME, BankStatistic
 from clip_geometry.search.shipping.rows import RowMap, SavedPipeline, indexes_of, item_map, query_map
-from clip_geometry.transforms import ANY, Affine
+from clip_geometry.steps import ANY
+from clip_geometry.transforms import Affine
 
 __all__ = ["RowMap", "SavedPipeline", "Target", "item_map", "query_map", "targets", "write_shipment"]
 

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from clip_geometry.config import Config
 from clip_geometry.geometry import Measure, measures
 from clip_geometry.registry import InputError, did_you_mean, shown
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.base import Model, RunConfig, Seeds, Source
 from clip_geometry_experiments.kit.stored import check_sources
 from clip_geometry_experiments.mickus2024.classify.objectives import OBJECTIVES, Objective

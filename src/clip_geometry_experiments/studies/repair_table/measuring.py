@@ -17,7 +17,8 @@ from clip_geometry.search.held_out import HeldOutSearch
 from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import Known, Repair, Sets, repairs
 from clip_geometry.search.repairs.maps import Mapped
-from clip_geometry.transforms import Affine, Normalize, Pipeline, parse_pipeline
+from clip_geometry.steps import parse_pipeline
+from clip_geometry.transforms import Affine, Normalize, Pipeline
 
 C = 100.0  # of the linear probes: unit rows need a weak penalty
 GROUPS = ("geometry", "mixing", "semantics", "retrieval")

@@ -21,7 +21,7 @@ from clip_geometry.geometry import Measure, measures
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit import training, trajectories
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
 from clip_geometry_experiments.kit.training import FULL

@@ -21,7 +21,7 @@ from clip_geometry.measuring.records import named, rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
 from clip_geometry_experiments.tyshchuk2023.initialization.trace import (
     AffineMeans,

@@ -16,7 +16,7 @@ from clip_geometry.measuring.records import named
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, changed, parallel

@@ -17,7 +17,7 @@ from clip_geometry.measuring.records import rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Picture, PlaneOfRows, draw_semantic_map, tell

@@ -12,7 +12,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.languages import LanguageSets, language_distance
 from clip_geometry_experiments.run.runner import RunFolder, plan, resolve
 from clip_geometry_experiments.tyshchuk2023.multilingual import Multilingual, MultilingualConfig
