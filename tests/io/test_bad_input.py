@@ -633,3 +633,15 @@ def test_rows_without_columns_in_arrow(tmp_path):
     feather.write_feather(empty, tmp_path / "x.feather", compression="uncompressed")
     with pytest.raises(InputError, match="rows without columns"):
         read_any(tmp_path / "x.feather")
+
+
+def test_an_index_of_more_rows_than_it_has_bytes(tmp_path, monkeypatch):
+    """An older FAISS reads it: its rows would lie in foreign memory."""
+    import faiss
+
+    path = written.faiss(tmp_path, "Flat")
+    index = faiss.read_index(str(path))
+    index.ntotal += 1
+    monkeypatch.setattr(faiss, "read_index", lambda *_: index)
+    with pytest.raises(InputError, match=rf"is no readable FAISS file.*bytes for {N + 1} rows"):
+        read_any(path)
