@@ -576,6 +576,11 @@ def size(path):
     return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]))
 
 
+def vectors_as_texts(path):
+    """Of two bytes a number, which become eight in a list and eight in a row."""
+    pq.write_table(pa.table({"image": [f"[{','.join('1' * 100)}]"] * 500}), path)
+
+
 # (what writes the file, how many bytes are enough for it, what is said of one less)
 SIZES = {
     "text, its columns and their matrix": (written.csv, lambda path: 4 * size(path), ""),
@@ -584,6 +589,7 @@ SIZES = {
     "a chunk": (in_folder(zarr_with_a_chunk_larger_than_its_array, "x.zarr"), lambda _: 16 * 10**5, "a chunk of "),
     "columns beside mapped rows": (in_folder(mapped_vectors_with_texts, "x.feather"), lambda _: 5000, "columns text, "),
     "a compressed table": (in_folder(compressed_table, "x.feather"), lambda _: 8000, ""),
+    "vectors as texts": (in_folder(vectors_as_texts, "x.parquet"), lambda _: 804_000, "column "),
     "a table of LanceDB": (written.lance, lambda _: 60 * 13 * 4, ""),
     "shards": (written.webdataset, size, ""),
 }

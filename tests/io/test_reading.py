@@ -312,6 +312,15 @@ def test_a_small_table_that_decodes_to_much_is_refused_before_it_is(tmp_path, mo
     assert reading.read_table(tmp_path / "x").equals(decoded)
 
 
+def test_numbers_are_counted_before_any_is_decoded(tmp_path, monkeypatch):
+    """A batch of 65,536 long vectors would fill the memory."""
+    (tmp_path / "x").write_bytes(SMALL_FILES["vectors"]())
+    monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("it was decoded"))
+    with pytest.raises(InputError, match="x, decoded, takes"):
+        reading.read_table(tmp_path / "x")
+
+
 def test_one_column_of_a_table_is_checked_alone(tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes(few_bytes(a=np.zeros(300_000), b=np.zeros(300_000, np.int8).astype(bool)))
     monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
