@@ -211,7 +211,7 @@ def compare_repairs(
 
     Args:
         index: The index and what is relevant in it.
-        names: Repairs; by default all that are registered. "none" is always among them.
+        names: Repairs; by default all that an index can serve, and the baselines. "none" is always among them.
         want: The goal: "both", a list with relevant items of both modalities, or "pairs", the relevant item of another
             modality first.
         splits: Number of random halves.
@@ -237,7 +237,9 @@ def compare_repairs(
     if len(index.modalities) < 2:
         raise InputError(f"only {index.modalities[0]} rows were given; repairs of a mixed index need two modalities")
     splits = whole_number(splits, "splits", most=1000)
-    names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
+    if names is None:
+        names = [name for name, each in repairs.items() if not each.reranker]
+    names = list(dict.fromkeys(("none", *names)))
     for name in names:
         repairs[name]  # raises for an unknown name
     halves = list(index.splits(splits, seed=seed, **LIMITS))

@@ -161,7 +161,7 @@ def diagnose(
             the relevant items found and the own results kept in the top ten, up to four of each modality. "pairs": the
             relevant item of another modality, judged by its reciprocal rank, "mrr"; results of the query's own modality
             do not count.
-        repairs: Names of the repairs to compare; default: all that are registered. An empty list compares none.
+        repairs: Names of the repairs to compare; default: those of `compare_repairs`. An empty list compares none.
         splits: Number of random halves.
         seed: Of samples, null values and splits.
         progress: Called as in `cg.embed`; the units are fits of repairs.
