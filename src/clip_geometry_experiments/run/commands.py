@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from clip_geometry.cli.options import Device, Overrides, require
-from clip_geometry.registry import printable
+from clip_geometry.registry import InputError, printable
 from clip_geometry_experiments.run.config import find_config, shipped_configs
 from clip_geometry_experiments.run.lists import experiment_names
 
@@ -27,6 +27,9 @@ def run(
     ],
     overrides: Overrides = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="run the small version of the config, in seconds")] = False,
+    published: Annotated[
+        bool, typer.Option("--published", help="run the paper's own model and data; a folder of configs runs them all")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="folder of all runs")] = Path("runs"),
     device: Device = "auto",
 ) -> None:
@@ -34,17 +37,32 @@ def run(
 
     The folder runs/NAME-HASH has config.yaml, results.jsonl, figures and report.html.
     """
-    check_config(config, overrides or [])
+    if smoke and published:
+        raise InputError("--smoke and --published were both given; a config is run small or in the paper's own setup")
+    if not published:
+        check_config(config, overrides or [])
 
     from clip_geometry.config import parse_overrides
     from clip_geometry.paths import expanded
-    from clip_geometry_experiments.run.runner import run as run_config
 
-    command = shlex.join(["clip-geometry", *sys.argv[1:]])
-    report = run_config(
-        config, parse_overrides(overrides or []), smoke=smoke, runs=expanded(runs), device=device, command=command
-    )
-    print(printable(f"report: {report}"))
+    changes, command = parse_overrides(overrides or []), shlex.join(["clip-geometry", *sys.argv[1:]])
+    if not published:
+        from clip_geometry_experiments.run.runner import run as run_config
+
+        report = run_config(config, changes, smoke=smoke, runs=expanded(runs), device=device, command=command)
+        print(printable(f"report: {report}"))
+        return
+
+    from clip_geometry_experiments.run.own_setup import RECORDED, own_setups, run_papers, statement
+
+    statement(own_setups(config)).print()
+    reports, failed = run_papers(config, changes, runs=expanded(runs), device=device, command=command)
+    for report in reports:
+        print(printable(f"report: {report}"))
+    if reports:
+        print(printable(f"rows beside published numbers: {expanded(runs) / RECORDED}"))
+    if failed:
+        raise InputError("; ".join(failed))
 
 
 def init(

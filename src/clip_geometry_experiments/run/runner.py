@@ -30,18 +30,26 @@ class PageConfig(Config):
     description: str = ""
 
 
-def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
-    """Applies the `smoke:` section, if asked for, and then the overrides to the config in a file.
+SMOKE, PUBLISHED = "smoke", "published"  # sections with other values for keys of the config
+NEEDS = ("downloads", "fetch", "hours")  # keys of `published:` that are read by `own_setup`
+
+
+def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, published: bool = False) -> dict[str, Any]:
+    """Applies a section, `smoke:` or `published:`, if asked for, and then the overrides to the config in a file.
 
     Returns:
         The config as one mapping; if it has `parts`, each of them is a whole config.
     """
     values = read_yaml(find_config(path))
-    small = values.pop("smoke", None)
-    if smoke and not isinstance(small, dict):
-        raise InputError(f"{path} has no section 'smoke' (dotted keys and their small values)")
+    sections = {name: values.pop(name, None) for name in (SMOKE, PUBLISHED)}
+    section: Any = {}
+    for name in [SMOKE] * smoke + [PUBLISHED] * published:
+        section = sections[name]
+        if not isinstance(section, dict):
+            raise InputError(f"{path} has no section {name!r} (dotted keys and their {'small ' * smoke}values)")
+    section = {key: value for key, value in section.items() if not (published and key in NEEDS)}
     values = spread(values, str(path))
-    for changes in ((small or {}) if smoke else {}, overrides):
+    for changes in (section, overrides):
         values = change(values, changes, str(path))
     return values
 
@@ -71,6 +79,7 @@ def run(
     overrides: Mapping[str, Any],
     *,
     smoke: bool = False,
+    published: bool = False,
     runs: Path = Path("runs"),
     device: str = "auto",
     command: str = "",
@@ -84,6 +93,7 @@ def run(
         path: A YAML config, or the name of one of the package, such as "quickstart".
         overrides: New values by dotted key, e.g. {"pairs.size": 100}.
         smoke: Apply the config's section `smoke`: small models, few items.
+        published: Apply its section `published`: the model, data and sizes of the paper.
         runs: Folder of all runs.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ….
         command: The command shown in the report.
@@ -109,7 +119,7 @@ def run(
         >>> report.name, rows[0]["measure"]
         ('report.html', 'modality_gap')
     """
-    values = resolve(path, overrides, smoke=smoke)
+    values = resolve(path, overrides, smoke=smoke, published=published)
     planned = plan_parts(values, str(path))
     page = validate(PageConfig, {key: values[key] for key in PAGE if key in values}, str(path))
     resolved = [[config.model_dump(mode="json", serialize_as_any=True) for _, config in part] for part in planned]

@@ -1,0 +1,113 @@
+"""The papers' own setups: what a config needs for the paper's model and data, and runs of whole papers."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from clip_geometry.config import Config, read_yaml, validate
+from clip_geometry.display.table import Table, TableColumn
+from clip_geometry.paths import expanded
+from clip_geometry.progress import note
+from clip_geometry.registry import InputError, listed, shown
+from clip_geometry_experiments.published.recorded import record_run
+from clip_geometry_experiments.run.config import find_config, shipped_configs
+from clip_geometry_experiments.run.runner import PUBLISHED, run
+
+RECORDED = "reproduction"  # folder below that of the runs, like docs/reproduction
+
+
+class Needs(Config):
+    """What the section `published:` of a config says beside the keys that it replaces.
+
+    Args:
+        downloads: What the run downloads, unless it is there → its size in GB, about; null if unknown.
+        fetch: What has to be there before, see docs/data.md → its size in GB.
+        hours: How long it takes on one GPU, estimated.
+    """
+
+    downloads: dict[str, float | None] = Field(default_factory=dict)
+    fetch: dict[str, float | None] = Field(default_factory=dict)
+    hours: float
+
+
+def needs_of(path: Path) -> Needs | None:
+    """Return what the paper's own setup of a config needs, None where the config has none."""
+    section = read_yaml(path).get(PUBLISHED)
+    if not isinstance(section, dict):
+        return None
+    return validate(Needs, {key: section[key] for key in Needs.model_fields if key in section}, f"{path}: {PUBLISHED}")
+
+
+def own_setups(given: str | Path) -> dict[Path, Needs]:
+    """Return the configs with a setup of the paper's own: one config, or all of a folder such as `tyshchuk2023`."""
+    folder, name = expanded(given), Path(given).as_posix().removeprefix("configs/").rstrip("/")
+    paths = [path for known, path in shipped_configs().items() if known.startswith(f"{name}/")]
+    if folder.is_dir():
+        paths = sorted(folder.glob("*.yaml"))
+    found = {path: needs for path in paths or [find_config(given)] if (needs := needs_of(path))}
+    if not found:
+        raise InputError(f"{shown(given)} has no config with a section '{PUBLISHED}', the setup of a paper")
+    return found
+
+
+def statement(setups: Mapping[Path, Needs]) -> Table:
+    """What the runs download, what has to be fetched before, and how long they take."""
+    rows, downloads, fetched = [], {}, {}
+    for path, needs in setups.items():
+        downloads |= needs.downloads
+        fetched |= needs.fetch
+        rows.append([path.stem, listed(needs.downloads), listed(needs.fetch), f"{needs.hours:g}"])
+    hours = sum(needs.hours for needs in setups.values())
+    sizes = [
+        f"{name}: {'size unknown' if size is None else f'{size:g} GB'}"
+        for name, size in {**downloads, **fetched}.items()
+    ]
+    total = (
+        f"{len(setups)} configs in the paper's own setup: up to {_sum(downloads):.3g} GB of downloads, "
+        f"{_sum(fetched):.3g} GB to fetch before (docs/data.md), about {hours:.2g} hours on one GPU"
+    )
+    columns = (
+        TableColumn("config"),
+        TableColumn("downloads"),
+        TableColumn("to fetch before"),
+        TableColumn("hours", "number"),
+    )
+    return Table(columns, {"": rows}, verdict=[total], legend=[*sizes, "hours: estimated, not measured"])
+
+
+def _sum(sizes: Mapping[str, float | None]) -> float:
+    return sum(filter(None, sizes.values()))
+
+
+def run_papers(
+    given: str | Path, overrides: Mapping[str, Any], *, runs: Path, device: str, command: str
+) -> tuple[list[Path], Sequence[str]]:
+    """Run one config, or all of a folder, in the paper's own setup, and record the rows beside published numbers.
+
+    The same call again continues. A config that cannot run, such as one without its data, does not stop the others.
+
+    Args:
+        given: A config or a folder of configs, as a path or a name of the package.
+        overrides: New values by dotted key, in every config.
+        runs: Folder of all runs; `reproduction` below it gets the recorded rows.
+        device: As in `run`.
+        command: The command shown in the reports.
+
+    Returns:
+        The reports, and a sentence for each config that did not run.
+    """
+    reports, failed = [], []
+    for path in own_setups(given):
+        note(f"{path.stem}, in the paper's own setup")
+        try:
+            report = run(path, overrides, published=True, runs=runs, device=device, command=command)
+        except InputError as error:
+            failed.append(f"{path.stem} did not run: {error}")
+            continue
+        reports.append(report)
+        with suppress(InputError):  # no row stands beside a published number
+            record_run(report.parent, runs / RECORDED, label=PUBLISHED)
+    return reports, failed
