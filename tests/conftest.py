@@ -1,5 +1,6 @@
 """Shapes and types in geometry's signatures are checked while the tests run; parallel workers share the cores."""
 
+import gc
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,16 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here 
 import jaxtyping
 
 jaxtyping.install_import_hook(["clip_geometry.geometry", "clip_geometry.rows"], "beartype.beartype")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Ten thousand tests and their modules stay until the end: the garbage collector does not search them."""
+    gc.disable()
+    result = yield
+    gc.enable()
+    gc.freeze()
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -1,6 +1,5 @@
 """Streamed rows give what the rows in memory give: read in order, a bounded number of times, few blocks at a time."""
 
-import gc
 import weakref
 from pathlib import Path
 
@@ -70,7 +69,6 @@ def test_a_measure_that_streams_reads_in_order_a_few_times_and_keeps_few_blocks(
     arguments, sources = streamed(sets)
     found = float(measure(*arguments))
     assert found == pytest.approx(float(measure(*sets)), rel=1e-9, abs=1e-12)
-    gc.collect()
     for source in sources:
         assert sum(stop - start for start, stop in source.spans) <= (PASSES.get(name.partition("[")[0], 2) + 0.1) * N
         assert source.most <= 3
