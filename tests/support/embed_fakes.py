@@ -192,6 +192,8 @@ def _embed_in_child(job):
 
 
 if __name__ == "__main__":
-    import pyarrow.parquet  # noqa: F401 (so that the children need not)
+    # so that the children need not
+    import pandas  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
 
     serve(_embed_in_child)
