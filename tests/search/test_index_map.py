@@ -96,7 +96,7 @@ def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
 
 
 def test_few_pairs_are_said():
-    old, new = two_models(1000, 0, d=205, e=205)
+    old, new = two_models(210, 0, d=205, e=205)
     with pytest.warns(RankWarning, match="procrustes was fitted on pairs of rank"):
         cg.map_index(old, new[:200], np.arange(200), candidates=["procrustes"])
 
