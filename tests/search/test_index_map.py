@@ -33,6 +33,7 @@ def overlap(queries, mapped, new, k):
     return np.mean([len(set(a) & set(b)) / k for a, b in zip(found, true, strict=True)])
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_predicted_recall_is_that_of_the_whole_index():
     """Six draws of models, items and re-embedded rows; queries are items that are not in the index."""
     deviations, inside = [], []
