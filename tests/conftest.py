@@ -14,7 +14,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here 
 
 import jaxtyping
 
-import support.signatures  # jaxtyping looks its function up by this name
+import support.signatures  # noqa: F401 (jaxtyping looks its function up by this name)
 
 jaxtyping.install_import_hook(["clip_geometry.geometry", "clip_geometry.rows"], "support.signatures.checked")
 
