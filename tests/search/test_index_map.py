@@ -105,10 +105,7 @@ def test_few_pairs_are_said():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"rows": np.arange(199)},
-            "rows are .* for 200 new rows; expected the numbers of different rows of old, from 0 to 999",
-        ),
+        ({"rows": np.arange(199)}, "rows are .* for 200 new rows; expected .* different rows of old, from 0 to 999"),
         ({"rows": np.arange(200.0)}, "rows are .*; expected the numbers of different rows"),
         ({"rows": [[1], [2, 3]]}, "rows are .*; expected the numbers of different rows"),
         ({"rows": np.zeros(200, int)}, "expected the numbers of different rows"),
