@@ -67,6 +67,14 @@ def no_type_checker():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture(scope="module")
+def browser():
+    from support.browser import chromium
+
+    with chromium() as started:
+        yield started
+
+
 @pytest.fixture(scope="session")
 def data():
     """The folder of real data, see docs/data.md."""

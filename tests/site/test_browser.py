@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.browser import chromium, faults_of, opened
+from support.browser import faults_of, opened
 
 HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>A page</title><main><h1>A page</h1>'
 PLANTED = {
@@ -18,12 +18,6 @@ CLEAN = (
     '<div role="region" tabindex="0" aria-label="numbers" style="overflow-x:auto"><table style="width:3000px">'
     "<tr><th scope=col>a word</th></tr><tr><td>a long cell that wraps between its words</td></tr></table></div>"
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.mark.parametrize(("fault", "named"), PLANTED.items(), ids=list(PLANTED.values()))
