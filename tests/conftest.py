@@ -15,6 +15,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here 
 import jaxtyping
 
 import support.signatures  # noqa: F401 (jaxtyping looks its function up by this name)
+from support.browser import chromium
 
 jaxtyping.install_import_hook(["clip_geometry.geometry", "clip_geometry.rows"], "support.signatures.checked")
 
@@ -69,8 +70,6 @@ def no_type_checker():
 
 @pytest.fixture(scope="module")
 def browser():
-    from support.browser import chromium
-
     with chromium() as started:
         yield started
 

@@ -104,7 +104,6 @@ def relative(found, expected, scale=None):
 
 
 def require_moments(x):
-    """Of float16 rows, by float32 products."""
     found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
     assert relative(found.M2, expected.M2) < 1e-6
     assert relative(found.T, expected.T, float(expected.Q) ** 0.75 * expected.n**0.25) < 1e-6

@@ -8,6 +8,4 @@ CHECKS = {}
 def checked(function):
     """function: What jaxtyping makes of a signature; it does nothing else, so that one serves all with the same."""
     key = function.__module__, function.__qualname__, function.__code__, str(function.__annotations__)
-    if key not in CHECKS:
-        CHECKS[key] = beartype.beartype(function)
-    return CHECKS[key]
+    return CHECKS.get(key) or CHECKS.setdefault(key, beartype.beartype(function))
