@@ -1,5 +1,6 @@
 """Shapes and types in geometry's signatures are checked while the tests run; parallel workers share the cores."""
 
+import gc
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,20 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is imported, here 
 
 import jaxtyping
 
-jaxtyping.install_import_hook(["clip_geometry.geometry", "clip_geometry.rows"], "beartype.beartype")
+import support.signatures  # noqa: F401 (jaxtyping looks its function up by this name)
+from support.browser import chromium
+
+jaxtyping.install_import_hook(["clip_geometry.geometry", "clip_geometry.rows"], "support.signatures.checked")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Ten thousand tests and their modules stay until the end: the garbage collector does not search them."""
+    gc.disable()
+    result = yield
+    gc.enable()
+    gc.freeze()
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
@@ -52,6 +66,12 @@ def no_type_checker():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

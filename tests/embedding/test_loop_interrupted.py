@@ -53,11 +53,7 @@ def resume(server, folder, tmp_path):
 
 def test_an_uninterrupted_store_has_the_files_that_are_promised(whole):
     assert len(whole) == RENAMES
-    assert sorted(whole)[:3] == [
-        "image/metadata-00000.parquet",
-        "image/metadata-00001.parquet",
-        "image/metadata-00002.parquet",
-    ]
+    assert sorted(whole)[:3] == [f"image/metadata-0000{k}.parquet" for k in range(3)]
 
 
 # of the recipe; of the first shard of images and of texts, of the last ones; of the manifest

@@ -329,7 +329,8 @@ def test_an_error_of_the_caller_is_not_taken_for_a_killed_worker():
     assert not multiprocessing.active_children()
 
 
-def test_what_ends_early_does_not_wait_for_the_workers(capfd):
+def test_what_ends_early_does_not_wait_for_the_workers(capfd, monkeypatch):
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)  # s that torch gives them; 5
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt), reading_ahead(reader_that(lambda: time.sleep(60), 9), BATCHES, 2) as read:
         next(read)

@@ -10,13 +10,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.explorer.page import plotly_script
-from support.browser import chromium, faults_at_every_width, opened, refusing_injections
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
+from support.browser import faults_at_every_width, faults_of, opened, refusing_injections
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +81,6 @@ def test_it_has_no_faults_on_any_screen(browser, file):
 
 
 def test_nor_with_a_point_selected_and_another_color(browser, file):
-    from support.browser import faults_of
-
     with opened(browser, file, width=390, dark=True) as page:
         page.wait_for_selector("html[data-drawn]")
         page.evaluate("explorer.select(3)")
@@ -246,13 +238,10 @@ def test_plotly_is_needed(monkeypatch):
 
 def test_points_without_a_list_give_the_nearest_that_has_one(browser, exploration, tmp_path):
     few = np.arange(0, 120, 4)
-    states = [
-        replace(
-            each,
-            neighbors=replace(each.neighbors, numbers=each.neighbors.numbers[few], scores=each.neighbors.scores[few]),
-        )
-        for each in exploration.states
-    ]
+    states = []
+    for each in exploration.states:
+        near = each.neighbors
+        states.append(replace(each, neighbors=replace(near, numbers=near.numbers[few], scores=near.scores[few])))
     with opened(browser, replace(exploration, states=states, queries=few).save(tmp_path / "few.html")) as page:
         page.wait_for_selector("html[data-drawn]")
         page.evaluate("explorer.select(5)")

@@ -98,6 +98,7 @@ def test_unknown_convention():
 TESTS = [rayleigh_test, bingham_test, sphericity_test]
 
 
+@pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize(("n", "d"), [(10, 3), (20, 100), (100, 20), (12, 300), (200, 2)])
 def test_p_values_are_uniform_under_isotropy(test, n, d):

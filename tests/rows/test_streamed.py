@@ -1,6 +1,5 @@
 """Streamed rows give what the rows in memory give: read in order, a bounded number of times, few blocks at a time."""
 
-import gc
 import weakref
 from pathlib import Path
 
@@ -70,10 +69,9 @@ def test_a_measure_that_streams_reads_in_order_a_few_times_and_keeps_few_blocks(
     arguments, sources = streamed(sets)
     found = float(measure(*arguments))
     assert found == pytest.approx(float(measure(*sets)), rel=1e-9, abs=1e-12)
-    gc.collect()
     for source in sources:
         assert sum(stop - start for start, stop in source.spans) <= (PASSES.get(name.partition("[")[0], 2) + 0.1) * N
-        assert source.most <= 3
+        assert source.most <= 2
         starts = {start for start, _ in source.spans}
         # every block begins where another ends, or where a pass begins
         assert starts <= {0, *(stop for _, stop in source.spans)}
@@ -85,7 +83,7 @@ def test_measures_of_all_pairs_stream_blockwise(name):
     sets = sets_of(measure, n=3000)  # more than one block of queries
     arguments, sources = streamed(sets)
     assert float(measure(*arguments)) == pytest.approx(float(measure(*sets)), rel=1e-9)
-    assert all(source.most <= 4 for source in sources)
+    assert all(source.most <= 3 for source in sources)
 
 
 @pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if not m.streams])
@@ -105,6 +103,14 @@ def relative(found, expected, scale=None):
     return float((found - expected).norm() / (expected.norm() if scale is None else scale))
 
 
+def require_moments(x):
+    found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
+    assert relative(found.M2, expected.M2) < 1e-6
+    assert relative(found.T, expected.T, float(expected.Q) ** 0.75 * expected.n**0.25) < 1e-6
+    assert relative(found.Q, expected.Q) < 1e-6
+    return found, expected
+
+
 @pytest.mark.parametrize("offset", [0, 1000])
 @pytest.mark.parametrize("d", [300, 512])
 def test_moments_of_float16_rows_by_float32_products(d, offset):
@@ -112,11 +118,9 @@ def test_moments_of_float16_rows_by_float32_products(d, offset):
     values, whose rounding errors would add up."""
     rng = np.random.default_rng(0)
     x = (cone(20_000, d, rng) + offset * rng.normal(size=d)).astype(np.float16)
-    found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
+    found, expected = require_moments(x)
     assert relative(found.mean, expected.mean) < 1e-14
-    assert 0 < relative(found.M2, expected.M2) < 1e-6
-    assert relative(found.T, expected.T, float(expected.Q) ** 0.75 * expected.n**0.25) < 1e-6
-    assert relative(found.Q, expected.Q) < 1e-6
+    assert relative(found.M2, expected.M2) > 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -127,10 +131,7 @@ def test_moments_of_columns_of_two_values(seed, alike):
     low, high = rng.random(2)
     x = np.where(rng.random((8192, 1 if alike else 256)) < 0.5, low, high) * (rng.random(256) if alike else 1)
     x = x.astype(np.float16)
-    found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
-    assert relative(found.M2, expected.M2) < 1e-6
-    assert relative(found.T, expected.T, float(expected.Q) ** 0.75 * expected.n**0.25) < 1e-6
-    assert relative(found.Q, expected.Q) < 1e-6
+    require_moments(x)
 
 
 @pytest.mark.slow
@@ -138,8 +139,7 @@ def test_moments_of_columns_of_two_values(seed, alike):
 def test_moments_of_many_rows(offset):
     rng = np.random.default_rng(1)
     x = (cone(100_000, 256, rng) + offset * rng.normal(size=256)).astype(np.float16)
-    found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
-    assert relative(found.M2, expected.M2) < 1e-6
+    require_moments(x)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

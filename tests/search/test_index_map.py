@@ -33,6 +33,7 @@ def overlap(queries, mapped, new, k):
     return np.mean([len(set(a) & set(b)) / k for a, b in zip(found, true, strict=True)])
 
 
+@pytest.mark.usefixtures("no_type_checker")
 def test_predicted_recall_is_that_of_the_whole_index():
     """Six draws of models, items and re-embedded rows; queries are items that are not in the index."""
     deviations, inside = [], []
@@ -96,7 +97,7 @@ def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
 
 
 def test_few_pairs_are_said():
-    old, new = two_models(1000, 0, d=205, e=205)
+    old, new = two_models(210, 0, d=205, e=205)
     with pytest.warns(RankWarning, match="procrustes was fitted on pairs of rank"):
         cg.map_index(old, new[:200], np.arange(200), candidates=["procrustes"])
 
@@ -104,10 +105,7 @@ def test_few_pairs_are_said():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"rows": np.arange(199)},
-            "rows are .* for 200 new rows; expected the numbers of different rows of old, from 0 to 999",
-        ),
+        ({"rows": np.arange(199)}, "rows are .* for 200 new rows; expected .* different rows of old, from 0 to 999"),
         ({"rows": np.arange(200.0)}, "rows are .*; expected the numbers of different rows"),
         ({"rows": [[1], [2, 3]]}, "rows are .*; expected the numbers of different rows"),
         ({"rows": np.zeros(200, int)}, "expected the numbers of different rows"),

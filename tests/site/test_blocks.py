@@ -371,10 +371,10 @@ def test_a_page_installs_what_its_blocks_need(page):
 
 
 def test_a_package_that_a_page_does_not_install_is_hidden(tmp_path):
-    page = '```sh\npip install -e ".[live]"\npython -c "import {name}"\n```\n'
-    run_page(blocks(page.format(name="torchmetrics")), tmp_path)
-    with pytest.raises(AssertionError, match="import of plotly halted"):
-        run_page(blocks(page.format(name="plotly")), tmp_path)
+    page = '```sh\npip install -e ".[explore]"\npython -c "import {name}"\n```\n'
+    run_page(blocks(page.format(name="plotly")), tmp_path)
+    with pytest.raises(AssertionError, match="import of torchmetrics halted"):
+        run_page(blocks(page.format(name="torchmetrics")), tmp_path)
 
 
 def test_few_blocks_are_not_run_and_each_says_why():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import clip_geometry
-from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_at_every_width, letters_of, opened
+from support.browser import SMALLEST_LETTERS, WIDTHS, faults_at_every_width, letters_of, opened
 from support.generated import site_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -81,12 +81,6 @@ def test_no_page_asks_a_network(site):
         page = path.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|iframe)\b[^>]*\bsrc="([^"]+)"|<link\b[^>]*rel="stylesheet"[^>]*', page)
         assert not [each for each in loaded if each.startswith(("http", "//"))], path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.mark.parametrize("page", MAIN)

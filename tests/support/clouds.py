@@ -49,7 +49,7 @@ CLOUDS = {
     "scale 1e-6": lambda n, rng: 1e-6 * cone(n, 6, rng),
     "scale 1e6": lambda n, rng: 1e6 * cone(n, 6, rng),
     "spectrum over four decades": _decades,
-    "fewer rows than dimensions": lambda n, rng: cone(n // 7, n // 3, rng),
+    "fewer rows than dimensions": lambda n, rng: cone(n // 3, n // 2, rng),
     "tight clusters": _tight,
     "two tight points with different labels": _tight_pair,
     "duplicated rows": lambda n, rng: np.repeat(cone(n // 3, 6, rng), 3, axis=0),
@@ -73,8 +73,8 @@ def row_places(measure):
 
 
 def size_for(measure):
-    """Rows of the clouds: enough for the measure in the smallest of them, which has a seventh."""
-    return 60 if measure.least_n <= 8 else 8 * measure.least_n
+    """Rows of the clouds: enough for the measure in the smallest of them, which has a third."""
+    return max(60, 3 * measure.least_n)
 
 
 def arguments(measure, cloud, seed=0):

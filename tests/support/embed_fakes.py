@@ -192,6 +192,7 @@ def _embed_in_child(job):
 
 
 if __name__ == "__main__":
-    import pyarrow.parquet  # noqa: F401 (so that the children need not)
+    import pandas  # noqa: F401 (so that the children need not)
+    import pyarrow.parquet  # noqa: F401
 
     serve(_embed_in_child)

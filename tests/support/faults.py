@@ -3,7 +3,6 @@
 import builtins
 import errno
 import fcntl
-import gc
 import io
 import json
 import mmap
@@ -167,6 +166,4 @@ if __name__ == "__main__":
     training.SECONDS, training.SHARE = 0, float("inf")  # a checkpoint after each step
     style._encoded = lambda figure, kind: f"a figure as {kind}".encode()  # drawing would take most of the time
     _warm_up(sys.argv[1], json.loads(sys.argv[2]))
-    gc.collect()
-    gc.freeze()  # else each child copies what it only looks through
     serve(_command)

@@ -1,5 +1,6 @@
 """A warm process that forks a child for each job: a tenth of a second where importing torch takes several."""
 
+import gc
 import json
 import os
 import subprocess
@@ -46,6 +47,8 @@ class Server:
 
 def serve(work: Callable[[dict[str, Any]], None]) -> None:
     """For each line, a JSON list of jobs: forks a child for each, prints their ids, then their exit statuses."""
+    gc.collect()
+    gc.freeze()  # else each child copies what it only looks through
     for line in sys.stdin:
         children = []
         for job in json.loads(line):

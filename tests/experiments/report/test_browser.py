@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_of, letters_of, opened, refusing_injections
+from support.browser import SMALLEST_LETTERS, WIDTHS, faults_of, letters_of, opened, refusing_injections
 
 # one of each paper and one with several trainings
 UNLIKE = ["cai2021/contextual", "rudman2024/finetune", "tyshchuk2023/isotropy", "train_scenes_arms"]
@@ -14,12 +14,6 @@ OPEN = "document.querySelectorAll('details').forEach((each) => (each.open = true
 FEWER = "document.querySelectorAll('.data tr:nth-child(n+4), .measures [hidden]').forEach((each) => each.remove())"
 LEVELS = """[...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].filter((each) => each.checkVisibility())
   .map((each) => Number(each.tagName[1]))"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.mark.parametrize("name", ["quickstart", *(pytest.param(name, marks=pytest.mark.slow) for name in UNLIKE)])

@@ -147,6 +147,7 @@ def test_a_wrong_key_inside_a_part_is_named():
         plan(values, "c")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_run_of_parts_is_one_page_with_a_section_each_and_goes_on(config, tmp_path, monkeypatch):
     report = run(config, {}, smoke=True, runs=tmp_path / "runs")
     folder, html = report.parent, report.read_text()
