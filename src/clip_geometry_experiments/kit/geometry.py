@@ -20,7 +20,7 @@ from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.stored import check_sources
-from clip_geometry_experiments.report.gallery import Drawing, draw_couples, draw_figures
+from clip_geometry_experiments.report.gallery import Drawing, draw_figures
 
 StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
@@ -103,7 +103,7 @@ class GeometryExperiment(Experiment):
         }
 
     def drawings(self) -> Mapping[str, Drawing]:
-        return draw_couples(self.finished_rows()) | self.draw(self.sets, self.config.figures)
+        return self.draw(self.sets, self.config.figures)
 
     def draw(self, sets: MeasuredSets, names: Sequence[str], *, only: str | None = None) -> dict[str, Drawing]:
         """Draw standard figures of the sets, or of one modality of them."""

@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,20 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clip_geometry.display.explained import explain
-from clip_geometry.display.numbers import number
-from clip_geometry.display.origin import Row, pipeline_words, with_options
-from clip_geometry.display.style import INK, WIDTH, styled
+from clip_geometry.display.origin import pipeline_words, with_options
+from clip_geometry.display.style import WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.files import write_atomically
 from clip_geometry.geometry import coordinate_std
-from clip_geometry.measuring.table import couples, names_of
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows, mean_row
 from clip_geometry_experiments.report import figures
-
-CELL = 0.42  # inches of a cell of a heat map
-TITLE_LENGTH = 28  # characters of a line of its title, beyond which it has two
 
 
 @dataclass(frozen=True)
@@ -208,60 +201,6 @@ def draw_figures(
         except InputError as error:
             drawn[name] = Drawing(title, None, f"Not drawn: {error}.")
     return drawn
-
-
-def draw_couples(rows: Sequence[Row]) -> dict[str, Drawing]:
-    """Draw the heat maps of three modalities or more; nothing of fewer."""
-    if not (found := couples(rows)):
-        return {}
-    return {"couples": Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)}
-
-
-@styled
-def heat_maps(rows: Sequence[Row]) -> Figure:
-    """A map of modality × modality for each measure: from the first of a couple, the row, to the second one."""
-    maps: dict[str, list[Row]] = {}
-    for row in rows:
-        maps.setdefault(row["measure"], []).append(row)
-    names = names_of(rows)
-    longest, side = max(map(len, names)), max(1.2, CELL * len(names))
-    beside = 0.08 * longest  # inches of the names, left of the maps and below them
-    across = min(3, max(1, int((2 * WIDTH - beside) / (side + 0.1))))
-    lines = ceil(len(maps) / across)
-    height = 0.3 + 0.14 * any("\n" in _panel_title(name) for name in maps)  # of a title
-    figure = Figure(figsize=(2 * WIDTH, lines * (side + height) + beside), layout="constrained")
-    grid = figure.subplots(lines, across, squeeze=False)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_axis_off()
-    for k, (axes, (measure, members)) in enumerate(zip(grid.flat, maps.items(), strict=False)):
-        values = np.full((len(names), len(names)), np.nan)
-        for row in members:
-            one, other = (names.index(name) for name in row["at"]["modality"].split("+"))
-            values[one, other] = row["value"]
-            if "swap" in getattr(explain(measure), "invariances", ()):
-                values[other, one] = row["value"]
-        image = axes.imshow(values, cmap="cividis", aspect="equal")
-        for (i, j), value in np.ndenumerate(values):
-            if np.isfinite(value):
-                color = "white" if image.norm(value) < 0.5 else INK
-                axes.text(j, i, number(value), ha="center", va="center", fontsize=7, color=color)
-        axes.set(xticks=range(len(names)), yticks=range(len(names)))
-        axes.set_yticklabels(names if k % across == 0 else [])
-        turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if longest > 6 or len(names) > 4 else {}
-        axes.set_xticklabels(names if k + across >= len(maps) else [], **turned)
-        axes.set_title(_panel_title(measure), loc="left", fontsize=7.5, color=INK)
-        axes.grid(visible=False)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-    return figure
-
-
-def _panel_title(measure: str) -> str:
-    """The name and its unit, in two lines where they would reach into the next panel."""
-    unit = getattr(explain(measure), "unit", "")
-    title = f"{measure} ({unit})" if unit else measure
-    evaluator, dot, name = title.rpartition(".")
-    return f"{evaluator}.\n{name}" if dot and len(title) > TITLE_LENGTH else title
 
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
