@@ -19,7 +19,7 @@ from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiment
 from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.config import expand_sweep, find_config
-from clip_geometry_experiments.run.parts import PAGE, change, parts_of, spread
+from clip_geometry_experiments.run.parts import PAGE, change, spread
 
 
 class PageConfig(Config):
@@ -53,8 +53,8 @@ def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment]
 
 def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[Experiment], Any]]]:
     """Like `plan`, with a list for each part. A config without `parts` is one part."""
-    planned = []
-    for part in parts_of(spread(values, context)):
+    planned, spread_values = [], spread(values, context)
+    for part in spread_values.get("parts", [spread_values]):
         points = []
         for point in expand_sweep(part):
             if not isinstance(point.get("experiment"), str):
