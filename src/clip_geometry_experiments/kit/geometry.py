@@ -22,7 +22,7 @@ from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfi
 from clip_geometry_experiments.kit.stored import check_sources
 from clip_geometry_experiments.report.gallery import Drawing, draw_figures
 
-StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
+StandardFigure = Literal["singular_directions", "cosine_distributions"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
 # what a training changes, of which its effect is stated first
 CHANGES = {
@@ -126,7 +126,6 @@ class GeometryExperiment(Experiment):
             data_options=shared["data_options"],
             pipeline=tuple(map(str, sets.steps)),
             seed=self.config.seed,
-            gaussian=next(iter(sets.null.rows.values())),
             names=names,
         )
 
