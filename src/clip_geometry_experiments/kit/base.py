@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
@@ -186,41 +187,24 @@ class Cell:
         return digest(dict(self.define))
 
 
-@dataclass(frozen=True)
-class Explained:
-    """The explanation of a number that is not a registered measure."""
-
-    name: str
-    title: str
-    summary: str
-    reading: str
-    caveat: str
-    formula: str
-    range: tuple[float | str, float | str]
-    direction: str
-    reference: str
-    group: str = "maps"
-    unit: str = ""
-
-
-def read_explanations(file: Path) -> dict[str, Explained]:
-    """Read the explanations of an experiment from its numbers.yaml.
+def read_explanations(file: Path) -> dict[str, SimpleNamespace]:
+    """Read the explanations of an experiment's own numbers from its numbers.yaml.
 
     Args:
         file: YAML with `experiment` (the prefix of the names, or null for whole names), `defaults`, and `numbers`:
-            name → the fields of `Explained` that differ from the defaults.
+            name → the title, summary, reading, caveat, formula, range, direction, reference, group and unit that differ
+            from the defaults.
 
     Returns:
-        Name → explanation.
+        Name → explanation, with these as attributes.
     """
     found = read_yaml(file)
-    defaults = {"direction": ""} | found.get("defaults", {})
+    defaults = {"direction": "", "group": "maps", "unit": ""} | found.get("defaults", {})
     prefix = f"{found['experiment']}." if found["experiment"] else ""
-    made = (
-        Explained(**{**defaults, **fields, "name": prefix + name, "range": tuple(fields["range"])})
+    return {
+        prefix + name: SimpleNamespace(**{**defaults, **fields, "name": prefix + name})
         for name, fields in found["numbers"].items()
-    )
-    return {each.name: each for each in made}
+    }
 
 
 class Experiment(ABC):
@@ -228,7 +212,7 @@ class Experiment(ABC):
 
     Config: ClassVar[type[RunConfig]]
     summary: ClassVar[str]  # of another package's experiment; catalog.yaml has those of this package
-    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → its `Explained`, of its own measures
+    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → its explanation, of its own measures
 
     def __init__(self, config: Any, workspace: RunFolder):
         self.config = config
