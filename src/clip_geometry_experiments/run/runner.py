@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from clip_geometry.catalog import descriptions
-from clip_geometry.config import Config, digest, read_yaml, validate
+from clip_geometry.config import digest, read_yaml, validate
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError, did_you_mean, library_versions
@@ -20,14 +20,6 @@ from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.config import expand_sweep, find_config
 from clip_geometry_experiments.run.parts import PAGE, change, spread
-
-
-class PageConfig(Config):
-    """The head of the report of all parts."""
-
-    name: str
-    title: str = ""
-    description: str = ""
 
 
 def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
@@ -111,15 +103,15 @@ def run(
     """
     values = resolve(path, overrides, smoke=smoke)
     planned = plan_parts(values, str(path))
-    page = validate(PageConfig, {key: values[key] for key in PAGE if key in values}, str(path))
+    page = {key: str(values.get(key, "")) for key in PAGE}
     resolved = [[config.model_dump(mode="json", serialize_as_any=True) for _, config in part] for part in planned]
-    name = f"{page.name}{'-smoke' if smoke else ''}-{digest(resolved if len(resolved) > 1 else resolved[0], 10)}"
+    name = f"{page['name']}{'-smoke' if smoke else ''}-{digest(resolved if len(resolved) > 1 else resolved[0], 10)}"
     workspace = RunFolder(runs / name, device)
     workspace.folder.mkdir(parents=True, exist_ok=True)
     with exclusive(workspace.folder, lambda: note(f"another process runs {workspace.folder}; waiting for it")):
         remove_temporaries(workspace.folder)
         parts = [points[0] if len(points) == 1 else {"grid": points} for points in resolved]
-        document = parts[0] if len(parts) == 1 else {**page.model_dump(), "parts": parts}
+        document = parts[0] if len(parts) == 1 else {**page, "parts": parts}
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
         write_atomically(workspace.folder / "config.yaml", text.encode())
         provenance = {
@@ -155,8 +147,8 @@ def run(
                 advance(1)
         return write_report(
             folder / "report.html",
-            title=page.title or page.name,
-            intro=page.description,
+            title=page["title"] or page["name"],
+            intro=page["description"],
             sections=sections,
             explanations={**descriptions, **own},
             command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
