@@ -16,8 +16,8 @@ from clip_geometry.geometry.isotropy import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows, mean_row
-from clip_geometry_experiments.geometry import GeometryConfig, GeometryExperiment
 from clip_geometry_experiments.kit.base import Cell, experiments
+from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
 
 
 class IsotropyConfig(GeometryConfig):

@@ -1,0 +1,151 @@
+"""The measures and standard figures of one model on one set of pairs: what geometry and isotropy share."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import Any, Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from clip_geometry.display.numbers import plus_minus
+from clip_geometry.display.origin import data_words, model_words, pipeline_words, with_options
+from clip_geometry.geometry import Measure, by_group
+from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.records import named, rows_or_notes
+from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.modalities import plural
+from clip_geometry.progress import note
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.steps import parse_pipeline
+from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
+from clip_geometry_experiments.kit.stored import check_sources
+from clip_geometry_experiments.report.gallery import Drawing, draw_figures
+
+StandardFigure = Literal["singular_directions", "cosine_distributions"]
+FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
+# what a training changes, of which its effect is stated first
+CHANGES = {
+    "modality_gap": "The distance between the mean image and the mean text",
+    "matching_cosine": "The mean cosine of matching pairs",
+    "random_cosine": "The mean cosine of random pairs",
+}
+
+
+class GeometryConfig(RunConfig):
+    """Config of the experiment `geometry`.
+
+    Args:
+        model: An encoder, null for stored embeddings.
+        pairs: A data set, or {embeddings: PATH}.
+        pipeline: Steps before measuring.
+        measures: Names of measures, null for all.
+        limit: Use only the first N items.
+        batch_size: Batch size of the encoder.
+        blocks: Blocks of the jackknife, 0 for no standard errors.
+        figures: The standard figures that are drawn.
+    """
+
+    model: Model | None = None
+    pairs: Source
+    pipeline: Steps = ("normalize",)
+    measures: tuple[str, ...] | None = Field(default=None, min_length=1)
+    limit: int | None = Field(default=None, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    blocks: int = Field(default=BLOCKS, ge=0)
+    figures: tuple[StandardFigure, ...] = FIGURES
+
+    @model_validator(mode="after")
+    def _sources(self) -> Self:
+        check_sources(self.model, pairs=self.pairs)
+        return self
+
+    @field_validator("measures")
+    @classmethod
+    def _known_measures(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return names and tuple(measure.name for measure in named(names))
+
+
+class GeometryExperiment(Experiment):
+    """A cell is one measure."""
+
+    @cached_property
+    def sets(self) -> MeasuredSets:
+        config = self.config
+        found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
+        return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed, blocks=config.blocks)
+
+    def cells(self) -> Iterator[Cell]:
+        config, shared = self.config, self.settings()
+        asked = config.measures is not None
+        for measure in named(config.measures) if asked else by_group():
+            yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked), measure.name)
+
+    def settings(self) -> dict[str, Any]:
+        """What the numbers of every cell depend on."""
+        config = self.config
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures", "figures"})
+        return settings | self.workspace.revisions(config.model, config.pairs)
+
+    def _rows(self, measure: Measure, asked: bool) -> list[Row]:
+        shared = self.sets.context()
+        return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=asked)]
+
+    def facts(self) -> Mapping[str, Any]:
+        shared = self.sets.context()
+        return {
+            "model": model_words(shared),
+            "data": data_words(shared),
+            **{plural(modality): len(rows) for modality, rows in self.sets.rows.items()},
+            "dimension": next(iter(self.sets.rows.values())).shape[1],
+            "pipeline": pipeline_words(shared["pipeline"]),
+            "seed of samples and null values": shared["seed"],
+        }
+
+    def drawings(self) -> Mapping[str, Drawing]:
+        return self.draw(self.sets, self.config.figures)
+
+    def draw(self, sets: MeasuredSets, names: Sequence[str], *, only: str | None = None) -> dict[str, Drawing]:
+        """Draw standard figures of the sets, or of one modality of them."""
+        if sets.streamed:
+            note(
+                "figures are skipped: these rows do not fit into memory; limit=5000 draws those of the first 5000 items"
+            )
+            return {}
+        rows = {modality: rows for modality, rows in sets.rows.items() if only in (None, modality)}
+        shared, pairs = sets.context(), None
+        with suppress(InputError):  # nothing pairs
+            pairs = sets.pairs if len(rows) == 2 else None
+        return draw_figures(
+            rows.get("image"),
+            rows.get("text"),
+            pairs,
+            model=shared["model"] or "",
+            dataset=shared["dataset"],
+            model_options=shared["model_options"],
+            data_options=shared["data_options"],
+            pipeline=tuple(map(str, sets.steps)),
+            seed=self.config.seed,
+            names=names,
+        )
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[GeometryExperiment]") -> list[str]:
+        """Of a model before and after its training; otherwise none, and the report has the verdict on each run."""
+        models = [each.config.model for each in planned]
+        if len(models) != 2 or None in models or models[0].model != models[1].model:
+            return []
+        if not models[0].is_fresh or models[1].is_fresh:
+            return []
+        said = []
+        runs = [{row["measure"]: row for row in each.finished_rows()} for each in planned]
+        for measure, what in CHANGES.items():
+            if all(rows.get(measure, {}).get("value") is not None for rows in runs):
+                texts = (plus_minus(rows[measure]["value"], rows[measure].get("standard_error")) for rows in runs)
+                said.append(f"{what} is {' before training and '.join(texts)} after it.")
+        return said
+
+    def label(self) -> str:
+        shared = self.sets.context()
+        data = with_options(shared["dataset"], shared["data_options"])
+        return ", ".join(filter(None, (model_words(shared), data, pipeline_words(shared["pipeline"]))))
