@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from clip_geometry.config import Config, read_yaml, validate
 
-FACTORS = {"": 1.0, "share": 1.0, "percent": 100.0}
 FOLDER = Path(__file__).parent
 FILE = FOLDER / "published.yaml"
 ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are not tables
@@ -117,7 +116,7 @@ class Rule(Config):
     """The rule for a section of published.yaml, or for one label in it.
 
     Args:
-        config: configs/<this>.yaml computes ours (several are possible); its run is named with "-" for "/".
+        config: configs/<this>.yaml computes ours, for each of these; its run is named with "-" for "/".
         reason: Why nothing here computes it, one sentence.
         where: Selectors of result rows, see `comparing`.
         same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy. Without any
@@ -133,9 +132,7 @@ class Rule(Config):
         variants: Several rows of ours beside the number.
     """
 
-    config: Annotated[
-        tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else tuple(given))
-    ] = ()
+    config: tuple[str, ...] = ()
     reason: str = ""
     where: Where = Field(default_factory=dict)
     same: Where = Field(default_factory=dict)
@@ -275,7 +272,7 @@ class LedgerEntry:
     @property
     def factor(self) -> float:
         """published = factor × ours."""
-        return FACTORS[self.rule.unit or ""]
+        return 100.0 if self.rule.unit == "percent" else 1.0
 
     @property
     def command(self) -> str:

@@ -18,7 +18,7 @@ from clip_geometry_experiments.published.ledger import (
 )
 from clip_geometry_experiments.published.pages import all_lines
 
-RULE = Rule(config="x/y", needs="a model", where={"measure": "m"})
+RULE = Rule(config=("x/y",), needs="a model", where={"measure": "m"})
 
 
 def line(name, printed, *values, unlike=(), error=None, variants=("",)):
