@@ -113,21 +113,10 @@ class GeometryExperiment(Experiment):
             )
             return {}
         rows = {modality: rows for modality, rows in sets.rows.items() if only in (None, modality)}
-        shared, pairs = sets.context(), None
+        pairs = None
         with suppress(InputError):  # nothing pairs
             pairs = sets.pairs if len(rows) == 2 else None
-        return draw_figures(
-            rows.get("image"),
-            rows.get("text"),
-            pairs,
-            model=shared["model"] or "",
-            dataset=shared["dataset"],
-            model_options=shared["model_options"],
-            data_options=shared["data_options"],
-            pipeline=tuple(map(str, sets.steps)),
-            seed=self.config.seed,
-            names=names,
-        )
+        return draw_figures(rows.get("image"), rows.get("text"), pairs, sets.context(), names)
 
     @classmethod
     def sentences(cls, planned: "Sequence[GeometryExperiment]") -> list[str]:

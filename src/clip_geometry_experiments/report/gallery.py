@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, percent
-from clip_geometry.display.origin import pipeline_words, with_options
+from clip_geometry.display.origin import Row, pipeline_words, with_options
 from clip_geometry.display.style import WIDTH, styled
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
@@ -143,17 +143,7 @@ def in_words(figure: Figure) -> str:
 
 
 def draw_figures(
-    image: Rows | None,
-    text: Rows | None,
-    pairs: Pairs | None,
-    *,
-    model: str,
-    dataset: str,
-    pipeline: Sequence[str],
-    model_options: Mapping[str, Any] | None = None,
-    data_options: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    names: Sequence[str] = STANDARD,
+    image: Rows | None, text: Rows | None, pairs: Pairs | None, about: Row, names: Sequence[str] = STANDARD
 ) -> dict[str, Drawing]:
     """Draw the standard figures of rows after the pipeline.
 
@@ -164,12 +154,7 @@ def draw_figures(
         image: (n, d), n ≥ 2, or None.
         text: (m, d), m ≥ 2, or None.
         pairs: Index arrays, or None where nothing pairs.
-        model: For the captions, like the other arguments about the origin of the rows.
-        dataset: Its name.
-        pipeline: The steps that were applied.
-        model_options: Options of the model.
-        data_options: Options of the data set.
-        seed: Of samples.
+        about: model, dataset, their options, pipeline and seed, as result rows have them; the seed is that of samples.
         names: The figures that are drawn; none without images and texts.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
@@ -177,8 +162,9 @@ def draw_figures(
     if not sets:
         return {}
     counts = " and ".join(f"{len(rows)} {name}s" for name, rows in sets.items())
-    data = f"{with_options(dataset, data_options)}, n = {counts}"
-    origin = f"{with_options(model, model_options)}; {data}; pipeline {pipeline_words(pipeline)}; seed {seed}."
+    data = f"{with_options(about['dataset'], about.get('data_options'))}, n = {counts}"
+    model, seed = with_options(about["model"] or "", about.get("model_options")), about.get("seed", 0)
+    origin = f"{model}; {data}; pipeline {pipeline_words(about['pipeline'])}; seed {seed}."
     kinds: dict[str, tuple[str, Callable[[], tuple[Figure, str]]]] = {
         "singular_directions": ("The two main directions", partial(_directions, sets, pairs, seed)),
         "cosine_distributions": ("Cosines by kind of pair", partial(_cosines, sets, pairs, seed)),

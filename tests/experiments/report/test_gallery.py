@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry_experiments.report import figures
-from clip_geometry_experiments.report.gallery import draw_figures, save_drawings
+from clip_geometry_experiments.report.gallery import STANDARD, draw_figures, save_drawings
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -19,7 +19,8 @@ def clouds(n=40, d=6):
 def draw(image, text, pairs, folder, **options):
     about = {"model": "a model", "dataset": "a set", "pipeline": ["normalize"], "seed": 11}
     saved = {key: options.pop(key) for key in ("prefix", "group") if key in options}
-    entries = save_drawings(draw_figures(image, text, pairs, **about | options), folder, **saved)
+    names = options.pop("names", STANDARD)
+    entries = save_drawings(draw_figures(image, text, pairs, about | options, names), folder, **saved)
     return {entry.name: entry for entry in entries}
 
 

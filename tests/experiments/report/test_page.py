@@ -83,7 +83,7 @@ def figures(tmp_path_factory) -> list[FigureEntry]:
     image, text = rng.standard_normal((2, 40, 6))
     about = {"model": "m", "dataset": "<script>alert(1)</script>", "pipeline": ["normalize"]}
     folder = tmp_path_factory.mktemp("figures")
-    return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), **about), folder)
+    return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), about), folder)
 
 
 PAGE = ("title", "intro", "explanations", "command", "config", "versions")
