@@ -17,7 +17,8 @@ import yaml
 
 from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published.recorded import record_lines, record_run, record_training
+from clip_geometry_experiments.published.comparing import flat, matches
+from clip_geometry_experiments.published.recorded import KEPT_OF_TRAINING, record_run
 from clip_geometry_experiments.studies.repair_table.table import compact, table_of
 
 ROOT = Path(__file__).parents[1]
@@ -31,19 +32,22 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="the run is of repair_table")
     parser.add_argument("--where", type=yaml.safe_load, help="selectors of records for an article, as YAML")
     given = parser.parse_args()
+    folder, options = ROOT / "docs/reproduction", {"label": given.label}
+    if given.table or given.where is not None:
+        folder = ROOT / "docs/findings/records"
     try:
         if given.table:
             controls = [each["name"] for each in read_yaml(given.run / "config.yaml")["sets"] if each["control"]]
-            lines = record_lines(
-                given.run, ROOT / "docs/findings/records", lambda rows: compact(table_of(rows, controls))
-            )
-            print(lines)
+            options |= {"choose": lambda rows: compact(table_of(rows, controls)), "keys": None}
         elif given.where is not None:
             where = {key: tuple(value) if isinstance(value, list) else value for key, value in given.where.items()}
-            print(record_run(given.run, ROOT / "docs/findings/records", where=where, label=given.label))
-        else:
-            record, folder = (record_training, "training") if given.training else (record_run, "reproduction")
-            print(record(given.run, ROOT / "docs" / folder, label=given.label))
+            options["choose"] = lambda rows: [
+                row for row in rows if row["value"] is not None and matches(flat(row), where)
+            ]
+        elif given.training:
+            folder = ROOT / "docs/training"
+            options |= {"choose": list, "keys": KEPT_OF_TRAINING}
+        print(record_run(given.run, folder, **options))
     except InputError as error:
         parser.error(str(error))
 

@@ -33,7 +33,7 @@ def main() -> None:
             cosines = f"matching {cg.matching_cosine(x, y):.3f}  random {cg.random_cosine(x, y):.3f}"
             print(f"{steps:40} {part:14} {cosines}  gap {cg.modality_gap(x, y):.3f}")
         about = {"model": "", "dataset": f"{folder}, held-out pairs", "pipeline": steps.split(",")}
-        save_drawings(draw_figures(x, y, 2 * (np.arange(len(x)),), **about), given.out / steps.rpartition(",")[2])
+        save_drawings(draw_figures(x, y, 2 * (np.arange(len(x)),), about), given.out / steps.rpartition(",")[2])
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ TRAPS = {
 }
 PREFIXES = {
     "with_weights": ("local-dir", "hidden-states:local-dir"),
-    "hf_clip_folder": ("hf-clip", "hidden-states:hf-clip"),
+    "hf_clip_folder": ("hf-clip",),
     "ruclip_folder": ("ruclip",),
     "bert_folder": ("hf-text", "hidden-states"),
     "mclip_folder": ("mclip",),

@@ -1,6 +1,6 @@
-import gzip
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -81,40 +81,27 @@ def photographs() -> tuple[str, ...]:
     return tuple(f"{thing}.png" for thing in THINGS)
 
 
-def aligned_text(language: str) -> str:
-    return "".join(f"{thing} ({language})\n" for thing in THINGS)
+def write_captions(path: Path, languages: Iterable[str], *, names: bool = True) -> None:
+    columns = {language: [f"{thing} ({language})" for thing in THINGS] for language in languages}
+    images = {"image": [f"{thing}.png" for thing in THINGS]} if names else {}
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns | images), path)
 
 
 @pytest.fixture
 def multi30k_folder(tmp_path) -> Path:
-    """As github.com/multi30k/dataset lays it out: no Czech in the test set of 2017, no image names of the train set."""
-    root = tmp_path / "multi30k" / "data" / "task1"
-    for folder in ("raw", "image_splits", "tok"):
-        (root / folder).mkdir(parents=True)
-    for split, languages in {
-        "train": "en de fr cs",
-        "test_2016_flickr": "en de fr cs",
-        "test_2017_mscoco": "en de fr",
-    }.items():
-        for language in languages.split():
-            file = root / "raw" / f"{split}.{language}.gz"
-            file.write_bytes(gzip.compress(aligned_text(language).encode()))
-    for split, number in {"test_2016_flickr": "", "test_2017_mscoco": "#367178"}.items():
-        lines = "".join(f"{thing}.png{number}\n" for thing in THINGS)
-        (root / "image_splits" / f"{split}.txt").write_text(lines)
-    return tmp_path / "multi30k"
+    """No Czech in the test set of 2017, no image names of the train set."""
+    folder = tmp_path / "multi30k"
+    write_captions(folder / "multi30k_train.parquet", ("en", "de", "fr", "cs"), names=False)
+    write_captions(folder / "multi30k_test_2016_flickr.parquet", ("en", "de", "fr", "cs"))
+    write_captions(folder / "multi30k_test_2017_mscoco.parquet", ("de", "en", "fr"))
+    return folder
 
 
 @pytest.fixture
 def xtd10_folder(tmp_path) -> Path:
-    """As github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10 lays it out."""
-    root = tmp_path / "xtd10"
-    for language in LANGUAGES:
-        folder = root / {"en": "MIC", "de": "MIC", "fr": "MIC", "jp": "STAIR"}.get(language, "XTD10")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"test_1kcaptions_{language}.txt").write_text(aligned_text(language).rstrip("\n"))
-    (root / "XTD10" / "test_image_names.txt").write_text("".join(f"{thing}.png\n" for thing in THINGS))
-    return root
+    write_captions(tmp_path / "xtd10" / "xtd10.parquet", sorted(LANGUAGES))
+    return tmp_path / "xtd10"
 
 
 @pytest.fixture

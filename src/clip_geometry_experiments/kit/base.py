@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
@@ -105,9 +106,7 @@ class RunFolder:
 
     folder: Path
     device: str = "auto"
-    _sets: dict[str, Mapping[str, Embeddings]] = field(default_factory=dict)
-    _data: dict[str, Dataset] = field(default_factory=dict)
-    _revisions: dict[str, str] = field(default_factory=dict)
+    _kept: dict[str, Any] = field(default_factory=dict)
 
     def embeddings(
         self,
@@ -127,12 +126,9 @@ class RunFolder:
             batch_size: Items per batch.
             only: The modality that is needed. Default: all.
         """
-        if isinstance(data, StoredConfig) or model is None:
-            assert isinstance(data, StoredConfig)  # configs are checked: a model for data sets, none for these
-            key = f"{digest(data)} {limit}"
-            if key not in self._sets:
-                self._sets[key] = read_stored(data, limit)
-            return self._sets[key]
+        if isinstance(data, StoredConfig):
+            return self._once(f"{digest(data)} {limit}", lambda: read_stored(data, limit))
+        assert model is not None  # configs are checked: a model for data sets, none for stored embeddings
         dataset = self._dataset(data)
         readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
         name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
@@ -140,31 +136,30 @@ class RunFolder:
             dataset = dataset.only(only)
             name += f"-{only}"
         store = self.folder.parent / "embeddings" / name
-        key = f"{store} {limit}"
-        if key not in self._sets:
+
+        def embedded() -> Mapping[str, Embeddings]:
             embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
-            self._sets[key] = read_store(store, limit=limit)
-        return self._sets[key]
+            return read_store(store, limit=limit)
+
+        return self._once(f"{store} {limit}", embedded)
 
     def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
         """Identifies the files behind both and the version of the package. When one changes, cells are new."""
-        if isinstance(data, StoredConfig) or model is None:
-            assert isinstance(data, StoredConfig)
-            return {"data_revision": stored_revision(data), "version": version("clip-geometry")}
-        key = digest(model)
-        if key not in self._revisions:
-            self._revisions[key] = encoder_revision(model)
-        return {
-            "model_revision": self._revisions[key],
-            "data_revision": self._dataset(data).revision,
-            "version": version("clip-geometry"),
-        }
+        package = version("clip-geometry")
+        if isinstance(data, StoredConfig):
+            return {"data_revision": stored_revision(data), "version": package}
+        assert model is not None
+        model_revision = self._once(f"revision {digest(model)}", lambda: encoder_revision(model))
+        return {"model_revision": model_revision, "data_revision": self._dataset(data).revision, "version": package}
 
     def _dataset(self, config: DatasetConfig) -> Dataset:
-        key = digest(config)
-        if key not in self._data:
-            self._data[key] = load_dataset(config)
-        return self._data[key]
+        return self._once(f"data {digest(config)}", lambda: load_dataset(config))
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made at the first call with this key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
 
 @dataclass(frozen=True)
@@ -186,41 +181,24 @@ class Cell:
         return digest(dict(self.define))
 
 
-@dataclass(frozen=True)
-class Explained:
-    """The explanation of a number that is not a registered measure."""
-
-    name: str
-    title: str
-    summary: str
-    reading: str
-    caveat: str
-    formula: str
-    range: tuple[float | str, float | str]
-    direction: str
-    reference: str
-    group: str = "maps"
-    unit: str = ""
-
-
-def read_explanations(file: Path) -> dict[str, Explained]:
-    """Read the explanations of an experiment from its numbers.yaml.
+def read_explanations(file: Path) -> dict[str, SimpleNamespace]:
+    """Read the explanations of an experiment's own numbers from its numbers.yaml.
 
     Args:
         file: YAML with `experiment` (the prefix of the names, or null for whole names), `defaults`, and `numbers`:
-            name → the fields of `Explained` that differ from the defaults.
+            name → the title, summary, reading, caveat, formula, range, direction, reference, group and unit that differ
+            from the defaults.
 
     Returns:
-        Name → explanation.
+        Name → explanation, with these as attributes.
     """
     found = read_yaml(file)
-    defaults = {"direction": ""} | found.get("defaults", {})
+    defaults = {"direction": "", "group": "maps", "unit": ""} | found.get("defaults", {})
     prefix = f"{found['experiment']}." if found["experiment"] else ""
-    made = (
-        Explained(**{**defaults, **fields, "name": prefix + name, "range": tuple(fields["range"])})
+    return {
+        prefix + name: SimpleNamespace(**{**defaults, **fields, "name": prefix + name})
         for name, fields in found["numbers"].items()
-    )
-    return {each.name: each for each in made}
+    }
 
 
 class Experiment(ABC):
@@ -228,7 +206,7 @@ class Experiment(ABC):
 
     Config: ClassVar[type[RunConfig]]
     summary: ClassVar[str]  # of another package's experiment; catalog.yaml has those of this package
-    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → its `Explained`, of its own measures
+    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → its explanation, of its own measures
 
     def __init__(self, config: Any, workspace: RunFolder):
         self.config = config

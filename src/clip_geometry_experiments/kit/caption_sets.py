@@ -2,8 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from glob import escape
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -12,12 +10,8 @@ from pydantic import model_validator
 from clip_geometry.data.base import CaptionsOnly, Dataset, DatasetEntry, KnownSplits, datasets
 from clip_geometry.data.captions import captions_of
 from clip_geometry.data.tables import Table, read_lines, read_table
-from clip_geometry.paths import existing_file, existing_folder
+from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
-
-PLACE = "{language}"  # in the path of line-aligned text files
-LANGUAGE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2,4})?")  # en, zh-CN; not the txt of train.txt
-CAPTION_NUMBER = re.compile(r"(?<=\w)#\d+$")  # lists of captions have 1000092795.jpg#2
 
 
 class ParallelConfig(KnownSplits, CaptionsOnly):
@@ -30,13 +24,14 @@ class ParallelConfig(KnownSplits, CaptionsOnly):
         images: The folder of the images; default: the folder IMAGES beside the captions, or else their own folder.
     """
 
-    LAYOUT: ClassVar[str]  # what an error says was looked for
+    LAYOUT: ClassVar[str]  # the file of a split in the folder
     IMAGES: ClassVar[str] = "images"
     path: Path | None = None
 
     def find(self, folder: Path) -> Table | None:
         """Return the table of the split in a folder, with a column per language, or None if it is not there."""
-        raise NotImplementedError
+        path = folder / self.LAYOUT.replace("<split>", self.split)
+        return read_table(path) if path.is_file() else None
 
 
 def load_set(config: ParallelConfig) -> Dataset:
@@ -61,77 +56,18 @@ def load_set(config: ParallelConfig) -> Dataset:
     return captions_of(config, table, None, "image" if "image" in table.names else None, folder=images)
 
 
-def table_at(path: Path) -> Table | None:
-    return read_table(path) if path.is_file() else None
-
-
-def aligned_at(folder: Path, texts: Iterable[str], image_names: str) -> Table | None:
-    """Read the line-aligned files named by `texts`, with {language} in them, and `image_names` if it exists."""
-    files = {language: file for text in texts for language, file in language_files(folder / text).items()}
-    names = next((file for ending in ("", ".gz") if (file := folder / (image_names + ending)).is_file()), None)
-    return read_aligned(folder, dict(sorted(files.items())), names) if files else None
-
-
-def language_files(template: Path) -> dict[str, Path]:
-    """Return the files of a path with {language} in it, by language; a file takes precedence over its .gz."""
-    before, _, after = str(template.absolute()).partition(PLACE)
-    found: dict[str, Path] = {}
-    for ending in (after, f"{after}.gz"):
-        pattern = f"{escape(before)}*{escape(ending)}"
-        for file in Path("/").glob(pattern.lstrip("/")):
-            language = str(file)[len(before) : len(str(file)) - len(ending)]
-            if LANGUAGE.fullmatch(language):
-                found.setdefault(language, file)
-    return dict(sorted(found.items()))
-
-
-def read_aligned(path: Path, files: Mapping[str, Path], image_names: Path | None = None) -> Table:
-    """Read line-aligned files as a table with a column per language: line k of each is about the same thing.
-
-    Args:
-        path: How errors name the table.
-        files: Language → file.
-        image_names: A file with the image name of each line, for the column `image`; the number of a caption behind a
-            name, as in x.jpg#2, is dropped.
-
-    Raises:
-        InputError: If the files differ in their number of lines.
-    """
-    sources = {**files, **({} if image_names is None else {"image": image_names})}
-    columns = {name: read_lines(existing_file(file, "a text file")) for name, file in sources.items()}
-    first = next(iter(sources))
-    for name, lines in columns.items():
-        if len(lines) != len(columns[first]):
-            raise InputError(
-                f"{sources[name]} has {len(lines)} lines and {sources[first]} {len(columns[first])}; "
-                "line k of each must be about the same image"
-            )
-    if image_names is not None:
-        columns["image"] = [CAPTION_NUMBER.sub("", name) for name in columns["image"]]
-    return Table(path, tuple(columns), columns.__getitem__, files=tuple(sources.values()), languages=tuple(files))
-
-
 class Multi30kConfig(ParallelConfig):
     """Multi30k (Elliott et al. 2016, 2017; Barrault et al. 2018): captions of Flickr30k, translated from English.
 
     Attributes:
-        path: A clone of github.com/multi30k/dataset, its folder data/task1/raw, or a folder of
-            multi30k_<split>.parquet.
+        path: The folder of multi30k_<split>.parquet, which docs/data.md makes from github.com/multi30k/dataset.
         language: en, de, fr, and for some splits cs.
     """
 
     SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "test_2018_flickr")
-    LAYOUT = "multi30k_<split>.parquet or data/task1/raw/<split>.<language>[.gz]"
+    LAYOUT = "multi30k_<split>.parquet"
     name: str = "multi30k"
     split: str = "test_2016_flickr"
-
-    def find(self, folder: Path) -> Table | None:
-        text = f"{self.split}.{{language}}"
-        return (
-            table_at(folder / f"multi30k_{self.split}.parquet")
-            or aligned_at(folder, [f"data/task1/raw/{text}"], f"data/task1/image_splits/{self.split}.txt")
-            or aligned_at(folder, [text], f"../image_splits/{self.split}.txt")
-        )
 
 
 class WikicapsConfig(ParallelConfig):
@@ -186,18 +122,14 @@ class Xtd10Config(ParallelConfig):
     """XTD10 (Aggarwal and Kale 2020): one caption of each of 1,000 COCO images in eleven languages.
 
     Attributes:
-        path: A clone of github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10, or a folder with xtd10.parquet.
+        path: The folder of xtd10.parquet, which docs/data.md makes from
+            github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10.
         language: en, de, fr, es, it, ru, pl, tr, ko, zh or jp, as the set writes Japanese.
     """
 
     SPLITS = ("test",)
-    LAYOUT = "xtd10.parquet or {XTD10,MIC,STAIR}/test_1kcaptions_<language>.txt"
+    LAYOUT = "xtd10.parquet"
     name: str = "xtd10"
-
-    def find(self, folder: Path) -> Table | None:
-        # German, English and French come from another collection (MIC), and Japanese ("jp") from STAIR
-        texts = [f"{collection}/test_1kcaptions_{{language}}.txt" for collection in ("XTD10", "MIC", "STAIR")]
-        return table_at(folder / "xtd10.parquet") or aligned_at(folder, texts, "XTD10/test_image_names.txt")
 
 
 datasets.add("multi30k", DatasetEntry(Multi30kConfig, load_set))

@@ -84,12 +84,8 @@ class CorpusConfig(base.FilesConfig, InWindows):
 
 def load(config: CorpusConfig) -> base.Dataset:
     path = existing_file(config.path, f"a corpus ({' '.join((*SUFFIXES, *TEXTS))})")
-    if path.suffix.lower() in TEXTS:
-        if config.words or config.tags:
-            raise InputError(f"{path} is a text file, it has no columns; leave words and tags out")
-        table = Table(path, ("sentence",), lambda _: read_lines(path))
-        return dataset_of(config, table, sentences_of(table, "sentence", None))
-    table = read_table(path)
+    is_text = path.suffix.lower() in TEXTS
+    table = Table(path, ("sentence",), lambda _: read_lines(path)) if is_text else read_table(path)
     words = config.words or next((name for name in WORD_COLUMNS if name in table.names), None)
     if words is None:
         raise InputError(

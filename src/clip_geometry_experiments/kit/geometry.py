@@ -20,9 +20,9 @@ from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.stored import check_sources
-from clip_geometry_experiments.report.gallery import Drawing, draw_couples, draw_figures
+from clip_geometry_experiments.report.gallery import Drawing, draw_figures
 
-StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
+StandardFigure = Literal["singular_directions", "cosine_distributions"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
 # what a training changes, of which its effect is stated first
 CHANGES = {
@@ -103,7 +103,7 @@ class GeometryExperiment(Experiment):
         }
 
     def drawings(self) -> Mapping[str, Drawing]:
-        return draw_couples(self.finished_rows()) | self.draw(self.sets, self.config.figures)
+        return self.draw(self.sets, self.config.figures)
 
     def draw(self, sets: MeasuredSets, names: Sequence[str], *, only: str | None = None) -> dict[str, Drawing]:
         """Draw standard figures of the sets, or of one modality of them."""
@@ -113,22 +113,10 @@ class GeometryExperiment(Experiment):
             )
             return {}
         rows = {modality: rows for modality, rows in sets.rows.items() if only in (None, modality)}
-        shared, pairs = sets.context(), None
+        pairs = None
         with suppress(InputError):  # nothing pairs
             pairs = sets.pairs if len(rows) == 2 else None
-        return draw_figures(
-            rows.get("image"),
-            rows.get("text"),
-            pairs,
-            model=shared["model"] or "",
-            dataset=shared["dataset"],
-            model_options=shared["model_options"],
-            data_options=shared["data_options"],
-            pipeline=tuple(map(str, sets.steps)),
-            seed=self.config.seed,
-            gaussian=next(iter(sets.null.rows.values())),
-            names=names,
-        )
+        return draw_figures(rows.get("image"), rows.get("text"), pairs, sets.context(), names)
 
     @classmethod
     def sentences(cls, planned: "Sequence[GeometryExperiment]") -> list[str]:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import Any
 
 from clip_geometry.display.numbers import fixed
-from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.comparing import ERRORS, Compared, Ours, flat, matches
 from clip_geometry_experiments.published.ledger import Claim
 from clip_geometry_experiments.published.tables import in_words, null_text, setup_words, value_text
@@ -28,7 +28,9 @@ VERDICTS = {
     "not run here": "nothing of ours stands beside it, or a single number with another model or other data, which is "
     "no test; what it needs is named",
 }
-BOUNDS = {"above": 1, "below": -1}  # what a claim says of a bound → the side on which it holds
+BOUNDS = ("above", "below")
+
+Estimate = tuple[float, float | None]  # a value and its standard error, None if that is not known
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,6 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
     Args:
         claim: The claim.
         lines: Path of a published number → the number and our values beside it.
-
-    Raises:
-        InputError: If the claim names a number or a variant that does not exist.
     """
     if claim.holds is not None:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
@@ -93,30 +92,21 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compared, Ours | None]:
+    """A number with ours beside it, of the paper's own setup if that was run."""
     name, _, less = name.partition(" minus ")
     if less:
         return _difference(_find(claim, name, lines), _find(claim, less, lines))
     path, _, label = name.partition("@")
-    if path not in lines:
-        raise InputError(f"claim {claim.text!r} names {path!r}, which was not published")
-    line = lines[path]
-    if label and label not in [variant.label for variant in line.entry.variants]:
-        raise InputError(f"claim {claim.text!r} names the variant {label!r}, which {path} does not have")
-    found = [
-        ours
-        for ours in line.ours
-        if (not label or ours.variant.label == label) and matches(flat(ours.row), claim.where)
-    ]
-    # the paper's own setup, if it was run
-    return line, next(iter(sorted(found, key=lambda ours: len(ours.unlike))), None)
+    found = [ours for ours in lines[path].ours if label in ("", ours.variant.label)]
+    found = [ours for ours in found if matches(flat(ours.row), claim.where)]
+    return lines[path], min(found, key=lambda ours: len(ours.unlike), default=None)
 
 
 def _difference(one: tuple[Compared, Ours | None], other: tuple[Compared, Ours | None]) -> tuple[Compared, Ours | None]:
     """The difference of two numbers, printed and ours; errors as if these were independent."""
     (line, ours), (less, theirs) = one, other
     printed, subtracted = line.entry.published, less.entry.published
-    if printed.value is None or subtracted.value is None:
-        raise InputError(f"{printed.path} minus {subtracted.path}: words have no difference; expected numbers")
+    assert printed.value is not None and subtracted.value is not None, "words have no difference"
     text = f"{printed.value - subtracted.value:.{max(printed.decimals, subtracted.decimals)}f}"
     line = replace(line, entry=replace(line.entry, published=replace(printed, text=text, value=float(text))))
     if ours is None or theirs is None:
@@ -160,35 +150,36 @@ def _far(line: Compared, ours: Ours) -> bool | None:
     if line.agrees(ours):
         return False
     value = line.entry.published.value
-    return None if value is None or ours.error is None else _sign(ours, value) != 0
+    return None if value is None or ours.error is None else _sign((ours.value, ours.error), (value, 0.0)) != 0
 
 
 def _says(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
     """Whether ours say what the claim says; None where the errors leave it open, or are not known."""
-    ours = [each for _, each in pairs]
-    if claim.says in BOUNDS:
-        signs = [BOUNDS[claim.says] * _sign(each, claim.bound) for each in ours]
-    elif claim.says == "order":
-        order = _published_order(claim, [line.entry.published.value for line, _ in pairs])
-        signs = [_sign(ours[larger], ours[smaller]) for smaller, larger in order]
-    else:  # the first against each of the others
-        lowest = claim.says == "first lowest"
-        signs = [_sign(each, ours[0]) if lowest else _sign(ours[0], each) for each in ours[1:]]
+    ours: list[Estimate] = [(each.value, each.error) for _, each in pairs]
+    bound: Estimate = (claim.bound, 0.0)
+    match claim.says:
+        case "above":
+            ordered = [(each, bound) for each in ours]
+        case "below":
+            ordered = [(bound, each) for each in ours]
+        case "first lowest":
+            ordered = [(each, ours[0]) for each in ours[1:]]
+        case "first highest":
+            ordered = [(ours[0], each) for each in ours[1:]]
+        case _:  # all printed numbers that differ
+            printed: Any = [line.entry.published.value for line, _ in pairs]
+            places = permutations(range(len(ours)), 2)
+            ordered = [
+                (ours[larger], ours[smaller]) for larger, smaller in places if printed[larger] > printed[smaller]
+            ]
+    signs = [_sign(larger, smaller) for larger, smaller in ordered]
     return False if -1 in signs else True if signs and all(sign == 1 for sign in signs) else None
 
 
-def _sign(ours: Ours, other: Ours | float) -> int:
-    """1 where it is larger, −1 where it is smaller, 0 within two standard errors or if these are not known."""
-    value, error = (other.value, other.error) if isinstance(other, Ours) else (other, 0.0)
-    if ours.error is None or error is None:
+def _sign(one: Estimate, other: Estimate) -> int:
+    """1 where the one is larger, −1 where it is smaller, 0 within two standard errors or if these are not known."""
+    (value, error), (other_value, other_error) = one, other
+    if error is None or other_error is None:
         return 0
-    step, error = ours.value - value, ERRORS * math.hypot(ours.error, error)
-    return 1 if step > error else -1 if step < -error else 0
-
-
-def _published_order(claim: Claim, published: Sequence[float | None]) -> list[tuple[int, int]]:
-    """Places (smaller, larger) of all printed numbers that differ. Raises InputError where words were printed."""
-    known = [value for value in published if value is not None]
-    if len(known) < len(published):
-        raise InputError(f"claim {claim.text!r} says 'order' of words, which have none; expected numbers")
-    return [(a, b) for a, b in permutations(range(len(known)), 2) if known[a] < known[b]]
+    step, margin = value - other_value, ERRORS * math.hypot(error, other_error)
+    return 1 if step > margin else -1 if step < -margin else 0

@@ -1,19 +1,18 @@
 """Every published number with its printed digits, and the rules of each paper: which of our rows stand beside a number,
 or why there are none. Experiments know nothing of papers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from clip_geometry.config import Config, read_yaml, validate
-from clip_geometry.registry import InputError, did_you_mean
 
-FACTORS = {"": 1.0, "share": 1.0, "percent": 100.0}
 FOLDER = Path(__file__).parent
 FILE = FOLDER / "published.yaml"
 ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are not tables
@@ -76,33 +75,22 @@ def papers() -> dict[str, Paper]:
 
 @cache
 def published(paper: str) -> tuple[Published, ...]:
-    """Every leaf of a paper's tables; positions in a list are "0", "1", …"""
-    if paper not in papers():
-        hint = did_you_mean(paper, papers()) or f"; known are {', '.join(papers())}"
-        raise InputError(f"unknown paper {paper!r}{hint}")
-    root = yaml.compose(FILE.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # nodes keep 0.00 as it is printed
-    tables = {name: node for name, node in _items(dict(_items(root))[paper]) if name not in ABOUT_PAPER}
-    return tuple(leaf for name, node in tables.items() for leaf in _leaves(Published(paper, name), node))
+    """Every leaf of a paper's tables, in the order of the file; positions in a list are "0", "1", …"""
+    text = FILE.read_text(encoding="utf-8")
+    tables = yaml.load(text, Loader=yaml.BaseLoader)[paper]  # every value is a string: 0.00 as it is printed
+    named = ((name, node) for name, node in tables.items() if name not in ABOUT_PAPER)
+    return tuple(leaf for name, node in named for leaf in _leaves(Published(paper, name), node))
 
 
-def _leaves(table: Published, node: yaml.Node) -> Iterator[Published]:
-    if isinstance(node, yaml.ScalarNode):
-        is_number = node.tag.endswith((":float", ":int"))
-        yield replace(table, text=node.value, value=float(node.value) if is_number else None)
+def _leaves(place: Published, node: Any) -> Iterator[Published]:
+    if isinstance(node, str):
+        is_number = re.fullmatch(r"-?\d+(\.\d+)?", node)
+        yield replace(place, text=node, value=float(node) if is_number else None)
         return
-    children = dict(_items(node))
-    reach = children.pop("reach", None)
-    if isinstance(reach, yaml.ScalarNode):
-        table = replace(table, reach=reach.value)
+    children = {str(k): child for k, child in enumerate(node)} if isinstance(node, list) else dict(node)
+    place = replace(place, reach=children.pop("reach", place.reach))
     for key, child in children.items():
-        yield from _leaves(replace(table, keys=(*table.keys, key)), child)
-
-
-def _items(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
-    if isinstance(node, yaml.MappingNode):
-        yield from ((key.value, child) for key, child in node.value)
-    elif isinstance(node, yaml.SequenceNode):
-        yield from ((str(place), child) for place, child in enumerate(node.value))
+        yield from _leaves(replace(place, keys=(*place.keys, key)), child)
 
 
 # --- the rules
@@ -128,7 +116,7 @@ class Rule(Config):
     """The rule for a section of published.yaml, or for one label in it.
 
     Args:
-        config: configs/<this>.yaml computes ours (several are possible); its run is named with "-" for "/".
+        config: configs/<this>.yaml computes ours, for each of these; its run is named with "-" for "/".
         reason: Why nothing here computes it, one sentence.
         where: Selectors of result rows, see `comparing`.
         same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy. Without any
@@ -144,9 +132,7 @@ class Rule(Config):
         variants: Several rows of ours beside the number.
     """
 
-    config: Annotated[
-        tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else tuple(given))
-    ] = ()
+    config: tuple[str, ...] = ()
     reason: str = ""
     where: Where = Field(default_factory=dict)
     same: Where = Field(default_factory=dict)
@@ -166,14 +152,12 @@ class SectionRule(Rule):
     Args:
         title: Its heading.
         match: The fields of a result row that hold the labels of a number, null for a label that is no field.
-        positions: Names of the positions in a list.
         names: Labels in words, for readers; a label without an entry is shown as it is.
         labels: What a label adds to the rule, or replaces.
     """
 
     title: str
     match: tuple[str | None, ...] = ()
-    positions: tuple[str, ...] = ()
     names: dict[str, str] = Field(default_factory=dict)
     labels: dict[str, Rule] = Field(default_factory=dict)
 
@@ -248,8 +232,9 @@ def combined(rules: Sequence[Rule]) -> Rule:
         given = {key: getattr(rule, key) for key in Rule.model_fields if key in rule.model_fields_set}
         if {"config", "reason"} & given.keys():
             values |= {"config": (), "reason": ""}
-        both = {key: {**values.get(key, {}), **given.get(key, {})} for key in ("where", "same", "differs")}
-        values |= given | both
+        for key in ("where", "same", "differs"):
+            given[key] = values.get(key, {}) | given.get(key, {})
+        values |= given
     return Rule(**values)
 
 
@@ -287,7 +272,7 @@ class LedgerEntry:
     @property
     def factor(self) -> float:
         """published = factor × ours."""
-        return FACTORS[self.rule.unit or ""]
+        return 100.0 if self.rule.unit == "percent" else 1.0
 
     @property
     def command(self) -> str:
@@ -300,45 +285,23 @@ class LedgerEntry:
 @cache
 def entries(paper: str) -> tuple[LedgerEntry, ...]:
     """One entry for every number of a paper, in the order of published.yaml."""
-    return entries_of(paper, ledger(paper).sections)
+    sections = ledger(paper).sections
+    return tuple(_entry(leaf, sections[leaf.section]) for leaf in published(paper))
 
 
-def entries_of(paper: str, sections: Mapping[str, SectionRule]) -> tuple[LedgerEntry, ...]:
-    """One entry for every number in these sections of a paper. Raises InputError if they name what was not published,
-    or select nothing."""
-    leaves, name = published(paper), f"ledger of {paper}"
-    _require_known(name, "section", sections, dict.fromkeys(leaf.section for leaf in leaves))
-    found = []
-    for leaf in (leaf for leaf in leaves if leaf.section in sections):
-        section = sections[leaf.section]
-        if section.positions and leaf.keys:
-            names = dict(zip(map(str, range(len(section.positions))), section.positions, strict=True))
-            leaf = replace(leaf, keys=(*leaf.keys[:-1], names.get(leaf.keys[-1], leaf.keys[-1])))
-        # the row says more than the column
-        rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
-        by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
-        rule = combined([Rule(where=by_label), *rules])
-        label = ", ".join(section.names.get(key, key) for key in leaf.keys) or section.title
-        causes, notes = (tuple(filter(None, (getattr(each, name) for each in rules))) for name in ("cause", "note"))
-        entry = LedgerEntry(leaf, section.title, label, rule, causes, notes)
-        if bool(rule.config) == bool(rule.reason):
-            raise InputError(f"{name}: {leaf.path} needs either a config or a reason")
-        if rule.config and not all("measure" in variant.where for variant in entry.variants):
-            raise InputError(f"{name}: {leaf.path} selects no 'measure' in its where")
-        found.append(entry)
-    for title, section in sections.items():
-        labels = {key for entry in found if entry.published.section == title for key in entry.published.keys}
-        _require_known(name, f"label of {title}", (*section.labels, *section.names), labels)
-    return tuple(found)
+def _entry(leaf: Published, section: SectionRule) -> LedgerEntry:
+    # the row says more than the column
+    rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
+    by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
+    return LedgerEntry(
+        leaf,
+        title=section.title,
+        label=", ".join(section.names.get(key, key) for key in leaf.keys) or section.title,
+        rule=combined([Rule(where=by_label), *rules]),
+        causes=tuple(rule.cause for rule in rules if rule.cause),
+        notes=tuple(rule.note for rule in rules if rule.note),
+    )
 
 
 def all_entries() -> list[LedgerEntry]:
     return [entry for paper in papers() for entry in entries(paper)]
-
-
-def _require_known(context: str, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
-    known = list(known)
-    for name in given:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
-            raise InputError(f"{context}: unknown {kind} {name!r}{hint}")

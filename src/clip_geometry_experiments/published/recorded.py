@@ -12,8 +12,7 @@ from clip_geometry.config import read_yaml
 from clip_geometry.files import read_json
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Row, read_rows
-from clip_geometry_experiments.published.comparing import flat, matches, selected
-from clip_geometry_experiments.published.ledger import Where
+from clip_geometry_experiments.published.comparing import selected
 
 KEPT = (
     "measure", "value", "standard_error", "n", "d", "pipeline", "fitted_on", "model", "model_options", "dataset",
@@ -23,63 +22,49 @@ KEPT_OF_TRAINING = (*KEPT, "trajectory", "steps", "note")
 DIGITS = 5  # of the numbers of a trajectory
 
 
-def record_run(run: Path, folder: Path, *, where: Where | None = None, label: str = "") -> Path:
-    """Write the rows of a run that the ledger selects, or those that fulfill other selectors.
+def record_run(
+    run: Path,
+    folder: Path,
+    choose: Callable[[list[Row]], Sequence[Row]] | None = None,
+    *,
+    keys: Sequence[str] | None = KEPT,
+    label: str = "",
+) -> Path:
+    """Write rows of a finished run, each with the command, the date of the last row and the version of the package.
 
     Args:
         run: The run folder.
         folder: Where the file goes.
-        where: Selectors (see `comparing`) of rows for an article.
+        choose: Takes the rows of the run, returns those to write; by default those that the ledger selects.
+        keys: The keys that are kept, None for all.
         label: Distinguishes runs of one config, such as those of another model.
 
     Returns:
         folder/<name of the run>[.label].jsonl.
 
     Raises:
-        InputError: If the folder is not a finished run, is a smoke run, or none of its rows is selected.
+        InputError: If the folder is not a finished run, is a smoke run, or no row is chosen.
     """
-    name, rows = _name(run), _finished(run)
-    if where is None:
-        rows = selected(rows, name)
-    else:
-        rows = [row for row in rows if row["value"] is not None and matches(flat(row), where)]
-    if not rows:
-        chosen_by = "the ledger" if where is None else str(dict(where))
-        raise InputError(f"{run} is a run of {name}, of which {chosen_by} selects no row; nothing to record")
-    return _write([_compact(row, KEPT) for row in rows], run, folder, name, label)
-
-
-def record_training(run: Path, folder: Path, *, label: str = "") -> Path:
-    """Write all rows of a training, its trajectories to five digits.
-
-    Args and return value are those of `record_run`. Raises InputError also for a run without trajectories.
-    """
-    name = _name(run)
-    rows = _finished(run)
-    if not any("trajectory" in row for row in rows):
-        raise InputError(f"{run} is a run of {name}, whose rows have no trajectory; expected a training")
-    return _write([_compact(row, KEPT_OF_TRAINING) for row in rows], run, folder, name, label)
-
-
-def record_lines(run: Path, folder: Path, compact: Callable[[list[Row]], Sequence[Mapping[str, Any]]]) -> Path:
-    """Write the lines that an experiment makes of all rows of a run, where these are too many.
-
-    Args and return value are otherwise those of `record_run`.
-    """
-    name = _name(run)
-    return _write([dict(line) for line in compact(_finished(run))], run, folder, name, "")
-
-
-def _finished(run: Path) -> list[Row]:
+    config = read_yaml(run / "config.yaml")
+    name = str((config.get("grid") or [config])[0].get("name"))
+    if run.resolve().name.startswith(f"{name}-smoke-"):
+        raise InputError(f"{run} is a smoke run, too small to stand beside published numbers; run the config itself")
     finished = set((read_json(run / CELLS) or {}).get("finished", ()))
     if not finished:
         raise InputError(f"{run} is no finished run; the same clip-geometry run continues it")
-    return [row for row in read_rows(run) if row["cell"] in finished]
-
-
-def _write(rows: Sequence[Row], run: Path, folder: Path, name: str, label: str) -> Path:
-    shared = _origin(run) | {"run": name}
-    lines = [json.dumps(row | shared, ensure_ascii=False) for row in rows]
+    rows: list[Row] = [row for row in read_rows(run) if row["cell"] in finished]
+    chosen = selected(rows, name) if choose is None else choose(rows)
+    if not chosen:
+        raise InputError(f"{run} is a run of {name}, of which no row is selected; nothing to record")
+    provenance = read_yaml(run / "provenance.yaml")
+    written = datetime.fromtimestamp((run / "results.jsonl").stat().st_mtime, tz=UTC)
+    origin = {
+        "command": re.sub(r" --runs \S+", "", _portable(provenance.get("command") or "")),
+        "date": written.date().isoformat(),
+        "version": (provenance.get("versions") or {}).get("clip-geometry"),
+        "run": name,
+    }
+    lines = [json.dumps((_compact(row, keys) if keys else dict(row)) | origin, ensure_ascii=False) for row in chosen]
     path = folder / f"{name}{'.' if label else ''}{label}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -97,25 +82,6 @@ def read_recorded(folder: Path) -> dict[str, list[Row]]:
             except (ValueError, TypeError, KeyError):
                 raise InputError(f"{path}, line {number} is no recorded row; record the run again") from None
     return found
-
-
-def _name(run: Path) -> str:
-    config = read_yaml(run / "config.yaml")
-    points = config.get("grid") or [config]
-    name = str(points[0].get("name"))
-    if run.resolve().name.startswith(f"{name}-smoke-"):
-        raise InputError(f"{run} is a smoke run, too small to stand beside published numbers; run the config itself")
-    return name
-
-
-def _origin(run: Path) -> dict[str, Any]:
-    """The date of the last row, the command and the version of the package."""
-    provenance = read_yaml(run / "provenance.yaml")
-    written = datetime.fromtimestamp((run / "results.jsonl").stat().st_mtime, tz=UTC)
-    version = (provenance.get("versions") or {}).get("clip-geometry")
-    # where the run lies says nothing
-    command = re.sub(r" --runs \S+", "", str(_portable(provenance.get("command") or "")))
-    return {"command": command, "date": written.date().isoformat(), "version": version}
 
 
 def _compact(row: Mapping[str, Any], keys: Sequence[str]) -> Row:

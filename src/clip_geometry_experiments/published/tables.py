@@ -85,8 +85,10 @@ def tables(lines: Iterable[Compared]) -> list[PaperTable]:
             table.notes += [note for note in entry.notes if note not in said]
             said.update(entry.notes)
         said.add(wanted)
-        shown, asides = _apart(line)
-        table.rows += [_cells(table, line, ours, shown[:k], asides[k]) for k, ours in enumerate(shown)]
+        above: list[Ours] = []
+        for ours, asides in _with_asides(line):
+            table.rows.append(_cells(table, line, ours, above, asides))
+            above.append(ours)
     return list(found.values())
 
 
@@ -148,22 +150,21 @@ def differences(ours: Ours, rule: Rule) -> str:
     return "; ".join(dict.fromkeys(phrases))
 
 
-def _apart(line: Compared) -> tuple[list[Ours], list[list[Ours]]]:
-    """The values with a row of their own, and for each the variants that stand aside in it: those of the same rows that
+def _with_asides(line: Compared) -> list[tuple[Ours, list[Ours]]]:
+    """The values with a row of their own, each with the variants that stand aside in it: those of the same rows that
     follow it in the ledger, or precede it where it is the first."""
-    labels = [variant.label for variant in line.entry.variants]
-    shown = [ours for ours in line.ours if not ours.variant.aside]
-    asides: list[list[Ours]] = [[] for _ in shown]
+    places = {variant.label: place for place, variant in enumerate(line.entry.variants)}
+    shown: list[tuple[Ours, list[Ours]]] = [(ours, []) for ours in line.ours if not ours.variant.aside]
     for ours in line.ours:
         if ours.variant.aside:
-            hosts = [k for k, each in enumerate(shown) if _same_rows(each, ours)]
-            place = labels.index(ours.variant.label)
-            before = [k for k in hosts if labels.index(shown[k].variant.label) < place]
+            hosts = [pair for pair in shown if _same_rows(pair[0], ours)]
+            before = [pair for pair in hosts if places[pair[0].variant.label] < places[ours.variant.label]]
             if hosts:
-                asides[(before or hosts[:1])[-1]].append(ours)
+                _, asides = (before or hosts[:1])[-1]
+                asides.append(ours)
             else:
-                shown, asides = [*shown, ours], [*asides, []]
-    return shown, asides
+                shown.append((ours, []))
+    return shown
 
 
 def _same_rows(one: Ours, other: Ours) -> bool:

@@ -1,7 +1,6 @@
 """The standard figures, from arrays. Rows are drawn as given, after any pipeline; nothing is normalized here."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +15,6 @@ from clip_geometry.display.style import (
     COLOR,
     HEIGHT,
     INK,
-    LINE,
     MARKER,
     NEUTRAL,
     WIDTH,
@@ -31,7 +29,6 @@ MAX_COSINES = 300_000  # per kind of pairs; more are sampled
 MAX_PAIRS = 300  # lines drawn between pairs
 MAX_VECTOR_POINTS = 600  # more points become a bitmap inside the SVG, which stays small
 BINS = 60  # of densities
-FLOOR = 1e-6  # relative size below which an axis ends: embeddings are computed in float32 at best
 
 Rows = NDArray[np.floating]
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -166,33 +163,6 @@ def relative_singular_values(rows: Rows, *, name: str = "x") -> NDArray[np.float
 
 
 @styled
-def singular_value_decay(
-    image: ArrayLike | None, text: ArrayLike | None = None, *, gaussian: ArrayLike | None = None
-) -> Figure:
-    """Singular values over the largest, on a log axis.
-
-    Args:
-        image: (k,) from `relative_singular_values`, or None.
-        text: Likewise.
-        gaussian: Those of an isotropic Gaussian of the same size after the same pipeline, in grey.
-    """
-    figure, axes = new_axes()
-    curves = _modalities(image, text)
-    reference = {} if gaussian is None else {"gaussian": np.asarray(gaussian)}
-    for name, values in (reference | curves).items():
-        style: Any = {"color": NEUTRAL, "linestyle": ":", "label": "isotropic Gaussian"}
-        if name in curves:
-            marker = "." if len(values) <= 20 else ""
-            style = {"color": COLOR[name], "linestyle": LINE[name], "marker": marker, "label": name}
-        axes.plot(np.arange(1, len(values) + 1), values, gid=f"decay:{name}", **style)
-    axes.set(xlabel="index of the singular value", ylabel="singular value / largest", yscale="log")
-    shown = np.concatenate([values[values > FLOOR] for values in curves.values()])
-    axes.set_ylim(max(shown.min() / 1.5, FLOOR), 1.4)
-    legend_above(figure, axes)
-    return figure
-
-
-@styled
 def cosine_distributions(
     matching: ArrayLike | None,
     random: ArrayLike | None = None,
@@ -226,47 +196,6 @@ def cosine_distributions(
         axes.axvline(mean, color=color, linewidth=1, linestyle=(0, (3, 2)), gid=f"mean:{key}")
     axes.set(xlabel="cosine similarity", ylabel="density")
     axes.set_ylim(bottom=0)
-    legend_above(figure, axes, columns=2)
-    return figure
-
-
-@styled
-def coordinate_spread(
-    image_std: ArrayLike | None,
-    text_std: ArrayLike | None = None,
-    *,
-    image_mean: ArrayLike | None = None,
-    text_mean: ArrayLike | None = None,
-) -> Figure:
-    """Per-coordinate standard deviations, and absolute means where given, each sorted in descending order.
-
-    Arguments are (d,) or None. Log axes separate the few rogue coordinates; the coordinate with the largest absolute
-    mean is named by its index (from 0).
-    """
-    stds = _modalities(image_std, text_std)
-    given = {"image": image_mean, "text": text_mean}
-    means = {name: np.abs(np.asarray(given[name])) for name in stds if given[name] is not None}
-    figure, axes = new_axes()
-    lines = [(name, std, "standard deviation", LINE[name], "std") for name, std in stds.items()]
-    lines += [(name, mean, "|mean|", (0, (1, 1.2)), "absmean") for name, mean in means.items()]
-    for name, values, what, style, gid in lines:
-        style = {"color": COLOR[name], "linestyle": style, "label": f"{name}: {what}", "gid": f"{gid}:{name}"}
-        axes.plot(np.arange(1, len(values) + 1), np.sort(values)[::-1], **style)
-    tops = sorted(((float(mean.max()), int(mean.argmax()), name) for name, mean in means.items()), reverse=True)
-    level = len(tops) == 2 and tops[1][0] > 0.5 * tops[0][0]
-    for place, (value, index, name) in enumerate(tops):
-        axes.plot(1, value, marker=MARKER[name], markersize=4, color=COLOR[name], gid=f"top:{name}")
-        # above the marker; both above the higher one if they are nearly level
-        at = (1, tops[0][0] if level else value)
-        offset = (6, 12 if level and place == 0 else 3)
-        style = {"color": COLOR[name], "fontsize": 7, "gid": f"name:{name}"}
-        axes.annotate(f"coordinate {index}", at, offset, textcoords="offset points", **style)
-    axes.set(xscale="log", yscale="log", xlabel="rank of the coordinate")
-    axes.set_ylabel("standard deviation, |mean|" if means else "standard deviation")
-    largest = max(float(values.max()) for values in (*stds.values(), *means.values()))
-    if largest > 0:  # a few coordinates whose mean is nearly 0 would stretch the axis
-        typical = min(float(np.median(values)) for values in (*stds.values(), *means.values()))
-        axes.set_ylim(max(typical / 30, largest * FLOOR), largest * 3)
     legend_above(figure, axes, columns=2)
     return figure
 

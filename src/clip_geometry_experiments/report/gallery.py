@@ -1,31 +1,23 @@
-"""The entries of the report for figures, and the four standard figures of one run with their captions."""
+"""The entries of the report for figures, and the standard figures of one run with their captions."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clip_geometry.display.explained import explain
-from clip_geometry.display.numbers import number
+from clip_geometry.display.numbers import fixed, percent
 from clip_geometry.display.origin import Row, pipeline_words, with_options
-from clip_geometry.display.style import INK, WIDTH, styled
-from clip_geometry.display.words import Words
+from clip_geometry.display.style import WIDTH, styled
 from clip_geometry.files import write_atomically
-from clip_geometry.geometry import coordinate_std
-from clip_geometry.measuring.table import couples, names_of
 from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import as_rows, mean_row
+from clip_geometry.rows.matrix import as_rows
 from clip_geometry_experiments.report import figures
-
-CELL = 0.42  # inches of a cell of a heat map
-TITLE_LENGTH = 28  # characters of a line of its title, beyond which it has two
 
 
 @dataclass(frozen=True)
@@ -47,12 +39,8 @@ class TextTable:
     legend: Sequence[str] = ()
 
 
-RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
-STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
+STANDARD = ("singular_directions", "cosine_distributions")
 MOST_PANELS = 4  # that the words describe one by one
-ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centering leaves
-
-WORDS = Words(Path(__file__).with_name("captions.j2"))
 
 Rows = NDArray[np.floating]
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -155,18 +143,7 @@ def in_words(figure: Figure) -> str:
 
 
 def draw_figures(
-    image: Rows | None,
-    text: Rows | None,
-    pairs: Pairs | None,
-    *,
-    model: str,
-    dataset: str,
-    pipeline: Sequence[str],
-    model_options: Mapping[str, Any] | None = None,
-    data_options: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    gaussian: Rows | None = None,
-    names: Sequence[str] = STANDARD,
+    image: Rows | None, text: Rows | None, pairs: Pairs | None, about: Row, names: Sequence[str] = STANDARD
 ) -> dict[str, Drawing]:
     """Draw the standard figures of rows after the pipeline.
 
@@ -177,13 +154,7 @@ def draw_figures(
         image: (n, d), n ≥ 2, or None.
         text: (m, d), m ≥ 2, or None.
         pairs: Index arrays, or None where nothing pairs.
-        model: For the captions, like the other arguments about the origin of the rows.
-        dataset: Its name.
-        pipeline: The steps that were applied.
-        model_options: Options of the model.
-        data_options: Options of the data set.
-        seed: Of samples.
-        gaussian: Rows of an isotropic Gaussian after the same pipeline, for comparison.
+        about: model, dataset, their options, pipeline and seed, as result rows have them; the seed is that of samples.
         names: The figures that are drawn; none without images and texts.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
@@ -191,13 +162,12 @@ def draw_figures(
     if not sets:
         return {}
     counts = " and ".join(f"{len(rows)} {name}s" for name, rows in sets.items())
-    data = f"{with_options(dataset, data_options)}, n = {counts}"
-    origin = f"{with_options(model, model_options)}; {data}; pipeline {pipeline_words(pipeline)}; seed {seed}."
+    data = f"{with_options(about['dataset'], about.get('data_options'))}, n = {counts}"
+    model, seed = with_options(about["model"] or "", about.get("model_options")), about.get("seed", 0)
+    origin = f"{model}; {data}; pipeline {pipeline_words(about['pipeline'])}; seed {seed}."
     kinds: dict[str, tuple[str, Callable[[], tuple[Figure, str]]]] = {
         "singular_directions": ("The two main directions", partial(_directions, sets, pairs, seed)),
         "cosine_distributions": ("Cosines by kind of pair", partial(_cosines, sets, pairs, seed)),
-        "singular_value_decay": ("Decay of the singular values", partial(_decay, sets, gaussian)),
-        "coordinate_spread": ("Spread of the coordinates", partial(_spread, sets)),
     }
     drawn = {}
     for name in names:
@@ -210,108 +180,35 @@ def draw_figures(
     return drawn
 
 
-def draw_couples(rows: Sequence[Row]) -> dict[str, Drawing]:
-    """Draw the heat maps of three modalities or more; nothing of fewer."""
-    if not (found := couples(rows)):
-        return {}
-    return {"couples": Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)}
-
-
-@styled
-def heat_maps(rows: Sequence[Row]) -> Figure:
-    """A map of modality × modality for each measure: from the first of a couple, the row, to the second one."""
-    maps: dict[str, list[Row]] = {}
-    for row in rows:
-        maps.setdefault(row["measure"], []).append(row)
-    names = names_of(rows)
-    longest, side = max(map(len, names)), max(1.2, CELL * len(names))
-    beside = 0.08 * longest  # inches of the names, left of the maps and below them
-    across = min(3, max(1, int((2 * WIDTH - beside) / (side + 0.1))))
-    lines = ceil(len(maps) / across)
-    height = 0.3 + 0.14 * any("\n" in _panel_title(name) for name in maps)  # of a title
-    figure = Figure(figsize=(2 * WIDTH, lines * (side + height) + beside), layout="constrained")
-    grid = figure.subplots(lines, across, squeeze=False)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_axis_off()
-    for k, (axes, (measure, members)) in enumerate(zip(grid.flat, maps.items(), strict=False)):
-        values = np.full((len(names), len(names)), np.nan)
-        for row in members:
-            one, other = (names.index(name) for name in row["at"]["modality"].split("+"))
-            values[one, other] = row["value"]
-            if "swap" in getattr(explain(measure), "invariances", ()):
-                values[other, one] = row["value"]
-        image = axes.imshow(values, cmap="cividis", aspect="equal")
-        for (i, j), value in np.ndenumerate(values):
-            if np.isfinite(value):
-                color = "white" if image.norm(value) < 0.5 else INK
-                axes.text(j, i, number(value), ha="center", va="center", fontsize=7, color=color)
-        axes.set(xticks=range(len(names)), yticks=range(len(names)))
-        axes.set_yticklabels(names if k % across == 0 else [])
-        turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if longest > 6 or len(names) > 4 else {}
-        axes.set_xticklabels(names if k + across >= len(maps) else [], **turned)
-        axes.set_title(_panel_title(measure), loc="left", fontsize=7.5, color=INK)
-        axes.grid(visible=False)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-    return figure
-
-
-def _panel_title(measure: str) -> str:
-    """The name and its unit, in two lines where they would reach into the next panel."""
-    unit = getattr(explain(measure), "unit", "")
-    title = f"{measure} ({unit})" if unit else measure
-    evaluator, dot, name = title.rpartition(".")
-    return f"{evaluator}.\n{name}" if dot and len(title) > TITLE_LENGTH else title
-
-
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
     plane, shares = figures.singular_plane(*sets.values())
-    apart, count = "", None
+    apart = lines = ""
     if len(sets) == 2:
         image, text = (sets[name] @ plane for name in ("image", "text"))
-        count = None if pairs is None else len(pairs[0])
         for k, name in enumerate(("first", "second")):  # the last one that separates them completely is named
             if image[:, k].min() > text[:, k].max() or image[:, k].max() < text[:, k].min():
-                apart = name
-    caption = WORDS("directions", apart, list(sets), shares, min(count or 0, figures.MAX_PAIRS), count)
+                apart = f"Along the {name} direction all images lie on one side of all texts. "
+        if pairs is not None:
+            count = len(pairs[0])
+            more = f" of {count}, chosen at random" if count > figures.MAX_PAIRS else ""
+            lines = f" Lines connect the two members of a pair ({min(count, figures.MAX_PAIRS)} pairs{more})."
+    every = " of all rows together" if len(sets) > 1 else ""
+    caption = (
+        f"{apart}The {' and '.join(sets)} rows on the first two singular directions of all rows together (not "
+        f"centered), which hold {percent(shares[0])} and {percent(shares[1])} of their squared length. Crosses mark "
+        f"the means.{lines} Beside the plane: all singular values{every}, relative to the largest."
+    )
     return figures.singular_directions(sets.get("image"), sets.get("text"), pairs, seed=seed), caption
-
-
-def _decay(sets: Mapping[str, Rows], gaussian: Rows | None) -> tuple[Figure, str]:
-    curves = {name: figures.relative_singular_values(rows, name=name) for name, rows in sets.items()}
-    leads = {
-        name: f"{1 / curve[1]:.1f}" if curve[1] > figures.FLOOR else f"over {1 / figures.FLOOR:,.0f}"
-        for name, curve in curves.items()
-        if len(curve) > 1
-    }
-    reference = None if gaussian is None else figures.relative_singular_values(gaussian, name="gaussian")
-    figure = figures.singular_value_decay(curves.get("image"), curves.get("text"), gaussian=reference)
-    return figure, WORDS("decay", leads, None if gaussian is None else gaussian.shape)
 
 
 def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
     kept, sampled = figures.sampled_cosines(sets, pairs, np.random.default_rng(seed))
-    means = {name: float(cosines.mean()) for name, cosines in kept.items()}
-    apart = len({rows.shape[1] for rows in sets.values()}) > 1
+    means = ", ".join(f"{name} {fixed(float(cosines.mean()), 2)}" for name, cosines in kept.items())
+    caption = f"Mean cosines: {means}."
+    if sampled:
+        few = f"{figures.MAX_COSINES:,}"
+        caption += f" Of each kind with more than {few} pairs, about {few} were drawn at random."
+    if len({rows.shape[1] for rows in sets.values()}) > 1:
+        caption += " Images and texts have different dimensions, so there are no cosines between them."
     names = ("matching pairs", "random image-text pairs", "two different images", "two different texts")
-    caption = WORDS("cosines", means, f"{figures.MAX_COSINES:,}" if sampled else "", apart)
     return figures.cosine_distributions(*(kept.get(name) for name in names)), caption
-
-
-def _spread(sets: Mapping[str, Rows]) -> tuple[Figure, str]:
-    std = {name: coordinate_std(rows) for name, rows in sets.items()}
-    mean, parts = {}, []
-    for name, rows in sets.items():
-        values = mean_row(as_rows(rows)).numpy()
-        square = float((values**2).sum())
-        if square <= ROUNDING**2 * (square + float((std[name] ** 2).sum())):
-            parts.append({"modality": name, "top": None})
-            continue
-        mean[name] = values
-        top = int(np.abs(values).argmax())
-        share = values[top] ** 2 / square
-        parts.append({"modality": name, "top": top, "share": share, "alone": share > RULING_SHARE})
-    figure = figures.coordinate_spread(
-        std.get("image"), std.get("text"), image_mean=mean.get("image"), text_mean=mean.get("text")
-    )
-    return figure, WORDS("spread", parts, bool(mean))

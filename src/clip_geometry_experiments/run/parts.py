@@ -9,7 +9,6 @@ from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run.config import override
 
 PAGE = ("name", "title", "description")  # of the whole page; a part has a title and a description of its own
-OF_PARTS = ("experiment", "sweep", "smoke")  # allowed inside a part only
 
 Values = Mapping[str, Any]
 
@@ -35,19 +34,10 @@ def spread(values: Values, context: str) -> dict[str, Any]:
             known = did_you_mean("", experiments, listed_by=experiments.listed_by)
             raise InputError(f"{context}: part {number} has no key 'experiment'{known}")
     for key in shared:
-        if key in OF_PARTS:
-            raise InputError(f"{context}: {key!r} beside 'parts' belongs into one of the parts")
         _require_known(key, parts, context)
-    named = {"name": page["name"]} if "name" in page else {}
-    whole = [
-        named | {key: value for key, value in shared.items() if key in _fields(part)} | dict(part) for part in parts
-    ]
+    shared |= {"name": page["name"]} if "name" in page else {}
+    whole = [{key: value for key, value in shared.items() if key in _fields(part)} | part for part in parts]
     return {**page, "parts": whole}
-
-
-def parts_of(values: Values) -> list[dict[str, Any]]:
-    """The whole configs of spread `values`; the config itself if it has no parts."""
-    return [dict(part) for part in values["parts"]] if "parts" in values else [dict(values)]
 
 
 def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
@@ -57,39 +47,37 @@ def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
     longer swept.
 
     Raises:
-        InputError: No part has a key, there are no parts, or a change would replace them.
+        InputError: No part has a key.
     """
-    if "parts" in changes:
-        raise InputError(f"{context}: 'parts' cannot be replaced whole; set a key of one part, as parts.0.seed")
     if "parts" not in values:
-        if key := next((key for key in changes if key.startswith("parts.")), None):
-            raise InputError(f"{context}: {key!r} names a part, but this config has no 'parts'; leave 'parts.0.' out")
         return override(_without_swept(values, changes), changes)
     page = {key: value for key, value in changes.items() if key in PAGE}
-    rest = {key: value for key, value in changes.items() if key not in PAGE}
-    parts = [dict(part) for part in values["parts"]]
-    for key, value in rest.items():
-        head, _, tail = key.partition(".")
-        own = key
-        if head == "parts":
-            number, _, own = tail.partition(".")
-            if not (number.isdigit() and int(number) < len(parts) and own):
-                raise InputError(
-                    f"{context}: {key!r} names no key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
-                )
-            meant = [int(number)]
-        elif head in OF_PARTS:
-            raise InputError(f"{context}: {head!r} belongs to one part; say which, as parts.0.{key}")
-        else:
-            _require_known(head, parts, context)
-            # a key inside a section refers to the parts that have the section
-            meant = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
-            if not meant:
-                raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
-        for number in meant:
+    parts = list(values["parts"])
+    for key, value in changes.items():
+        if key in PAGE and key != "name":
+            continue
+        numbers, own = _meant(key, parts, context)
+        for number in numbers:
             parts[number] = override(_without_swept(parts[number], {own: value}), {own: value})
-    named = {"name": page["name"]} if "name" in page else {}
-    return {**values, **page, "parts": [{**part, **named} for part in parts]}
+    return {**values, **page, "parts": parts}
+
+
+def _meant(key: str, parts: Sequence[Values], context: str) -> tuple[list[int], str]:
+    """The numbers of the parts that a dotted key refers to, and the key within them."""
+    head, _, tail = key.partition(".")
+    if head == "parts":
+        number, _, own = tail.partition(".")
+        if not (number.isdigit() and int(number) < len(parts) and own):
+            raise InputError(
+                f"{context}: {key!r} names no key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
+            )
+        return [int(number)], own
+    _require_known(head, parts, context)
+    # a key inside a section refers to the parts that have the section
+    numbers = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
+    if not numbers:
+        raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
+    return numbers, key
 
 
 def _fields(part: Values) -> set[str]:
@@ -97,7 +85,7 @@ def _fields(part: Values) -> set[str]:
 
 
 def _require_known(key: str, parts: Sequence[Values], context: str) -> None:
-    known = sorted(set().union(*(_fields(part) for part in parts)))
+    known = sorted(set().union(*(_fields(part) for part in parts)) - {"experiment"})
     if key not in known:
         raise InputError(f"{context}: no part has the key {key!r}{did_you_mean(key, known)}")
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from clip_geometry.catalog import descriptions
-from clip_geometry.config import Config, digest, read_yaml, validate
+from clip_geometry.config import digest, read_yaml, validate
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError, did_you_mean, library_versions
@@ -19,15 +19,7 @@ from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiment
 from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.config import expand_sweep, find_config
-from clip_geometry_experiments.run.parts import PAGE, change, parts_of, spread
-
-
-class PageConfig(Config):
-    """The head of the report of all parts."""
-
-    name: str
-    title: str = ""
-    description: str = ""
+from clip_geometry_experiments.run.parts import PAGE, change, spread
 
 
 SMOKE, PUBLISHED = "smoke", "published"  # sections with other values for keys of the config
@@ -42,11 +34,10 @@ def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, publ
     """
     values = read_yaml(find_config(path))
     sections = {name: values.pop(name, None) for name in (SMOKE, PUBLISHED)}
-    section: Any = {}
-    for name in [SMOKE] * smoke + [PUBLISHED] * published:
-        section = sections[name]
-        if not isinstance(section, dict):
-            raise InputError(f"{path} has no section {name!r} (dotted keys and their {'small ' * smoke}values)")
+    name = SMOKE if smoke else PUBLISHED
+    section = sections[name] if smoke or published else {}
+    if not isinstance(section, dict):
+        raise InputError(f"{path} has no section {name!r} (dotted keys and their {'small ' * smoke}values)")
     section = {key: value for key, value in section.items() if not (published and key in NEEDS)}
     values = spread(values, str(path))
     for changes in (section, overrides):
@@ -61,8 +52,8 @@ def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment]
 
 def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[Experiment], Any]]]:
     """Like `plan`, with a list for each part. A config without `parts` is one part."""
-    planned = []
-    for part in parts_of(spread(values, context)):
+    planned, spread_values = [], spread(values, context)
+    for part in spread_values.get("parts", [spread_values]):
         points = []
         for point in expand_sweep(part):
             if not isinstance(point.get("experiment"), str):
@@ -121,15 +112,15 @@ def run(
     """
     values = resolve(path, overrides, smoke=smoke, published=published)
     planned = plan_parts(values, str(path))
-    page = validate(PageConfig, {key: values[key] for key in PAGE if key in values}, str(path))
+    page = {key: str(values.get(key, "")) for key in PAGE}
     resolved = [[config.model_dump(mode="json", serialize_as_any=True) for _, config in part] for part in planned]
-    name = f"{page.name}{'-smoke' if smoke else ''}-{digest(resolved if len(resolved) > 1 else resolved[0], 10)}"
+    name = f"{page['name']}{'-smoke' if smoke else ''}-{digest(resolved if len(resolved) > 1 else resolved[0], 10)}"
     workspace = RunFolder(runs / name, device)
     workspace.folder.mkdir(parents=True, exist_ok=True)
     with exclusive(workspace.folder, lambda: note(f"another process runs {workspace.folder}; waiting for it")):
         remove_temporaries(workspace.folder)
         parts = [points[0] if len(points) == 1 else {"grid": points} for points in resolved]
-        document = parts[0] if len(parts) == 1 else {**page.model_dump(), "parts": parts}
+        document = parts[0] if len(parts) == 1 else {**page, "parts": parts}
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
         write_atomically(workspace.folder / "config.yaml", text.encode())
         provenance = {
@@ -165,8 +156,8 @@ def run(
                 advance(1)
         return write_report(
             folder / "report.html",
-            title=page.title or page.name,
-            intro=page.description,
+            title=page["title"] or page["name"],
+            intro=page["description"],
             sections=sections,
             explanations={**descriptions, **own},
             command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),

@@ -77,7 +77,7 @@ class TaskConfig(Config):
 
 
 class FileTaskConfig(TaskConfig):
-    """path: the file, or a folder that has it under a usual name; default: in $CLIP_GEOMETRY_DATA."""
+    """path: the file; default: in $CLIP_GEOMETRY_DATA."""
 
     path: Located | None = None
 
@@ -197,29 +197,13 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
 # --- where the table of a task is found: at a path, in the shared folder, or on the Hugging Face hub
 
 
-def file_at(config: FileTaskConfig, names: Sequence[str], folder: str = "text") -> Path | None:
-    """Find the file of a task.
-
-    Args:
-        config: Its `path` is the file, or a folder that has it.
-        names: Of the file in a folder, in order of preference.
-        folder: Where it is looked for in $CLIP_GEOMETRY_DATA if the task has no path.
-
-    Returns:
-        The file, or None if the task has no path and the shared folder has no such file.
-
-    Raises:
-        InputError: For a folder without the file.
-    """
-    place, shared = config.path, os.environ.get("CLIP_GEOMETRY_DATA")
-    if place is not None and not place.is_dir():
-        return place
-    if place is None and shared:
-        place = Path(shared).expanduser() / folder
-    file = next((place / name for name in names if (place / name).is_file()), None) if place else None
-    if file is None and config.path is not None:
-        raise InputError(f"{config.path} holds no {config.name}; expected {' or '.join(names)} in it")
-    return file
+def file_at(config: FileTaskConfig, name: str) -> Path | None:
+    """The file of a task: its `path`, or `name` in $CLIP_GEOMETRY_DATA if it is there, else None."""
+    shared = os.environ.get("CLIP_GEOMETRY_DATA")
+    if config.path is not None or not shared:
+        return config.path
+    file = Path(shared).expanduser() / name
+    return file if file.is_file() else None
 
 
 def hub_table(repository: str, subset: str | None, split: str, instead: str) -> Table:

@@ -61,14 +61,9 @@ class StsbConfig(base.FileTaskConfig):
 
 def load_stsb(config: StsbConfig) -> ScoredPairs:
     """Load the pairs; raise InputError for a score outside 0 to 5 and if all scores are equal."""
-    names = (
-        f"glue/stsb_{config.split}.parquet",
-        f"stsb_{config.split}.parquet",
-        f"stsb/{config.split}-00000-of-00001.parquet",
-        f"{config.split}-00000-of-00001.parquet",
-    )
-    file = base.file_at(config, names)
-    instead = f"give its table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
+    place = f"text/glue/stsb_{config.split}.parquet"
+    file = base.file_at(config, place)
+    instead = f"give its table with path=…, or put it at $CLIP_GEOMETRY_DATA/{place}"
     table = base.hub_table("nyu-mll/glue", "stsb", config.split, instead) if file is None else read_table(file)
     if not {*SENTENCES, "label"} <= set(table.names):
         raise InputError(
@@ -115,10 +110,9 @@ class SquadConfig(base.FileTaskConfig):
 
 def load_squad(config: SquadConfig) -> Questions:
     """Load the questions; raise InputError for an answer that is not at its place in the passage."""
-    parquet = f"{config.split}-00000-of-00001.parquet"
-    names = (f"squad_{config.split}.parquet", f"plain_text/{parquet}", parquet)
-    file = base.file_at(config, names)
-    instead = f"give a table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
+    place = f"text/squad_{config.split}.parquet"
+    file = base.file_at(config, place)
+    instead = f"give a table with path=…, or put it at $CLIP_GEOMETRY_DATA/{place}"
     table = base.hub_table(SQUAD_HUB, None, config.split, instead) if file is None else read_table(file)
     found = list(_of_table(table))
     questions = tuple(base.spread([each for each in found if each.answers], config.limit))

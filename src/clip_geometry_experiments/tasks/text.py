@@ -11,7 +11,7 @@ from pydantic import Field
 from clip_geometry.data.scenes import caption
 from clip_geometry.data.scenes.draw import COLOURS, SHAPES, sample
 from clip_geometry.data.scenes.draw import labels as scene_labels
-from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
+from clip_geometry.data.tables import SUFFIXES, Table, read_table
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.tasks import base
 
@@ -27,51 +27,47 @@ class TextSource:
     Attributes:
         columns: Of the texts; the first of these groups that a table has.
         class_names: Label 0 first.
-        files: Where a folder may have the table; {split} and {part} stand for the split.
+        file: Its table in $CLIP_GEOMETRY_DATA; {} stands for the split.
         hub: The data set and its subset on the Hugging Face hub.
-        parts: Split → {part}, how its archive calls the split, if otherwise.
-        hub_split: The split on the hub, {split} by default.
+        validation: What the file calls the validation split.
+        hub_split: The split on the hub; {} stands for the split.
     """
 
     columns: tuple[tuple[str, ...], ...]
     class_names: tuple[str, ...]
-    files: tuple[str, ...]
+    file: str
     hub: tuple[str, str | None]
-    parts: tuple[tuple[str, str], ...] = ()
-    hub_split: str = "{split}"
-
-    def files_of(self, split: str) -> tuple[str, ...]:
-        part = dict(self.parts).get(split, split)
-        return tuple(file.format(split=split, part=part) for file in self.files)
+    validation: str = "validation"
+    hub_split: str = "{}"
 
 
 def load(source: TextSource, config: base.FileTaskConfig) -> base.Task:
     """Load a task; its texts are distinct as strings, whatever their case and spaces; labels are numbers or names."""
-    files = source.files_of(config.split)
-    file = base.file_at(config, files)
+    place = source.file.format(config.split.replace("validation", source.validation))
+    file = base.file_at(config, place)
     if file is not None:
         table = read_table(file)
     else:
         instead = (
-            f"download it elsewhere and give its file ({' '.join(SUFFIXES)}) or folder with path=…, "
-            f"or put it at $CLIP_GEOMETRY_DATA/text/{files[0]}"
+            f"download it elsewhere and give its file ({' '.join(SUFFIXES)}) with path=…, or put it at "
+            f"$CLIP_GEOMETRY_DATA/{place}"
         )
-        table = base.hub_table(*source.hub, source.hub_split.format(split=config.split), instead)
+        table = base.hub_table(*source.hub, source.hub_split.format(config.split), instead)
     columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
     label = next((name for name in LABELS if name in table.names), None)
     if columns is None or label is None:
         wanted = " or ".join(", ".join((*group, "label")) for group in source.columns)
         raise InputError(f"{table.path} has the columns {', '.join(table.names)}; {config.name} needs {wanted}")
-    place = {name: k for k, name in enumerate(source.class_names)}
+    classes = {name: k for k, name in enumerate(source.class_names)}
     labels: list[int | None] = []
     for row, cell in enumerate(table.values(label), start=1):
         found = plain_label(cell)
-        if isinstance(found, str) and (found in place or found.isdecimal()):
-            found = place[found] if found in place else int(found)
+        if isinstance(found, str) and (found in classes or found.isdecimal()):
+            found = classes[found] if found in classes else int(found)
         if not (found is None or isinstance(found, int)):
-            near = did_you_mean(str(found), place)
+            near = did_you_mean(str(found), classes)
             raise InputError(
-                f"row {row} of {table.path} has the label {found!r}; expected one of {', '.join(place)}{near}"
+                f"row {row} of {table.path} has the label {found!r}; expected one of {', '.join(classes)}{near}"
             )
         labels.append(found)
     return base.single_label_task(config, [texts_of(table, name) for name in columns], labels, source.class_names)
@@ -122,12 +118,7 @@ for _name, (_columns, _classes) in GLUE.items():
     _source = TextSource(
         columns=(_columns,),
         class_names=_classes,
-        files=(
-            f"glue/{_name}_{{split}}.parquet",
-            f"{_name}_{{split}}.parquet",
-            f"{_name}/{{split}}-00000-of-00001.parquet",
-            "{split}-00000-of-00001.parquet",
-        ),
+        file=f"text/glue/{_name}_{{}}.parquet",
         hub=("nyu-mll/glue", _name),
     )
     base.tasks.add(_name, base.TaskEntry(GlueConfig, partial(load, _source)))
@@ -143,14 +134,9 @@ class SnliConfig(base.FileTaskConfig):
 SNLI = TextSource(
     columns=(("premise", "hypothesis"), SENTENCES),
     class_names=("entailment", "neutral", "contradiction"),
-    files=(
-        "snli_{part}.parquet",
-        "snli_1.0_{part}.jsonl",
-        "snli_1.0/snli_1.0_{part}.jsonl",
-        "plain_text/{split}-00000-of-00001.parquet",
-    ),
+    file="text/snli_{}.parquet",
     hub=("stanfordnlp/snli", None),
-    parts=(("validation", "dev"),),
+    validation="dev",
 )
 base.tasks.add("snli", base.TaskEntry(SnliConfig, partial(load, SNLI)))
 
@@ -163,43 +149,22 @@ class Sst5Config(base.FileTaskConfig):
 
 
 SST5 = TextSource(
-    columns=(("text",), SENTENCE),
+    columns=(("text",),),
     class_names=("very negative", "negative", "neutral", "positive", "very positive"),
-    files=("sst5_{split}.parquet", "sst5/{part}.jsonl", "{part}.jsonl"),
+    file="text/sst5_{}.parquet",
     hub=("SetFit/sst5", None),
-    parts=(("validation", "dev"),),
 )
 base.tasks.add("sst5", base.TaskEntry(Sst5Config, partial(load, SST5)))
 
 
-class PolarityConfig(base.FileTaskConfig):
-    """Sentence polarity (Pang and Lee 2005), as NLTK has it: sentences of film reviews.
-
-    path: a table with the columns text and label, or NLTK's folder with rt-polarity.neg and rt-polarity.pos, whose
-    sentences are their words with single spaces between.
-    """
-
-
-NEGATIVE, POSITIVE = "rt-polarity.neg", "rt-polarity.pos"
-POLARITY = TextSource(
+POLARITY = TextSource(  # Pang and Lee 2005: sentences of film reviews
     columns=(("text",),),
     class_names=("negative", "positive"),
-    files=("sentence_polarity.parquet", NEGATIVE, f"sentence_polarity/{NEGATIVE}"),
+    file="text/sentence_polarity.parquet",
     hub=("cornell-movie-review-data/rotten_tomatoes", None),
     hub_split="train+validation+test",
 )
-
-
-def load_polarity(config: PolarityConfig) -> base.Task:
-    file = base.file_at(config, POLARITY.files)
-    if file is None or file.name != NEGATIVE:
-        return load(POLARITY, config)
-    texts = [[" ".join(line.split()) for line in read_lines(file.with_name(name))] for name in (NEGATIVE, POSITIVE)]
-    labels = [k for k, lines in enumerate(texts) for _ in lines]
-    return base.single_label_task(config, [texts[0] + texts[1]], labels, POLARITY.class_names)
-
-
-base.tasks.add("polarity", base.TaskEntry(PolarityConfig, load_polarity))
+base.tasks.add("polarity", base.TaskEntry(base.FileTaskConfig, partial(load, POLARITY)))
 
 
 class ScenesTaskConfig(base.TaskConfig):

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from clip_geometry.data.tables import read_table
 from clip_geometry.io.reading import read_json
@@ -30,13 +29,12 @@ def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> base.Ta
     return base.multi_label_task(config, labeled, classes, dropped=len(kept) - len(labeled))
 
 
-def word_file(config: WordTaskConfig, names: tuple[str, ...], source: str) -> Path:
+def word_file(config: WordTaskConfig, name: str, source: str) -> Path:
     """Return the file of a word task; `source`, the end of the error, says where to get it."""
-    file = base.file_at(config, names, "words")
+    file = base.file_at(config, f"words/{name}")
     if file is None:
         raise InputError(
-            f"{config.name} is not in $CLIP_GEOMETRY_DATA/words ({' or '.join(names)}); give path=…, or put it there: "
-            f"{source}"
+            f"{config.name} is not in $CLIP_GEOMETRY_DATA/words ({name}); give path=…, or put it there: {source}"
         )
     return existing_file(file, f"a file of {config.name}")
 
@@ -47,7 +45,7 @@ class SupersenseConfig(WordTaskConfig):
 
 def load_supersenses(config: SupersenseConfig) -> base.Task:
     source = "github.com/altsoph/modality_shifts, data/words_features.zip; or docs/data.md makes it from WordNet"
-    file = word_file(config, ("supersenses.json", "words_features.csv"), source)
+    file = word_file(config, "supersenses.json", source)
     if file.suffix == ".json":
         values = read_json(file, "a JSON object of words and the lists of their supersenses", dict[str, list[str]])
         return word_task(config, {word: set(labels) for word, labels in values.items()})
@@ -71,26 +69,18 @@ base.tasks.add("supersense", base.TaskEntry(SupersenseConfig, load_supersenses))
 class PosConfig(WordTaskConfig):
     """Parts of speech of the words that CoDWoE (Mickus et al. 2022) defines, from English Wiktionary.
 
-    path: en.complete.csv of the full data set, or one of the .complete.json files of the shared task.
+    path: en.complete.csv of the full data set.
     """
 
 
 def load_pos(config: PosConfig) -> base.Task:
     """Load the words as written, each with every part of speech that one of its definitions has."""
     source = "full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_dataset.zip"
-    names = ("en.complete.csv", "full_dataset/en.complete.csv", "codwoe/en.complete.csv", "en.trial.complete.json")
-    file = word_file(config, names, source)
-    if file.suffix == ".json":
-        entries = read_json(file, "a JSON list of definitions", list[dict[str, Any]])
-        names_of = {name for entry in entries for name in entry}
-        columns = {name: [entry.get(name) for entry in entries] for name in ("word", "pos") if name in names_of}
-    else:
-        table = read_table(file)
-        columns = {name: table.values(name) for name in ("word", "pos") if name in table.names}
-    if not {"word", "pos"} <= columns.keys():
-        raise InputError(f"{file} has no 'word' and 'pos', which the files of the competition leave out; take {source}")
+    table = read_table(word_file(config, "en.complete.csv", source))
+    if not {"word", "pos"} <= set(table.names):
+        raise InputError(f"{table.path} has no 'word' and 'pos'; take {source}")
     labels: dict[str, set[str]] = {}
-    for word, tag in zip(columns["word"], columns["pos"], strict=True):
+    for word, tag in zip(table.values("word"), table.values("pos"), strict=True):
         if isinstance(word, str) and word:
             labels.setdefault(word, set()).update([tag] if isinstance(tag, str) and tag else [])
     return word_task(config, labels)

@@ -28,7 +28,7 @@ GEOMETRY = {
     "pairs": {"name": "scenes", "split": "test", "size": 12},
     "batch_size": 8,
     "measures": ["isoscore", "modality_gap"],
-    "figures": ["singular_value_decay"],
+    "figures": ["singular_directions"],
     "sweep": {"seed": [0, 1]},
 }
 TRAINING = TINY | {

@@ -155,7 +155,7 @@ def test_wrong_options(table, tmp_path):
     with pytest.raises(InputError, match="a prompt needs class names, and this data set has texts"):
         resolve_dataset("treebank", prompt="a {}")
     (tmp_path / "t.txt").write_text("a b")
-    with pytest.raises(InputError, match="is a text file, it has no columns; leave words and tags out"):
+    with pytest.raises(InputError, match="has no column 'text'; it has sentence"):
         corpus(path=tmp_path / "t.txt", words="text")
 
 

@@ -17,11 +17,9 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(
-    scope="module", params=["scenes-clip/fresh", "open_clip:tiny-vit/fresh", "open_clip:tiny-biased/fresh", "hf-clip"]
-)
-def name(request, hf_clip_folder):
-    return f"hf-clip:{hf_clip_folder}" if request.param == "hf-clip" else request.param
+@pytest.fixture(scope="module", params=["scenes-clip/fresh", "open_clip:tiny-vit/fresh", "open_clip:tiny-biased/fresh"])
+def name(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +33,6 @@ def states(name, **options):
 
 def text_end(model, rows):
     """The model's own way from the last block to its features."""
-    if hasattr(model.model, "text_model"):
-        return model.model.text_projection(model.model.text_model.final_layer_norm(rows))
     text = getattr(model.model, "text", model.model)
     normal = text.ln_final(rows)
     projection = text.text_projection
@@ -44,8 +40,6 @@ def text_end(model, rows):
 
 
 def image_end(model, rows):
-    if hasattr(model.model, "vision_model"):
-        return model.model.visual_projection(model.model.vision_model.post_layernorm(rows))
     return model.model.visual.ln_post(rows) @ model.model.visual.proj
 
 

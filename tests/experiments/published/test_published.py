@@ -1,7 +1,6 @@
 import pytest
 import yaml
 
-from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.ledger import FILE, papers, published
 
 
@@ -39,8 +38,3 @@ def test_digits_are_those_printed():
     assert found["table1_isotropy.centering.i2_text"].text == "0.00"
     assert found["text.tsne_perplexity.image"].decimals == 0
     assert found["text.lstsq_runtime"].value is None
-
-
-def test_unknown_paper():
-    with pytest.raises(InputError, match="unknown paper 'tyshchuk2032'; did you mean 'tyshchuk2023'"):
-        published("tyshchuk2032")

@@ -7,7 +7,7 @@ import yaml
 from clip_geometry.files import write_json
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Results
-from clip_geometry_experiments.published.recorded import read_recorded, record_run, record_training
+from clip_geometry_experiments.published.recorded import KEPT_OF_TRAINING, read_recorded, record_run
 
 NAME = "tyshchuk2023-zero_shot"
 
@@ -61,16 +61,16 @@ def test_a_smoke_run_is_refused(run, tmp_path):
 
 def test_a_run_of_which_the_ledger_knows_nothing_is_refused(run, tmp_path):
     (run / "config.yaml").write_text("name: quickstart")
-    with pytest.raises(InputError, match="quickstart, of which the ledger selects no row"):
+    with pytest.raises(InputError, match="quickstart, of which no row is selected"):
         record_run(run, tmp_path / "docs")
 
 
-def test_rows_of_an_article_are_those_that_fulfill_selectors(run, tmp_path):
-    path = record_run(run, tmp_path / "docs", where={"at.row": "Whitening-*"}, label="x")
+def test_rows_of_an_article_are_those_that_were_chosen(run, tmp_path):
+    path = record_run(run, tmp_path / "docs", lambda rows: rows[1:2], label="x")
     (line,) = path.read_text().splitlines()
     assert path.name == f"{NAME}.x.jsonl" and json.loads(line)["at"]["row"] == "Whitening-999"
     with pytest.raises(InputError, match="nothing to record"):
-        record_run(run, tmp_path / "docs", where={"measure": "none"})
+        record_run(run, tmp_path / "docs", lambda rows: [])
 
 
 def test_no_run_folder(tmp_path):
@@ -92,13 +92,8 @@ def test_a_training_is_recorded_whole(tmp_path):
     states = {"trajectory": [1 / 3, None, 12345.678], "steps": [0, 1, 2], "null_value": 0.1, "cell": "c"}
     Results(folder / "results.jsonl").append("c", [row("a", **states), row("b")])
     write_json(folder / CELLS, {"finished": ["c"]})
-    path = record_training(folder, tmp_path / "docs")
+    path = record_run(folder, tmp_path / "docs", list, keys=KEPT_OF_TRAINING)
     first, second = map(json.loads, path.read_text().splitlines())
     assert first["trajectory"] == [0.33333, None, 12346.0] and first["steps"] == [0, 1, 2]
     assert first["null_value"] == 0.1 and second["at"]["row"] == "b" and first["run"] == "train"
     assert first["command"] == "clip-geometry run configs/train.yaml"
-
-
-def test_a_run_without_states_is_no_training(run, tmp_path):
-    with pytest.raises(InputError, match="whose rows have no trajectory; expected a training"):
-        record_training(run, tmp_path / "docs")

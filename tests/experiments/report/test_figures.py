@@ -9,7 +9,6 @@ from clip_geometry_experiments.report.figures import (
     relative_singular_values,
     singular_directions,
     singular_plane,
-    singular_value_decay,
 )
 
 RNG = np.random.default_rng(7)
@@ -65,17 +64,6 @@ def test_relative_singular_values_keep_their_digits():
     np.testing.assert_allclose(relative_singular_values(IMAGE[:5].astype(np.float32)), svd(IMAGE[:5]), rtol=1e-6)
 
 
-def test_singular_value_decay_draws_the_values():
-    curves = {"image": svd(IMAGE), "text": svd(TEXT[:5]), "gaussian": svd(RNG.standard_normal((40, 8)))}
-    figure = singular_value_decay(curves["image"], curves["text"], gaussian=curves["gaussian"])
-    for name, values in curves.items():
-        x, y = drawn(figure, f"decay:{name}").get_data()
-        np.testing.assert_array_equal(x, np.arange(1, len(values) + 1))
-        np.testing.assert_array_equal(y, values)
-    assert figure.axes[0].get_yscale() == "log"
-    assert legend(figure) == ["isotropic Gaussian", "image", "text"]
-
-
 def test_cosine_densities_and_means():
     figure = cosine_distributions(*COSINES)
     for key, values in zip(("matching", "random", "image", "text"), COSINES, strict=True):
@@ -92,7 +80,6 @@ def test_cosine_densities_and_means():
     ("draw", "message"),
     [
         (lambda: singular_directions(None), "neither image nor text"),
-        (lambda: singular_value_decay(None), "neither image nor text"),
         (lambda: cosine_distributions(None), "no cosines"),
         (lambda: singular_directions(IMAGE[:, :1]), "1 columns; singular directions need"),
         (lambda: singular_directions(IMAGE, TEXT[:, :5]), "5 and 8 columns"),

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from clip_geometry_experiments.report import figures
-from clip_geometry_experiments.report.gallery import draw_figures, save_drawings
+from clip_geometry_experiments.report.gallery import STANDARD, draw_figures, save_drawings
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
 
 def clouds(n=40, d=6):
-    """Images and texts whose second direction separates them; coordinate 2 rules the images' mean."""
+    """Images and texts whose second direction separates them."""
     rng = np.random.default_rng(5)
     image = 0.3 * rng.standard_normal((n, d)) + np.array([1, 0, 5, 0, 0, 0])
     return image, 0.3 * rng.standard_normal((n, d)) + np.array([0, 4, 3, 0, 0, 0])
@@ -19,7 +19,8 @@ def clouds(n=40, d=6):
 def draw(image, text, pairs, folder, **options):
     about = {"model": "a model", "dataset": "a set", "pipeline": ["normalize"], "seed": 11}
     saved = {key: options.pop(key) for key in ("prefix", "group") if key in options}
-    entries = save_drawings(draw_figures(image, text, pairs, **about | options), folder, **saved)
+    names = options.pop("names", STANDARD)
+    entries = save_drawings(draw_figures(image, text, pairs, about | options, names), folder, **saved)
     return {entry.name: entry for entry in entries}
 
 
@@ -41,14 +42,6 @@ def test_captions_give_the_numbers_of_the_rows(tmp_path):
     caption = entries["singular_directions"].caption
     assert f"hold {shares[0]:.0%} and {shares[1]:.0%}" in caption and "(40 pairs)" in caption
     assert caption.startswith("Along the second direction all images lie on one side of all texts.")
-    ratios = [np.divide(*np.linalg.svd(rows, compute_uv=False)[:2]) for rows in (image, text)]
-    expected = f"{ratios[0]:.1f} times the second for images and {ratios[1]:.1f} times the second for texts"
-    assert expected in entries["singular_value_decay"].caption
-    mean = image.mean(0) ** 2
-    told = (
-        f"Coordinate 2 alone holds {mean[2] / mean.sum():.0%} of the image mean's squared length and coordinate 1 alone"
-    )
-    assert entries["coordinate_spread"].caption.startswith(told)
 
 
 def test_cosines_are_exact_where_all_pairs_fit(tmp_path):
@@ -90,4 +83,4 @@ def test_a_zero_row_costs_only_the_cosines(tmp_path):
     entries = draw(image, text, None, tmp_path, pipeline=[])
     assert [name for name, entry in entries.items() if entry.svg_path is None] == ["cosine_distributions"]
     assert entries["cosine_distributions"].caption.startswith("Not drawn: text has a zero row (row 3)")
-    assert not list(tmp_path.glob("cosine*")) and len(list(tmp_path.iterdir())) == 6
+    assert not list(tmp_path.glob("cosine*")) and len(list(tmp_path.iterdir())) == 2

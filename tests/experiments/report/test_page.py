@@ -83,7 +83,7 @@ def figures(tmp_path_factory) -> list[FigureEntry]:
     image, text = rng.standard_normal((2, 40, 6))
     about = {"model": "m", "dataset": "<script>alert(1)</script>", "pipeline": ["normalize"]}
     folder = tmp_path_factory.mktemp("figures")
-    return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), **about), folder)
+    return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), about), folder)
 
 
 PAGE = ("title", "intro", "explanations", "command", "config", "versions")
@@ -267,7 +267,7 @@ def test_several_sections_stand_below_each_other_with_what_is_theirs(figures):
     ]  # fmt: skip
     assert places == sorted(places)
     assert source.count('id="reading"') == source.count('<section id="reproduce">') == 1
-    assert "Figure 5. The two main directions." in text  # counted through
+    assert "Figure 3. The two main directions." in text  # counted through
     ids = [attributes["id"] for _, attributes in Parsed(source).tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     targets = {a["href"][1:] for tag, a in Parsed(source).tags if tag == "a" and a["href"][0] == "#"}

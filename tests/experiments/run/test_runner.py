@@ -21,7 +21,7 @@ model: scenes-clip/fresh
 pairs: {name: scenes, split: test, size: 24}
 batch_size: 8
 measures: [average_cosine, cone_half_angle, isoscore, isotropy_i1, modality_gap, modality_silhouette, matching_cosine]
-figures: [singular_value_decay]
+figures: [singular_directions]
 sweep:
   pipeline: [[normalize], [normalize, "center[each]"]]
 smoke:

@@ -25,7 +25,7 @@ def _glue(name):
 
 def _snli(write_table, write_json):
     path = write_table("snli_dev.parquet", premise=TEXTS, hypothesis=TEXTS[::-1], label=[0, 1, 2, -1])
-    return {"name": "snli", "path": str(path.parent)}
+    return {"name": "snli", "path": str(path)}
 
 
 def _polarity(write_table, write_json):
@@ -37,8 +37,8 @@ def _supersense(write_table, write_json):
 
 
 def _pos(write_table, write_json):
-    entries = [{"word": "dog", "pos": "noun"}, {"word": "dog", "pos": "verb"}, {"word": "big", "pos": "adjective"}]
-    return {"name": "pos", "path": str(write_json("en.trial.complete.json", entries))}
+    path = write_table("pos.parquet", word=["dog", "dog", "big"], pos=["noun", "verb", "adjective"])
+    return {"name": "pos", "path": str(path)}
 
 
 def _table(write_table, write_json):

@@ -5,43 +5,35 @@ import pytest
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import load_task, resolve_task
 
-# keys as in the .complete.json files of the shared task; embeddings cut short
-ENTRIES = [
-    {"id": "en.trial.1", "word": "bank", "pos": "noun", "gloss": "An institution.", "sgns": [0.1], "polysemous": True},
-    {
-        "id": "en.trial.2",
-        "word": "bank",
-        "pos": "verb",
-        "gloss": "To deal with it.",
-        "sgns": [0.1],
-        "polysemous": True,
-    },
-    {"id": "en.trial.3", "word": "quick", "pos": "adjective", "gloss": "Fast.", "sgns": [0.2], "polysemous": False},
-    {"id": "en.trial.4", "word": "Bank", "pos": "noun", "gloss": "A name.", "sgns": [0.3], "polysemous": False},
-    {"id": "en.trial.5", "word": "odd", "pos": None, "gloss": "?", "sgns": [0.3], "polysemous": False},
-]
+ENTRIES = "word,pos,gloss\nbank,noun,An institution.\nbank,verb,To deal with it.\nquick,adjective,Fast.\n"
+ENTRIES += "Bank,noun,A name.\nodd,,?\n"
 
 
 def load(name, **options):
     return load_task(resolve_task({"name": name, **options}))
 
 
-def test_parts_of_speech_of_codwoe(write_json):
+@pytest.fixture
+def codwoe(tmp_path):
+    (tmp_path / "en.complete.csv").write_text(ENTRIES)
+    return tmp_path / "en.complete.csv"
+
+
+def test_parts_of_speech_of_codwoe(codwoe):
     """A word has those of all its definitions; one without any is dropped and counted."""
-    task = load("pos", path=write_json("en.trial.complete.json", ENTRIES))
+    task = load("pos", path=codwoe)
     assert (task.items, task.class_names) == (("bank", "quick", "Bank"), ("adjective", "noun", "verb"))
     assert task.labels.astype(int).tolist() == [[0, 1, 1], [1, 0, 0], [0, 1, 0]]
     assert (task.dropped, task.width, task.multi_label) == (1, 1, True)
 
 
-def test_words_without_a_vector_are_left_out(write_json, vectors):
-    path = write_json("en.trial.complete.json", ENTRIES)
-    task = load("pos", path=path, vectors=vectors(["Bank", "bank", "ship", "odd"]))
+def test_words_without_a_vector_are_left_out(codwoe, vectors):
+    task = load("pos", path=codwoe, vectors=vectors(["Bank", "bank", "ship", "odd"]))
     assert (task.items, task.class_names, task.dropped) == (("bank", "Bank"), ("noun", "verb"), 1)
     with pytest.raises(InputError, match="pos has no words that have both a label and a vector"):
-        load("pos", path=path, vectors=vectors(["ship"]))
+        load("pos", path=codwoe, vectors=vectors(["ship"]))
     with pytest.raises(InputError, match="does not exist; a file of word vectors was expected"):
-        load("pos", path=path, vectors="no.npy")
+        load("pos", path=codwoe, vectors="no.npy")
 
 
 def test_supersenses(shared, write_json):
@@ -55,11 +47,7 @@ def test_supersenses(shared, write_json):
 @pytest.mark.parametrize(
     ("name", "file", "content", "sentence"),
     [
-        ("pos", "en.train.json", '[{"id": "en.train.1", "gloss": "g"}]', "has no 'word' and 'pos', which the files of"),
         ("pos", "a.csv", "word,gloss\nx,y", "take full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_"),
-        ("pos", "a.json", '{"word": "x"}', "a JSON list of definitions was expected"),
-        ("pos", "b.json", "[1]", "a JSON list of definitions was expected"),
-        ("pos", "c.json", "[", "a JSON list of definitions was expected"),
         (
             "supersense",
             "a.json",

@@ -27,7 +27,6 @@ from clip_geometry.encoders.hf import (
     revision_of,
     weights_of,
 )
-from clip_geometry.encoders.hf.clip import HFClipEncoder
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
@@ -42,7 +41,7 @@ from clip_geometry_experiments.kit.hidden_states.rows import (
 from clip_geometry_experiments.kit.hidden_states.streams import Stream, streams_of
 
 EXPECTED = "an encoder or decoder in transformers' layout"
-CLIP = re.compile(r"(open_clip|hf-hub|local-dir|hf-clip):.|scenes-clip/.")  # how the names of CLIP models begin
+CLIP = re.compile(r"(open_clip|hf-hub|local-dir):.|scenes-clip/.")  # how the names of CLIP models begin
 SENTENCE = 32  # tokens in a typical text, to estimate the size of a shard
 
 
@@ -54,13 +53,13 @@ class HiddenStatesConfig(HFConfig):
     quick_gelu are options here.
 
     layers: "all", or a list, 0 the embeddings, 1 the output of the first block, -1 the last. words: one row per word,
-    from its "first" sub-word or the "mean" of all, or "none" for one row per sub-word. special_tokens: also rows for
+    the "mean" of its sub-words, or "none" for one row per sub-word. special_tokens: also rows for
     [CLS], end of text and the like, and for the class token of an image, at position -1. There is no projection:
     features=pooled gives the same rows.
     """
 
     layers: Literal["all"] | tuple[int, ...] = "all"
-    words: Literal["first", "mean", "none"] = "mean"
+    words: Literal["mean", "none"] = "mean"
     special_tokens: bool = False
     quick_gelu: bool | None = None
 
@@ -135,7 +134,7 @@ class HiddenStatesEncoder(Encoder):
         """`text_rows` with the options of the config."""
         names = getattr(tokenizer, "convert_ids_to_tokens", lambda ids: [tokenizer.decoder[k] for k in ids])
         units = [units_of(text, self.config.words, self.config.special_tokens, names) for text in texts]
-        return text_rows(texts, units, layers, self.config.words, hidden)
+        return text_rows(texts, units, layers, hidden)
 
 
 class TextHiddenStates(HiddenStatesEncoder):
@@ -172,14 +171,7 @@ class TextHiddenStates(HiddenStatesEncoder):
         check_ids(ids, self.model.get_input_embeddings(), self.config.model)
         inputs = {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
         states = apply(self.model, self.config.model, inputs, output_hidden_states=True).hidden_states
-        chosen = [states[layer] for layer in self.layers]
-        widths = [each.shape[-1] for each in chosen]
-        if len(set(widths)) > 1:
-            raise InputError(
-                f"the layers {list(self.layers)} of {self.config.model} have {widths} columns, so they make no one set "
-                "of rows; choose some with layers=[…]"
-            )
-        return chosen
+        return [states[layer] for layer in self.layers]
 
     def dim(self) -> Mapping[str, int]:
         return {"text": self.model.config.hidden_size}
@@ -198,17 +190,10 @@ class ClipHiddenStates(HiddenStatesEncoder):
         self.config = config
         self.inner = inner
         self.device = inner.device
-        self.is_hf = isinstance(inner, HFClipEncoder)
-        if self.is_hf:
-            vision, text = inner.model.config.vision_config, inner.model.config.text_config
-            side = vision.image_size // vision.patch_size
-            self.grid = (side, side)
-            self.widths = {"image": vision.hidden_size, "text": text.hidden_size}
-        else:
-            visual, text = inner.model.visual, getattr(inner.model, "text", inner.model)
-            self.grid: tuple[int, int] = tuple(getattr(visual, "grid_size", (0, 0)))  # pyright: ignore
-            towers = {"image": visual, "text": text}
-            self.widths = {key: getattr(getattr(each, "transformer", None), "width", 0) for key, each in towers.items()}
+        visual, text = inner.model.visual, getattr(inner.model, "text", inner.model)
+        self.grid: tuple[int, int] = tuple(getattr(visual, "grid_size", (0, 0)))  # pyright: ignore
+        towers = {"image": visual, "text": text}
+        self.widths = {key: getattr(getattr(each, "transformer", None), "width", 0) for key, each in towers.items()}
         self.streams: dict[str, dict[int, Stream]] = {}
         self._without: dict[str, str] = {}  # why a tower has no rows
         for modality in ("image", "text"):
@@ -237,10 +222,8 @@ class ClipHiddenStates(HiddenStatesEncoder):
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         """The sub-words of the model's own tokens, and its own count of truncated texts."""
         own, tokenizer = self.inner.tokenize(texts), self.inner.tokenizer
-        ids = own.inputs if isinstance(own.inputs, Tensor) else own.inputs["input_ids"]
-        if self.is_hf:
-            found = in_sub_words(tokenizer, texts, self.inner.context_length, full=True)
-        elif hasattr(tokenizer, "bpe"):
+        ids = own.inputs
+        if hasattr(tokenizer, "bpe"):
             found = in_byte_pairs(tokenizer, texts, ids.tolist())
         else:
             clean = tokenizer.clean_fn
@@ -262,12 +245,7 @@ class ClipHiddenStates(HiddenStatesEncoder):
 
     def _hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
         ids = torch.tensor([list(text.ids) for text in texts])
-        inputs: Any = ids
-        if self.is_hf:
-            lengths = torch.tensor([text.length for text in texts])
-            mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()  # padding is on the right
-            inputs = {"input_ids": ids, "attention_mask": mask}
-        return self._record("text", lambda: self.inner.text_features(Tokens(inputs, 0)))
+        return self._record("text", lambda: self.inner.text_features(Tokens(ids, 0)))
 
     def _record(self, modality: str, forward: Callable[[], object]) -> list[Tensor]:
         """The stream of each chosen layer during the forward pass."""
@@ -300,7 +278,7 @@ def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model) of a model of transformers."""
     config = _named(config)
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    read_encoder_config(folder, EXPECTED, {"clip": f"hidden-states:hf-clip:{config.name}"})
+    read_encoder_config(folder, EXPECTED, {})
     return folder, weights_of(config)
 
 

@@ -14,7 +14,7 @@ from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.corpora import tags_of
 
-Words = Literal["first", "mean", "none"]
+Words = Literal["mean", "none"]
 SPECIAL, NO_WORD = -1, -2  # in place of a word's index
 TOKENS = 1024  # of a forward pass, about; short texts are not padded to the longest of a large batch
 
@@ -177,7 +177,6 @@ def text_rows(
     texts: Sequence[SubWords],
     units: Sequence[Units],
     layers: Sequence[int],
-    words: Words,
     hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
 ) -> EncodedRows:
     """Rows ordered by text, then layer, then position. hidden: from texts to the (n, t, d) states of each layer."""
@@ -197,9 +196,6 @@ def text_rows(
         length, starts = states[0].shape[1], np.cumsum(count) - count
         place = np.concatenate([k * length + units[text].place for k, text in enumerate(chunk)])
         unit = np.concatenate([start + units[text].unit for start, text in zip(starts, chunk, strict=True)])
-        if words == "first":
-            chosen = np.flatnonzero(np.diff(unit, prepend=-1))
-            place, unit = place[chosen], unit[chosen]
         where, into = (torch.from_numpy(each).to(states[0].device) for each in (place, unit))
         sizes = torch.bincount(into).unsqueeze(1)  # in sub-words
         first = np.repeat(before[chunk] - starts, count) + np.arange(count.sum())

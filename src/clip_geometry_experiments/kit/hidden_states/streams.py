@@ -20,19 +20,14 @@ class Stream:
         """Calls `keep` with the stream in every forward pass, until the returned handle is removed."""
         if self.is_input:
             return self.module.register_forward_pre_hook(lambda _, given: keep(given[0]))
-        # layers of transformers may return a tuple
-        return self.module.register_forward_hook(lambda _, __, out: keep(out[0] if isinstance(out, tuple) else out))
+        return self.module.register_forward_hook(lambda _, __, out: keep(out))
 
 
 def streams_of(model: Any, modality: str, name: str) -> list[Stream]:
-    """The stream before the first block and after each, of a tower of open_clip's or transformers' CLIP.
+    """The stream before the first block and after each, of a tower of open_clip's CLIP.
 
     Raises InputError for a tower of another kind.
     """
-    if hasattr(model, "vision_model"):  # of transformers
-        vision, text = model.vision_model, model.text_model
-        tower, start = (vision, vision.pre_layrnorm) if modality == "image" else (text, text.embeddings)
-        return _after(Stream(start), tower.encoder.layers)
     visual, text = model.visual, getattr(model, "text", model)
     if modality == "image" and hasattr(visual, "attnpool"):
         raise InputError("its image tower is a ResNet, which has no patches of one width")
@@ -41,8 +36,7 @@ def streams_of(model: Any, modality: str, name: str) -> list[Stream]:
     blocks = getattr(getattr(text, "transformer", None), "resblocks", None)
     if modality == "image" or blocks is None:
         raise InputError(
-            f"the {modality} tower of {name} cannot be followed layer by layer; known are the transformers of "
-            "open_clip and transformers' CLIP"
+            f"the {modality} tower of {name} cannot be followed layer by layer; known are the transformers of open_clip"
         )
     return _after(Stream(blocks[0], is_input=True), blocks)
 

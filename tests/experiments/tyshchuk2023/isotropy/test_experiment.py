@@ -8,7 +8,7 @@ from clip_geometry_experiments.report import gallery
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig, _state
 
-NAMES = ["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
+NAMES = ["singular_directions", "cosine_distributions"]
 
 
 @pytest.fixture
