@@ -43,8 +43,14 @@ def test_a_curve_is_the_mean_over_seeds_at_the_place_of_its_operation():
     assert list(stream.index) == [0, 0.5, 1, 2]  # attention half way, the MLP at the end of its block
     assert list(stream.value) == pytest.approx([0.9, 0.47, 0.5, 0.55])
     assert list(stream.spread) == pytest.approx([0, *[0.1 / np.sqrt(2)] * 3])
-    assert list(mlp.index) == [1] and list(mlp.value) == pytest.approx([0.49]) and list(mlp.predicted) == pytest.approx([0.46])
-    assert np.isnan(stream.predicted_from_start[0]) and list(stream.predicted_from_start)[1:] == pytest.approx([0.43, 0.43, 0.52])
+    assert (
+        list(mlp.index) == [1]
+        and list(mlp.value) == pytest.approx([0.49])
+        and list(mlp.predicted) == pytest.approx([0.46])
+    )
+    assert np.isnan(stream.predicted_from_start[0]) and list(stream.predicted_from_start)[1:] == pytest.approx(
+        [0.43, 0.43, 0.52]
+    )
     assert list(panel.curves["attention branch"].index) == [0.5] and "before the ReLU" not in panel.curves
     assert panel.without is not None and list(panel.without.value) == pytest.approx([0.9, 0.62, 0.65, 0.7])
 
