@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -129,20 +129,21 @@ class ClassificationTrainer(Trainer):
         self.task, self.unseen = task.to(self.device), None if unseen is None else unseen.to(self.device)
         self.items, self.classifier = self.model.items, self.model.classifier
         self._classes = self.task.classes.to(self.device)
-        self._outputs: tuple[Tensor, Tensor | None] | None = None
+        self._computed: tuple[int, tuple[Tensor, Tensor | None]] | None = None
         self.optimize(self.model.parameters(), betas=config.betas)
 
     @torch.enable_grad()
     def outputs(self) -> tuple[Tensor, Tensor | None]:
         """(the loss, with its gradient; scores of the examples, None without a classifier), computed once in a state:
         they are measured, and then the step uses them."""
-        if self._outputs is None:
-            if self.classifier is None:
-                self._outputs = triplet_loss(self.task.inputs(self.items), self._classes), None
+        if self._computed is None or self._computed[0] != self.number:
+            scores = None if self.classifier is None else self.classifier(self.items, self.task.examples)
+            if scores is None:
+                loss = triplet_loss(self.task.inputs(self.items), self._classes)
             else:
-                scores = self.classifier(self.items, self.task.examples)
-                self._outputs = classification_loss(scores, self.task.targets), scores.detach()
-        return self._outputs
+                loss = classification_loss(scores, self.task.targets)
+            self._computed = self.number, (loss, None if scores is None else scores.detach())
+        return self._computed[1]
 
     def loss(self) -> tuple[Tensor, Tensor]:
         loss, _ = self.outputs()
@@ -150,14 +151,6 @@ class ClassificationTrainer(Trainer):
 
     def rate(self, number: int) -> float:
         return self.config.lr
-
-    def step(self) -> None:
-        super().step()
-        self._outputs = None
-
-    def restore(self, state: Any) -> None:
-        super().restore(state)
-        self._outputs = None
 
 
 def recorded_updates(updates: int, every: int) -> list[int]:

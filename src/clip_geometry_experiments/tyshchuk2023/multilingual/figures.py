@@ -132,8 +132,8 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
         at = np.concatenate([part for _, part in plane])
         number = np.repeat([languages.index(language) for language, _ in plane], [len(part) for _, part in plane])
         order = np.random.default_rng(0).permutation(len(at))
-        for k, marker in enumerate(MARKERS):
-            chosen = order[number[order] % len(MARKERS) == k]
+        for k in sorted({n % len(MARKERS) for n in number}):
+            chosen, marker = order[number[order] % len(MARKERS) == k], MARKERS[k]
             axes.scatter(
                 *at[chosen].T,
                 s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
