@@ -21,7 +21,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
 from clip_geometry_experiments.tyshchuk2023.initialization.figures import draw_initialization, tell
-from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import FreshTower
+from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import run_tower
 
 DATA = {"image": "images", "text": "captions"}  # modality → its key in the config
 
@@ -99,7 +99,7 @@ class Initialization(Experiment):
         def rows() -> list[Row]:
             encoder, dataset = self._encoder(built), self._dataset(data)
             how = {key: getattr(config, key) for key in ("limit", "batch_size", "layers", "seed")}
-            embeddings, found = FreshTower(encoder, own | dict(options), dataset, modality, **how).run()
+            embeddings, found = run_tower(encoder, own | dict(options), dataset, modality, **how)
             file = self._rows_file(cell.key)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, npy_bytes(embeddings.vectors))

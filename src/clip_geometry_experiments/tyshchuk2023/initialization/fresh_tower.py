@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -30,9 +29,18 @@ PARTITION = (
 MEASURED = {("normalize",): (*CONE, *PARTITION), (): PARTITION}
 
 
-@dataclass(frozen=True)
-class FreshTower:
-    """A tower to be run.
+def run_tower(
+    encoder: Encoder,
+    options: Mapping[str, Any],
+    dataset: Dataset,
+    modality: str,
+    *,
+    limit: int | None,
+    batch_size: int,
+    layers: bool,
+    seed: int,
+) -> tuple[Embeddings, list[Row]]:
+    """The embeddings of a tower and the rows of all numbers. `seconds` is the time of the forward pass.
 
     Args:
         encoder: The model.
@@ -40,90 +48,79 @@ class FreshTower:
         dataset: The data set.
         modality: Which of its sides.
         limit: Use only the first N items.
-        batch_size: Batch size of the encoder.
+        batch_size: Batch size of the encoder; all items are one batch if the rows depend on their batch.
         layers: Whether to follow the rows through the tower.
         seed: Of the null values.
     """
+    side = dataset.image if modality == "image" else dataset.text
+    data = dataset.config
+    if side is None:
+        raise InputError(f"the data set {data.name} has no {modality}s; choose another one for them")
+    started = time.monotonic()
+    n = indices_within(side.item_id, limit, side.pair_on)
+    size = n if encoder.config.depends_on_batch else batch_size
+    batches = (_batch(encoder, side, range(start, min(start + size, n))) for start in range(0, n, size))
+    if layers:
+        found = trace(encoder, modality, batches)
+        vectors = found.rows[-1]
+    else:
+        found = None
+        embed = encoder.image_features if modality == "image" else encoder.text_features
+        vectors = torch.cat([embed(batch) for batch in batches])
+    shared = {"seconds": round(time.monotonic() - started, 2), "batch_size": size}
+    own = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
+    provenance = {
+        "model": encoder.config.model,
+        "model_options": dict(options),
+        "dataset": data.name,
+        "data_options": own | ({} if limit is None else {"limit": limit}),
+        "split": data.split,
+    }
+    embeddings = Embeddings(vectors.numpy(), modality, provenance=provenance)
+    rows = [*_measured(embeddings, seed), *(_followed(found, embeddings, seed) if found else [])]
+    return embeddings, [row | shared for row in rows]
 
-    encoder: Encoder
-    options: Mapping[str, Any]
-    dataset: Dataset
-    modality: str
-    limit: int | None
-    batch_size: int
-    layers: bool
-    seed: int
 
-    def run(self) -> tuple[Embeddings, list[Row]]:
-        """The embeddings and the rows of all numbers. `seconds` is the time of the forward pass."""
-        side = self.dataset.image if self.modality == "image" else self.dataset.text
-        data = self.dataset.config
-        if side is None:
-            raise InputError(f"the data set {data.name} has no {self.modality}s; choose another one for them")
-        started = time.monotonic()
-        n = indices_within(side.item_id, self.limit, side.pair_on)
-        # all items are one batch if the rows depend on their batch
-        size = n if self.encoder.config.depends_on_batch else self.batch_size
-        batches = (self._batch(side, range(start, min(start + size, n))) for start in range(0, n, size))
-        found = trace(self.encoder, self.modality, batches) if self.layers else None
-        if found is None:
-            embed = self.encoder.image_features if self.modality == "image" else self.encoder.text_features
-            vectors = torch.cat([embed(batch) for batch in batches])
-        else:
-            vectors = found.rows[-1]
-        seconds = round(time.monotonic() - started, 2)
-        options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
-        provenance = {
-            "model": self.encoder.config.model,
-            "model_options": dict(self.options),
-            "dataset": data.name,
-            "data_options": options | ({} if self.limit is None else {"limit": self.limit}),
-            "split": data.split,
+def _batch(encoder: Encoder, side: Side, indices: range) -> Any:
+    items = []
+    for k in indices:
+        try:
+            items.append(side.load(k))
+        except OSError as error:
+            raise InputError(f"the {side.modality} {side.item_id[k]} cannot be read ({error}); remove it") from None
+    return torch.stack(list(map(encoder.preprocess, items))) if side.modality == "image" else encoder.tokenize(items)
+
+
+def _measured(embeddings: Embeddings, seed: int) -> Iterator[Row]:
+    """Cone and partition function of the embeddings, of unit rows and of raw rows."""
+    for pipeline, names in MEASURED.items():
+        sets = MeasuredSets({embeddings.modality: embeddings}, parse_pipeline(pipeline), seed=seed, blocks=0)
+        for measure in named(names):
+            for row in rows_or_notes(sets, measure, named=False):
+                yield {**sets.context(), **row}
+
+
+def _followed(found: Trace, embeddings: Embeddings, seed: int) -> Iterator[Row]:
+    """The average cosine after each operation, measured and predicted by theory."""
+    shared = MeasuredSets({embeddings.modality: embeddings}, (), seed=seed, blocks=0).context()
+    near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
+    for operation, rows, from_before, from_start in zip(found.operations, found.rows, near, far, strict=True):
+        number: dict[str, Any]
+        try:
+            number = {"value": float(average_cosine(rows))}
+        except InputError as error:
+            note = str(error) if rows.any() else "all rows are zero, there are no cosines"
+            number = {"value": None, "note": note}
+        yield {
+            **shared,
+            "measure": "average_cosine",
+            **number,
+            "predicted": from_before,
+            "predicted_from_start": from_start,
+            "n": len(rows),
+            "d": rows.shape[1],
+            "at": {"modality": embeddings.modality, "layer": operation.layer, "operation": operation.name},
         }
-        embeddings = Embeddings(vectors.numpy(), self.modality, provenance=provenance)
-        rows = [*self._measured(embeddings), *(self._followed(found, embeddings) if found else [])]
-        return embeddings, [{**row, "seconds": seconds, "batch_size": size} for row in rows]
-
-    def _batch(self, side: Side, indices: range) -> Any:
-        items = []
-        for k in indices:
-            try:
-                items.append(side.load(k))
-            except OSError as error:
-                raise InputError(f"the {side.modality} {side.item_id[k]} cannot be read ({error}); remove it") from None
-        if side.modality == "image":
-            return torch.stack([self.encoder.preprocess(item) for item in items])
-        return self.encoder.tokenize(items)
-
-    def _measured(self, embeddings: Embeddings) -> Iterator[Row]:
-        """Cone and partition function of the embeddings, of unit rows and of raw rows."""
-        for pipeline, names in MEASURED.items():
-            sets = MeasuredSets({self.modality: embeddings}, parse_pipeline(pipeline), seed=self.seed, blocks=0)
-            for measure in named(names):
-                for row in rows_or_notes(sets, measure, named=False):
-                    yield {**sets.context(), **row}
-
-    def _followed(self, found: Trace, embeddings: Embeddings) -> Iterator[Row]:
-        """The average cosine after each operation, measured and predicted by theory."""
-        shared = MeasuredSets({self.modality: embeddings}, (), seed=self.seed, blocks=0).context()
-        near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
-        for operation, rows, from_before, from_start in zip(found.operations, found.rows, near, far, strict=True):
-            number: dict[str, Any]
-            try:
-                number = {"value": float(average_cosine(rows))}
-            except InputError as error:
-                zero = not bool(rows.any())
-                number = {"value": None, "note": "all rows are zero, there are no cosines" if zero else str(error)}
-            yield {
-                **shared,
-                "measure": "average_cosine",
-                **number,
-                "predicted": from_before,
-                "predicted_from_start": from_start,
-                "n": len(rows),
-                "d": rows.shape[1],
-                "at": {"modality": self.modality, "layer": operation.layer, "operation": operation.name},
-            }
 
 
 class KernelState(NamedTuple):
