@@ -22,7 +22,8 @@ from clip_geometry_experiments.report.gallery import Drawing
 
 Row = Mapping[str, Any]
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
-Planes = Sequence[tuple[str, str, Mapping[str, NDArray]]]  # (title, modality, heading → unit rows) of each tower
+# (title, modality, heading → points (n, 2) and their share of the squared length along the first axis) of each tower
+Planes = Sequence[tuple[str, str, Mapping[str, tuple[NDArray, float]]]]
 
 # the figures of Tyshchuk et al. 2023; the text towers of RN101 and ViT-B-32 have one architecture
 PAPER = {"RN101": "images: figure 5 of the paper", "ViT-B-32": "images and texts: figures 6 and 7 of the paper"}
@@ -106,16 +107,15 @@ def bias_planes(towers: Planes) -> Figure:
     range, which contains every point.
     """
     headings = list(towers[0][2])
-    planes = [{heading: rows @ singular_plane(rows)[0] for heading, rows in sets.items()} for *_, sets in towers]
-    everything = np.concatenate([np.zeros((1, 2)), *(points for sets in planes for points in sets.values())])
+    everything = np.concatenate([np.zeros((1, 2)), *(points for *_, sets in towers for points, _ in sets.values())])
     low, high = everything.min(0), everything.max(0)
     low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
     across, up = high - low
     figure = Figure(figsize=(WIDTH, 0.45 + 1.45 * up / across * len(towers)), layout="constrained")
     axes = figure.subplots(len(towers), len(headings), sharex=True, sharey=True, squeeze=False)
-    for (title, modality, _), sets, line in zip(towers, planes, axes, strict=True):
+    for (title, modality, sets), line in zip(towers, axes, strict=True):
         for heading, panel in zip(headings, line, strict=True):
-            points = sets[heading]
+            points, _ = sets[heading]
             style = {"s": 5, "marker": MARKER[modality], "linewidths": 0, "alpha": 0.6}
             panel.scatter(*points.T, c=COLOR[modality], gid=f"points:{modality}", **style)
             panel.plot(0, 0, "+", color=INK, markersize=7, gid="origin")
@@ -178,7 +178,9 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
         first = own[own.seed == own.seed.iloc[0]]
         if planes := _planes(first[first.layer.isna()], embeddings):
             title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
-            drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), _biases_caption(planes, _origin(first)))
+            aside = all((points[:, 0] > 0).all() for *_, sets in planes for points, _ in sets.values())
+            shares = [(tower, [(heading, share) for heading, (_, share) in sets.items()]) for tower, _, sets in planes]
+            drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), WORDS("biases", aside, shares, _origin(first)))
     return drawn
 
 
@@ -295,14 +297,7 @@ def _planes(finals: Frame, embeddings: Callable[[Row], NDArray | None]) -> Plane
         sets = {BIASES[zero]: embeddings(row) for zero, row in zip(found.zero, found.row, strict=True)}
         kept = {heading: unit_rows(as_rows(rows)).numpy() for heading, rows in sets.items() if rows is not None}
         if len(kept) == len(sets):
-            planes.append((_title(modality, mode), modality, kept))
+            directions = {heading: singular_plane(rows) for heading, rows in kept.items()}
+            points = {name: (kept[name] @ plane, float(share[0])) for name, (plane, share) in directions.items()}
+            planes.append((_title(modality, mode), modality, points))
     return planes
-
-
-def _biases_caption(planes: Planes, origin: str) -> str:
-    towers, aside = [], True
-    for title, _, sets in planes:
-        found = [(heading, rows, *singular_plane(rows)) for heading, rows in sets.items()]
-        aside &= all(bool((rows @ plane[:, 0] > 0).all()) for _, rows, plane, _ in found)
-        towers.append((title, [(heading, share[0]) for heading, _, _, share in found]))
-    return WORDS("biases", aside, towers, origin)
