@@ -56,8 +56,9 @@ def class_generalization(
         known_classes, known_images, new_images: their numbers.
 
     Raises:
-        InputError: If known or new classes have no test image or a known class no image to fit on, for labels and
-            shares out of range, and for a pipeline that does not keep the modalities comparable.
+        InputError: If there are fewer than two known or two new classes, if either half has no test image or a known
+            class no image to fit on, for labels out of range, and for a pipeline that does not keep the modalities
+            comparable.
 
     Example:
         >>> import numpy as np
