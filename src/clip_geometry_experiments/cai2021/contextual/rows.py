@@ -84,13 +84,6 @@ class Clusters:
         return max(self.silhouettes, key=lambda k: self.silhouettes[k])
 
 
-@dataclass(frozen=True)
-class Clustering:
-    k: int
-    labels: np.ndarray
-    centres: np.ndarray
-
-
 def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Clusters:
     """k-means with the k of the best silhouette, or k = 1 where no k is good enough. Euclidean, as in the paper.
 
@@ -108,27 +101,28 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
     from sklearn.exceptions import ConvergenceWarning
 
     seed = config.seed % 2**32
-    rows, candidates = x[sample], list[Clustering]()
+    rows, best, silhouettes = x[sample], None, {}
     for k in range(2, min(config.most_clusters, len(rows) - 1) + 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k different rows
             means = KMeans(k, n_init=config.starts, random_state=seed).fit(rows)  # pyright: ignore[reportArgumentType]
         labels = np.asarray(means.labels_)
-        if len(np.unique(labels)) == k:  # no cluster is empty
-            candidates.append(Clustering(k, labels, means.cluster_centers_))
-    if not candidates:
+        if len(np.unique(labels)) < k:
+            continue  # a cluster is empty
+        silhouettes[k] = silhouette(rows, labels)
+        if max(silhouettes, key=silhouettes.__getitem__) == k:
+            best = means
+    if best is None:
         raise InputError(f"{len(sample)} rows are too few or too equal to be clustered; expected three different ones")
-    found = [silhouette(rows, each.labels) for each in candidates]
-    values = {each.k: value for each, value in zip(candidates, found, strict=True)}
-    _, chosen = max(zip(found, candidates, strict=True), key=lambda pair: pair[0])
-    if max(found) < config.least_silhouette:
-        return Clusters(1, np.zeros(len(x), dtype=int), values, len(sample), "one cluster")
+    k = len(best.cluster_centers_)
+    if silhouettes[k] < config.least_silhouette:
+        return Clusters(1, np.zeros(len(x), dtype=int), silhouettes, len(sample), "one cluster")
     if len(sample) == len(x):
-        return Clusters(chosen.k, chosen.labels, values, len(sample), "k-means")
-    start: Any = {"init": chosen.centres, "n_init": 1, "random_state": seed}
+        return Clusters(k, np.asarray(best.labels_), silhouettes, len(sample), "k-means")
     kind, name = (KMeans, "k-means") if len(x) < config.mini_batch else (MiniBatchKMeans, "mini-batch k-means")
-    labels = np.asarray(kind(chosen.k, **start).fit(x).labels_)
-    return Clusters(chosen.k, labels, values, len(sample), f"{name} from the centres of the sample")
+    start: Any = {"init": best.cluster_centers_, "n_init": 1, "random_state": seed}
+    labels = np.asarray(kind(k, **start).fit(x).labels_)
+    return Clusters(k, labels, silhouettes, len(sample), f"{name} from the centres of the sample")
 
 
 def cluster_rows(

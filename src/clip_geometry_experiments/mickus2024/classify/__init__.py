@@ -192,12 +192,12 @@ class Classify(Experiment):
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> list[FigureEntry]:
         """The figures of several runs (for example of several tasks) in one."""
-        tasks = {}
-        for label, each in zip(cls._labels(planned), planned, strict=True):
-            if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
-                tasks[label] = (each._recorded, relation)
-        drawn, origin = draw_tasks(tasks) if tasks else {}, f"Adam with lr {planned[0].config.lr:g}."
-        return save_drawings(drawn, folder, origin=origin, group="all runs together")
+        tasks = {
+            label: (each._recorded, first_relation(curves_of(each.finished_rows())))
+            for label, each in zip(cls._labels(planned), planned, strict=True)
+        }
+        origin = f"Adam with lr {planned[0].config.lr:g}."
+        return save_drawings(draw_tasks(tasks), folder, origin=origin, group="all runs together")
 
     def label(self, named: Collection[str] = ()) -> str:
         """named: options that are included at their defaults too."""

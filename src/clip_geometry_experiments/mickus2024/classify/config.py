@@ -103,6 +103,8 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     def _known_measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             known_measure(name)
+        if not {"silhouette", "isoscore"} <= {name.partition("[")[0] for name in names}:
+            raise InputError("measures needs a silhouette and an isoscore, which are compared")
         return tuple(dict.fromkeys(names))
 
     @model_validator(mode="after")

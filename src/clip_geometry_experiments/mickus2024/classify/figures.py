@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from clip_geometry.display.numbers import fixed, number
 from clip_geometry.display.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit import figures
-from clip_geometry_experiments.mickus2024.classify.rows import of_seeds
+from clip_geometry_experiments.kit import figures, trajectories
+from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, kind_of, of_seeds
 from clip_geometry_experiments.report.gallery import Drawing
 
-INPUT = ("trained", "input")  # where the paper measures
 KINDS = {"silhouette": "silhouette", "isoscore": "IsoScore"}
 COLORS = {"silhouette": figures.WINE, "isoscore": figures.INDIGO}
 HIDDEN = {"silhouette": figures.ROSE, "isoscore": figures.CYAN}  # of the hidden layer
 LEGEND = 60  # characters of a line of a legend, with 5 for each key
-LEARNING = {"classify.loss": ("loss", (0, None)), "classify.accuracy": ("accuracy", (0, 1.03))}
+ACCURACY = "classify.accuracy"
+LEARNING = {"classify.loss": ("loss", (0, None)), ACCURACY: ("accuracy", (0, 1.03))}
 
 Values = NDArray[np.float64]  # (seeds, states)
 Updates = NDArray[np.integer]
@@ -51,36 +51,30 @@ def draw_classify(curves: Curves, updates: Updates) -> dict[str, Drawing]:
         curves: `states.Place` → (seeds, states) values.
         updates: Of the recorded states.
     """
-    drawn: dict[str, Drawing] = {}
-    trained = {place: values for place, values in curves.items() if place[1] == "trained"}
-    if any(_kind(place) in KINDS for place in trained):
-        first = {name: _first(trained, kind, "trained") for kind, name in KINDS.items()}
-        caption = words("curves", {name: _ends(values) for name, values in first.items() if values is not None})
-        drawn["classify_curves"] = Drawing("Clusters and isotropy", curves_figure(trained, updates), caption)
-    if (relation := first_relation(trained)) is not None:
-        x, y = (values.ravel() for values in relation)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            r, r_log = np.corrcoef(x, y)[0, 1], np.corrcoef(x, np.log(y))[0, 1]
-        null = first_relation(curves, "shuffled labels")
-        shuffled = [] if null is None else of_seeds(*null)
-        r_null = float(np.mean(shuffled)) if shuffled else None
-        caption = words("relation", r, r_log, relation.silhouette.shape[1], r_null)
-        shown = {"": relation} if null is None else {"labels": relation, "shuffled labels": null}
-        drawn["classify_relation"] = Drawing("Silhouette against IsoScore", relation_figure(shown), caption)
-    accuracies = {
-        place[1]: values.mean(axis=0)[-1] for place, values in curves.items() if place[0] == "classify.accuracy"
-    }
-    if unseen := hidden_curves(curves):
-        ends = {f"{KINDS[kind]} of {_hyphen(of)} examples": _ends(values) for (kind, of, _), values in unseen.items()}
+    relation, null = first_relation(curves), null_relation(curves)
+    ends = {name: _ends(values) for name, values in zip(KINDS.values(), relation, strict=True)}
+    drawn = {"classify_curves": Drawing("Clusters and isotropy", curves_figure(curves, updates), words("curves", ends))}
+    found = trajectories.correlations(*(values.ravel() for values in relation))
+    r_null = [] if null is None else of_seeds(*null)
+    states = relation.silhouette.shape[1]
+    caption = words("relation", found["pearson"], found["pearson_log"], states, np.mean(r_null) if r_null else None)
+    shown = {"": relation} if null is None else {"labels": relation, SHUFFLED: null}
+    drawn["classify_relation"] = Drawing("Silhouette against IsoScore", relation_figure(shown), caption)
+    accuracies = {place[1]: _ends(values)[1] for place, values in curves.items() if place[0] == ACCURACY}
+    held_out = any(place[1] == "held out" for place in curves)
+    hidden = {place: values for place, values in curves.items() if place[2] == "hidden" and place[0] in KINDS}
+    hidden = {place: values for place, values in hidden.items() if place[1] != SHUFFLED}
+    if hidden and held_out:
+        ends = {f"{KINDS[kind]} of {_hyphen(of)} examples": _ends(values) for (kind, of, _), values in hidden.items()}
+        panels = [_by_examples(hidden, kind, updates, label, HIDDEN[kind]) for kind, label in KINDS.items()]
+        panels = [panel._replace(log=panel.label == "IsoScore", legend=True) for panel in panels]
         caption = words("unseen", ends, accuracies.get("held out"))
-        drawn["classify_unseen"] = Drawing("Held-out examples", unseen_figure(unseen, updates), caption)
-    if any(place[2] == "output" for place in curves):
-        caption = words(
-            "learning",
-            {_hyphen(examples): value for examples, value in accuracies.items()},
-            any(place[1] == "held out" for place in curves),
-        )
-        drawn["classify_learning"] = Drawing("Loss and accuracy", learning_figure(curves, updates), caption)
+        drawn["classify_unseen"] = Drawing("Held-out examples", _stacked(panels), caption)
+    panels = [_by_examples(curves, name, updates, label, INK, limits) for name, (label, limits) in LEARNING.items()]
+    panels = [panel for panel in panels if panel.curves]  # the triplet loss has no accuracy
+    figure = _stacked(panels, 0.5, 1.2, legend={"ncols": 2} if held_out else None)
+    caption = words("learning", {_hyphen(examples): value for examples, value in accuracies.items()}, held_out)
+    drawn["classify_learning"] = Drawing("Loss and accuracy", figure, caption)
     return drawn
 
 
@@ -94,68 +88,39 @@ def draw_tasks(tasks: Tasks) -> dict[str, Drawing]:
     }
 
 
-def first_relation(curves: Curves, examples: str = "trained") -> Relation | None:
-    """The first silhouette and the first IsoScore of the classifier's inputs; None where one was not recorded."""
-    silhouette, isoscore = (_first(curves, kind, examples) for kind in KINDS)
-    return None if silhouette is None or isoscore is None else Relation(silhouette, isoscore)
+def first_relation(curves: Curves, examples: str = "trained") -> Relation:
+    """The first silhouette and the first IsoScore of the classifier's inputs."""
+    of_inputs = {place: values for place, values in curves.items() if place[1:] == (examples, "input")}
+    return Relation(*(next(v for place, v in of_inputs.items() if kind_of(place[0]) == kind) for kind in KINDS))
 
 
-def hidden_curves(curves: Curves) -> dict[Place, Values]:
-    """Silhouette and IsoScore of the hidden layer, if held-out examples were measured there."""
-    found = {
-        place: values
-        for place, values in curves.items()
-        if place[2] == "hidden" and place[0] in KINDS and place[1] != "shuffled labels"
-    }
-    return found if any(place[1] == "held out" for place in found) else {}
+def null_relation(curves: Curves) -> Relation | None:
+    """The same with shuffled labels, if these were trained."""
+    return first_relation(curves, SHUFFLED) if any(place[1] == SHUFFLED for place in curves) else None
 
 
 def curves_figure(curves: Curves, updates: Updates) -> Figure:
     """Figures 2 and 4 of the paper: silhouettes above, IsoScore on a log axis below; mean and deviation over seeds."""
     panels = []
     for kind, label in KINDS.items():
-        of_kind = {place: values for place, values in curves.items() if _kind(place) == kind}
-        variants = list(dict.fromkeys(place[0] for place in of_kind))
+        of_kind = {p: values for p, values in curves.items() if kind_of(p[0]) == kind and p[1] == "trained"}
+        variants = list(dict.fromkeys(measure for measure, *_ in of_kind))
         lines = []
         for place, values in of_kind.items():
-            measure, hidden = place[0], place[2] == "hidden"
+            measure, _, layer = place
             variant = measure.partition("[")[2].rstrip("]") or ("Euclidean" if kind == "silhouette" else "plain")
             lines.append(
                 figures.PanelCurve(
                     updates,
                     values,
-                    color=(COLORS if place[1:] == INPUT else HIDDEN)[kind],
-                    label=f"{variant}, hidden layer" if hidden else variant,
+                    color=(HIDDEN if layer == "hidden" else COLORS)[kind],
+                    label=f"{variant}, hidden layer" if layer == "hidden" else variant,
                     line=figures.LINES[variants.index(measure) % len(figures.LINES)],
                     gid=":".join(place),
                 )
             )
-        if lines:
-            panels.append(figures.Panel(label, lines, log=kind == "isoscore", legend=len(lines) > 1))
+        panels.append(figures.Panel(label, lines, log=kind == "isoscore", legend=len(lines) > 1))
     return _stacked(panels)
-
-
-def unseen_figure(curves: Curves, updates: Updates) -> Figure:
-    """The hidden layer: silhouette above, IsoScore on a log axis below; dashed lines are held-out examples."""
-    panels = []
-    for kind, label in KINDS.items():
-        lines = [
-            _by_examples(place, values, updates, HIDDEN[kind]) for place, values in curves.items() if place[0] == kind
-        ]
-        if lines:
-            panels.append(figures.Panel(label, lines, log=kind == "isoscore", legend=True))
-    return _stacked(panels)
-
-
-def learning_figure(curves: Curves, updates: Updates) -> Figure:
-    """Loss and accuracy over the updates; dashed lines are held-out examples."""
-    panels = []
-    for measure, (label, limits) in LEARNING.items():
-        lines = [_by_examples(place, values, updates, INK) for place, values in curves.items() if place[0] == measure]
-        if lines:
-            panels.append(figures.Panel(label, lines, limits))
-    held_out = any(place[1] == "held out" for place in curves)
-    return _stacked(panels, 0.5, 1.2, legend={"ncols": 2} if held_out else None)
 
 
 def tasks_curves(tasks: Tasks) -> Figure:
@@ -211,18 +176,16 @@ def _stacked(panels: list[figures.Panel], base: float = 0.6, each: float = 1.5, 
     return figures.panels_figure(panels, size=(WIDTH, base + each * len(panels)), xlabel="update", **legend)
 
 
-def _by_examples(place: Place, values: Values, updates: Updates, color: str) -> figures.PanelCurve:
-    line = "-" if place[1] == "trained" else figures.LINES[1]
-    return figures.PanelCurve(updates, values, color, _hyphen(place[1]), line, ":".join(place))
-
-
-def _kind(place: Place) -> str:
-    return place[0].partition("[")[0]
-
-
-def _first(curves: Curves, kind: str, examples: str) -> Values | None:
-    places = (place for place in curves if _kind(place) == kind and place[1:] == (examples, "input"))
-    return next((curves[place] for place in places), None)
+def _by_examples(
+    curves: Curves, measure: str, updates: Updates, label: str, color: str, limits: tuple[Any, Any] = (None, None)
+) -> figures.Panel:
+    """One measure, solid of trained and dashed of held-out examples."""
+    lines = []
+    for place, values in curves.items():
+        if place[0] == measure:
+            line = "-" if place[1] == "trained" else figures.LINES[1]
+            lines.append(figures.PanelCurve(updates, values, color, _hyphen(place[1]), line, ":".join(place)))
+    return figures.Panel(label, lines, limits)
 
 
 def _ends(values: Values) -> tuple[float, float]:
@@ -237,37 +200,33 @@ def _hyphen(examples: str) -> str:
 # --- sentences
 
 
-ACCURACY = "classify.accuracy"
-
-
 def sentences(runs: Mapping[str, Curves]) -> list[str]:
     """Whether clusters grow, what isotropy does meanwhile, how both correlate, and whether the task is learned.
 
     Args:
         runs: Name of a run → its curves; errors are standard deviations over seeds.
     """
-    relations = {name: each for name, curves in runs.items() if (each := first_relation(curves)) is not None}
-    if not relations:
-        return []
+    relations = {name: first_relation(curves) for name, curves in runs.items()}
     if len(runs) > 1:
-        changes = {name: _changes(each) for name, each in relations.items()}
-        rises = {kind: [name for name, each in changes.items() if each[kind] > 0] for kind in Relation._fields}
-        falls = {kind: [name for name, each in changes.items() if each[kind] < 0] for kind in Relation._fields}
-        ranked = sorted((r[0], name, _text(*r)) for name, each in relations.items() if (r := _pearson(each)))
+        changes = [_changes(each) for each in relations.values()]
+        rises = {kind: [each for each in changes if each[kind] > 0] for kind in Relation._fields}
+        falls = {kind: [each for each in changes if each[kind] < 0] for kind in Relation._fields}
+        correlations = {name: of_seeds(*relation) for name, relation in relations.items()}
+        ranked = sorted((np.mean(found), name, _text(found)) for name, found in correlations.items() if found)
         return [
             words("runs_changes", rises, falls, len(relations)),
             *([words("runs_pearson", ranked)] if ranked else []),
         ]
     ((name, relation),) = relations.items()
     curves, seeds = runs[name], len(relation.silhouette)
-    ends = {kind: [number(float(values[:, k].mean())) for k in (0, -1)] for kind, values in relation._asdict().items()}
-    r, null = _pearson(relation), first_relation(curves, "shuffled labels")
-    r_null = _pearson(null) if null is not None else None
-    found = [words("change", ends, _changes(relation), seeds)]
-    if r:
-        found.append(words("pearson", _text(*r), _text(*r_null) if r_null else None, seeds))
-    accuracies = {place[1]: _text(*_spread(values[:, -1])) for place, values in curves.items() if place[0] == ACCURACY}
-    return found + ([words("accuracies", accuracies)] if accuracies else [])
+    ends = {kind: [number(end) for end in _ends(values)] for kind, values in relation._asdict().items()}
+    said = [words("change", ends, _changes(relation), seeds)]
+    null = null_relation(curves)
+    r_null = [] if null is None else of_seeds(*null)
+    if found := of_seeds(*relation):
+        said.append(words("pearson", _text(found), _text(r_null) if r_null else None, seeds))
+    accuracies = {place[1]: _text(values[:, -1]) for place, values in curves.items() if place[0] == ACCURACY}
+    return said + ([words("accuracies", accuracies)] if accuracies else [])
 
 
 def _changes(relation: Relation) -> dict[str, int]:
@@ -280,17 +239,7 @@ def _changes(relation: Relation) -> dict[str, int]:
     return signs
 
 
-def _pearson(relation: Relation) -> tuple[float, float] | None:
-    """Mean over seeds and standard deviation of the correlation over the states; None where it is undefined."""
-    pairs = zip(relation.silhouette, relation.isoscore, strict=True)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.array([np.corrcoef(x, y)[0, 1] if len(x) > 1 else np.nan for x, y in pairs])
-    return _spread(found) if np.isfinite(found).all() else None
-
-
-def _spread(values: Any) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def _text(mean: float, deviation: float) -> str:
-    return f"{fixed(mean, 2)} ± {fixed(deviation, 2)}" if deviation else fixed(mean, 2)
+def _text(values: Any) -> str:
+    """Mean over seeds and standard deviation, if that is not 0."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return f"{fixed(np.mean(values), 2)} ± {fixed(deviation, 2)}" if deviation else fixed(np.mean(values), 2)

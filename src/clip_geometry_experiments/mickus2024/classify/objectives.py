@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from clip_geometry.geometry.distances.pairwise import squared_distances
 from clip_geometry.geometry.isoscore import participation_ratio
@@ -141,7 +142,7 @@ def triplet(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
     O_T = −Σ_a Σ_p Σ_n max(‖a − p‖ − ‖a − n‖, 0) over all anchors a, positives p ≠ a of its label, negatives n. At most
     0, which is reached where every row is nearer to its own class than to all other rows, and where all rows are equal.
     In blocks of anchors, each with its distances sorted, so that every distance is counted at once: time O(n²(d + log
-    n)), memory O(nd), for the gradient (of first order) too. Source: Mickus et al. 2024.
+    n)), memory O(nd), for the gradient too. Source: Mickus et al. 2024.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
@@ -209,45 +210,23 @@ def triplet_bound(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
     return _sum_over_anchors(term, x, labels)
 
 
-def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
+def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: Any) -> Float[Tensor, ""]:
     x = matrix.as_rows(x, least=3)
     codes, k = matrix.as_codes(labels, len(x))
     if k == len(x):
         raise InputError(f"each of the {k} rows has a label of its own; a triplet needs a class of two")
     codes = codes.to(x.device)
     rows = x.double() - matrix.mean_row(x)  # near rows far from the origin would cancel in products
-    return _BlockedSum.apply(rows, codes, term)
 
+    def of_anchors(anchors: Tensor, labels: Tensor) -> Tensor:
+        return term(_distances(anchors, rows), codes == labels[:, None])
 
-class _BlockedSum(torch.autograd.Function):
-    """The sum of a term over blocks of anchors, and its gradient block by block: n × n numbers are never kept."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, codes: Tensor, term: Callable[..., Tensor]) -> Tensor:
-        step = max(1, DISTANCES // len(rows))
-        total = rows.new_zeros(())
-        gradient = torch.zeros_like(rows) if ctx.needs_input_grad[0] else None
-        for start in range(0, len(rows), step):
-            part = slice(start, start + step)
-            same = codes == codes[part, None]
-            if gradient is None:
-                total += term(_distances(rows[part], rows), same)
-                continue
-            with torch.enable_grad():
-                anchors, others = rows[part].detach().requires_grad_(), rows.detach().requires_grad_()
-                block = term(_distances(anchors, others), same)
-            of_anchors, of_others = torch.autograd.grad(block, (anchors, others))
-            gradient[part] += of_anchors
-            gradient += of_others
-            total += block.detach()
-        ctx.gradient = gradient
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
-        if torch.is_grad_enabled():  # create_graph=True; a second derivative would be a silent 0
-            raise NotImplementedError("the sums over triplets have first derivatives only")
-        return outer[0] * ctx.gradient, None, None
+    step = max(1, DISTANCES // len(rows))
+    total = rows.new_zeros(())
+    for anchors, labels in zip(rows.split(step), codes.split(step), strict=True):
+        # distances are computed again for the gradient, so that n × n numbers are never kept
+        total = total + checkpoint(of_anchors, anchors, labels, use_reentrant=False, preserve_rng_state=False)
+    return total
 
 
 def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:

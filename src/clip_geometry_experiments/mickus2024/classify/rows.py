@@ -56,7 +56,7 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
     within each seed, and the null value is their mean: every seed deals other labels, so pooling its states with those
     of other seeds would mix their curves.
     """
-    silhouettes, scores = ([name for name in config.measures if _kind(name) == kind] for kind in KINDS)
+    silhouettes, scores = ([name for name in config.measures if kind_of(name) == kind] for kind in KINDS)
     pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
     for layer in dict.fromkeys(place.layer for place in curves if place.layer != "output"):
         for pair in pairs:
@@ -95,7 +95,7 @@ def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:
     """Standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest over the states,
     and their mean."""
     for place, values in curves.items():
-        told = (place.layer == "output" or _kind(place.measure) in KINDS) and place.examples != SHUFFLED
+        told = (place.layer == "output" or kind_of(place.measure) in KINDS) and place.examples != SHUFFLED
         if told and len(values) > 1 and np.isfinite(values).all():
             at = {**config.options(), "of": place.measure, "examples": place.examples, "layer": place.layer}
             spread = values.std(axis=0, ddof=1)
@@ -117,8 +117,9 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> Curves:
 
 def correlated(measures: Sequence[str]) -> tuple[str, ...]:
     """Those that correlations are of."""
-    return tuple(name for name in measures if _kind(name) in KINDS)
+    return tuple(name for name in measures if kind_of(name) in KINDS)
 
 
-def _kind(measure: str) -> str:
+def kind_of(measure: str) -> str:
+    """The measure that this is a variant of."""
     return measure.partition("[")[0]

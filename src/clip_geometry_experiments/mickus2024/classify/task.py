@@ -76,9 +76,9 @@ class ClassificationTask:
             self.items.to(device), self.examples.to(device), self.targets.to(device), self.outputs
         )
 
-    def inputs(self, items: Float[Tensor, "m d"], chosen: Tensor | None = None) -> Float[Tensor, "n w"]:
+    def inputs(self, items: Float[Tensor, "m d"], chosen: Tensor | slice = slice(None)) -> Float[Tensor, "n w"]:
         """The classifier's inputs for these embeddings of the items; chosen: of some examples only."""
-        return items[self.examples if chosen is None else self.examples[chosen]].flatten(1)
+        return items[self.examples[chosen]].flatten(1)
 
     def shuffled(self, seed: int) -> "ClassificationTask":
         """The same items and examples with the targets dealt to them at random."""

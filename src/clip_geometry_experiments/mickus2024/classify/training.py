@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -129,20 +129,21 @@ class ClassificationTrainer(Trainer):
         self.task, self.unseen = task.to(self.device), None if unseen is None else unseen.to(self.device)
         self.items, self.classifier = self.model.items, self.model.classifier
         self._classes = self.task.classes.to(self.device)
-        self._outputs: tuple[Tensor, Tensor | None] | None = None
+        self._computed: tuple[int, tuple[Tensor, Tensor | None]] | None = None
         self.optimize(self.model.parameters(), betas=config.betas)
 
     @torch.enable_grad()
     def outputs(self) -> tuple[Tensor, Tensor | None]:
         """(the loss, with its gradient; scores of the examples, None without a classifier), computed once in a state:
         they are measured, and then the step uses them."""
-        if self._outputs is None:
-            if self.classifier is None:
-                self._outputs = triplet_loss(self.task.inputs(self.items), self._classes), None
+        if self._computed is None or self._computed[0] != self.number:
+            scores = None if self.classifier is None else self.classifier(self.items, self.task.examples)
+            if scores is None:
+                loss = triplet_loss(self.task.inputs(self.items), self._classes)
             else:
-                scores = self.classifier(self.items, self.task.examples)
-                self._outputs = classification_loss(scores, self.task.targets), scores.detach()
-        return self._outputs
+                loss = classification_loss(scores, self.task.targets)
+            self._computed = self.number, (loss, None if scores is None else scores.detach())
+        return self._computed[1]
 
     def loss(self) -> tuple[Tensor, Tensor]:
         loss, _ = self.outputs()
@@ -151,33 +152,10 @@ class ClassificationTrainer(Trainer):
     def rate(self, number: int) -> float:
         return self.config.lr
 
-    def step(self) -> None:
-        super().step()
-        self._outputs = None
-
-    def restore(self, state: Any) -> None:
-        super().restore(state)
-        self._outputs = None
-
 
 def recorded_updates(updates: int, every: int) -> list[int]:
     """0, every, 2·every, … and the last."""
     return sorted({*range(0, updates + 1, every), updates})
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The rows of a layer.
-
-    Args:
-        rows: (m, d), whose isotropy is measured; of the items, or of the examples if `per_example`.
-        class_vectors: (k, w) weights of a linear layer on the examples' rows, if its targets are class numbers.
-        per_example: whether an example is one row, and not the rows of its items side by side.
-    """
-
-    rows: Float[Tensor, "m d"]
-    class_vectors: Float[Tensor, "k w"] | None = None
-    per_example: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,36 +191,47 @@ class ClassificationCallback:
     def _layers(
         self, trainer: ClassificationTrainer, task: ClassificationTask, items: Float[Tensor, "m d"], examples: str
     ) -> dict[LayerPlace, float]:
-        classifier, layers = trainer.classifier, {"input": Layer(items)}
-        if classifier is not None:
-            last = classifier.first if classifier.second is None else classifier.second
-            vectors = None if task.multi_label else last.weight.detach()
-            if classifier.second is None:
-                layers["input"] = Layer(items, vectors)
-            else:
-                layers["hidden"] = Layer(classifier.hidden(items, task.examples), vectors, per_example=True)
-        if examples == "held out" and trainer.number > 0:
-            del layers["input"]  # nothing trains these rows
+        classifier, number = trainer.classifier, trainer.number
+        linear = vectors = None  # the weights of a linear layer on the inputs; of the last layer
+        if classifier is not None and not task.multi_label:
+            vectors = (classifier.second or classifier.first).weight.detach()
+            linear = vectors if classifier.second is None else None
         found = {}
-        for name, layer in layers.items():
-            strict = trainer.number == 0 and name == "input"
-            values = self.of(layer, task, trainer.number, strict=strict)
-            found |= {LayerPlace(measure, examples, name): value for measure, value in values.items()}
+        if examples == "trained" or number == 0:  # nothing trains the items of held-out examples
+            values = self._of_layer(items, task, number, linear, strict=number == 0)
+            found |= {LayerPlace(name, examples, "input"): value for name, value in values.items()}
+        if classifier is not None and classifier.second is not None:
+            hidden = classifier.hidden(items, task.examples)
+            values = self._of_layer(hidden, task, number, vectors, per_example=True)
+            found |= {LayerPlace(name, examples, "hidden"): value for name, value in values.items()}
         return found
 
-    def of(self, layer: Layer, task: ClassificationTask, update: int, *, strict: bool = False) -> dict[str, float]:
-        """The measures of a layer; NaN if one is undefined, unless `strict`, which lets its InputError through."""
+    def _of_layer(
+        self,
+        rows: Float[Tensor, "m d"],
+        task: ClassificationTask,
+        update: int,
+        class_vectors: Float[Tensor, "k w"] | None,
+        *,
+        per_example: bool = False,
+        strict: bool = False,
+    ) -> dict[str, float]:
+        """The measures of a layer; NaN if one is undefined, unless `strict`, which lets its InputError through.
+
+        Args:
+            rows: Whose isotropy is measured; of the items, or of the examples if `per_example`.
+            task: The examples.
+            update: Of the state.
+            class_vectors: Weights of a linear layer on the examples' rows, if its targets are class numbers.
+            per_example: Whether an example is one row, and not the rows of its items side by side.
+            strict: Whether an undefined measure is an error.
+        """
         rng = np.random.default_rng([self.seed, update])
-        rows, targets, classes = layer.rows, task.targets, task.classes
-        if (chosen := self._sample(rng, len(rows))) is not None:
-            rows = rows[chosen.to(rows.device)]
-        if (chosen := self._sample(rng, len(targets))) is not None:
-            classes, chosen = classes[chosen], chosen.to(targets.device)
-            targets = targets[chosen]
-        if layer.per_example:
-            inputs = layer.rows if chosen is None else layer.rows[chosen]
-        else:
-            inputs = task.inputs(layer.rows, chosen)
+        sample = self._sample(rng, len(rows))
+        chosen = self._sample(rng, len(task.targets)).to(task.targets.device)
+        inputs = rows[chosen] if per_example else task.inputs(rows, chosen)
+        targets, classes = task.targets[chosen], task.classes[chosen.cpu()]
+        rows = rows[sample.to(rows.device)]
         found: dict[str, float] = {}
         moments: Moments | None = None
         for name in self.names:
@@ -251,8 +240,8 @@ class ClassificationCallback:
                 if measure.statistic is Moments:
                     moments = moments or _moments(rows, fourth="isoscore[unbiased]" in self.names)
                     found[name] = float(measure(moments))
-                elif name == "objective_classifier" and layer.class_vectors is not None:
-                    found[name] = float(measure(inputs, targets, layer.class_vectors))
+                elif name == "objective_classifier" and class_vectors is not None:
+                    found[name] = float(measure(inputs, targets, class_vectors))
                 else:
                     found[name] = float(measure(*((rows,) if measure.takes == "rows" else (inputs, classes))))
             except InputError:
@@ -261,10 +250,10 @@ class ClassificationCallback:
                 found[name] = float("nan")
         return found
 
-    def _sample(self, rng: np.random.Generator, n: int) -> Tensor | None:
-        """Row numbers, or None for all rows."""
+    def _sample(self, rng: np.random.Generator, n: int) -> Tensor:
+        """Row numbers, of a sample or of all rows."""
         if self.sample is None or n <= self.sample:
-            return None
+            return torch.arange(n)
         return torch.from_numpy(np.sort(rng.choice(n, self.sample, replace=False)))
 
 

@@ -53,11 +53,12 @@ def class_generalization(
     Returns:
         known, new, all: accuracies in [0, 1], `all` over both halves; for the identity it is the zero-shot accuracy.
         known_among_known, new_among_new: the same with only the classes of the image's own half as candidates.
-        known_classes, known_images: their numbers.
+        known_classes, known_images, new_images: their numbers.
 
     Raises:
-        InputError: If known or new classes have no test image or a known class no image to fit on, for labels and
-            shares out of range, and for a pipeline that does not keep the modalities comparable.
+        InputError: If there are fewer than two known or two new classes, if either half has no test image or a known
+            class no image to fit on, for labels out of range, and for a pipeline that does not keep the modalities
+            comparable.
 
     Example:
         >>> import numpy as np
@@ -79,9 +80,6 @@ def class_generalization(
     codes = class_indices(labels, len(rows), len(text))
     fit_codes = class_indices(fit_labels, len(fit_rows), len(text), name="fit_labels", rows="fit_x")
     is_known = _known_classes(known, len(text), seed)
-    for name, classes in (("known", is_known), ("new", ~is_known)):
-        if not classes[codes].any():
-            raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; nothing to score there")
     without_rows = is_known & (torch.bincount(fit_codes, minlength=len(text)) == 0)
     if without_rows.any():
         missing = int(without_rows.nonzero()[0, 0])
@@ -94,25 +92,18 @@ def class_generalization(
         raise InputError(fitted.refusal)
     moved = fitted.transform({"image": rows, "text": text})
     ranks, _, _ = zero_shot_ranks(moved["image"], codes, moved["text"])
-    right, old = ranks == 0, is_known[codes]
-    return {
-        "known": share(right[old]),
-        "new": share(right[~old]),
-        "all": share(right),
-        "known_among_known": _within(moved["image"], codes, moved["text"], is_known),
-        "new_among_new": _within(moved["image"], codes, moved["text"], ~is_known),
-        "known_classes": float(is_known.sum()),
-        "known_images": float(old.sum()),
-    }
-
-
-def _within(image: NDArray, codes: Tensor, text: NDArray, classes: Bool[Tensor, " k"]) -> float:
-    """Return the accuracy on the images of some classes, with these classes as the only candidates."""
-    if int(classes.sum()) == 1:
-        return 1.0
-    chosen, renumbered = classes[codes], (classes.cumsum(0) - 1)[codes]
-    ranks, _, _ = zero_shot_ranks(image[chosen.numpy()], renumbered[chosen], text[classes.numpy()])
-    return share(ranks == 0)
+    found = {"all": share(ranks == 0), "known_classes": float(is_known.sum())}
+    for name, classes in (("known", is_known), ("new", ~is_known)):
+        of_half = classes[codes]
+        if not of_half.any():
+            raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; nothing to score there")
+        found[name] = share(ranks[of_half] == 0)
+        renumbered = (classes.cumsum(0) - 1)[codes[of_half]]
+        candidates = moved["text"][classes.numpy()]
+        alone, _, _ = zero_shot_ranks(moved["image"][of_half.numpy()], renumbered, candidates)
+        found[f"{name}_among_{name}"] = share(alone == 0)
+        found[f"{name}_images"] = float(of_half.sum())
+    return found
 
 
 def _known_classes(known: float | Collection[int], k: int, seed: int) -> Bool[Tensor, " k"]:
@@ -121,8 +112,10 @@ def _known_classes(known: float | Collection[int], k: int, seed: int) -> Bool[Te
         chosen = torch.tensor(sorted(known))
     else:
         chosen = torch.randperm(k, generator=torch.Generator().manual_seed(seed))[: round(known * k)]
-    if not 0 < len(chosen) < k:
-        raise InputError(f"known = {known} of {k} classes is {len(chosen)}; expected some of them, not all")
+    if not 2 <= len(chosen) <= k - 2:
+        raise InputError(
+            f"known = {known} of {k} classes is {len(chosen)}; expected two known and two new ones or more"
+        )
     return torch.zeros(k, dtype=torch.bool).index_fill(0, chosen, True)
 
 
@@ -191,8 +184,8 @@ def _over_draws(row: Row, found: Sequence[Mapping[str, float]]) -> Row:
     number = row["measure"].partition(".")[2]
     p, n, draws = row["value"], row["n"], len(found)
     # how many test images the number is the share of
-    known = float(np.mean([scores["known_images"] for scores in found]))
-    images = {"all": float(n), "known": known, "new": n - known}[number.partition("_")[0]]
+    half = number.partition("_")[0]
+    images = n if half == "all" else float(np.mean([scores[f"{half}_images"] for scores in found]))
     if draws < 2:
         error, note = math.sqrt(p * (1 - p) / images), "one draw of the known classes; ± is of the images"
     else:

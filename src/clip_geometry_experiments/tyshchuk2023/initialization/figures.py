@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,15 @@ from clip_geometry_experiments.report.gallery import Drawing
 
 Row = Mapping[str, Any]
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
+# (title, modality, heading → points (n, 2) and their share of the squared length along the first axis) of each tower
+Planes = Sequence[tuple[str, str, Mapping[str, tuple[NDArray, float]]]]
 
 # the figures of Tyshchuk et al. 2023; the text towers of RN101 and ViT-B-32 have one architecture
 PAPER = {"RN101": "images: figure 5 of the paper", "ViT-B-32": "images and texts: figures 6 and 7 of the paper"}
 BIASES = {False: "as initialized", True: "zero biases"}
 # which operations make up a line, and how far before the end of their block they are drawn
 STREAM = {
-    "embedding": 0.0, "attention residual": 0.5, "mlp residual": 0.0, "projection": 0.0, "pooling": 0.0,
+    "embedding": 0.0, "attention residual": 0.5, "mlp residual": 0.0, "projection": 0.0,
     "stem activation 1": 0.8, "stem activation 2": 0.4, "stem activation 3": 0.0,
     "activation": 0.0, "attention pooling": 0.0,
 }  # fmt: skip
@@ -55,44 +57,13 @@ STEP, FROM_START = "predicted from the step before", "predicted from the start"
 
 
 @dataclass(frozen=True)
-class LayerCurve:
-    """Average cosines over the layers: at x, the mean over seeds and their standard deviation, 0 for a single seed;
-    predictions are NaN where there are none."""
-
-    x: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    spread: NDArray[np.float64]
-    predicted: NDArray[np.float64]
-    from_start: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
 class TowerPanel:
-    """One tower. curves: key of LINES → curve. without: the stream where all biases are zero."""
+    """One tower. curves: key of LINES → its curve, as of `_curve`. without: the stream where all biases are zero."""
 
     title: str
     modality: str
-    curves: Mapping[str, LayerCurve]
-    without: LayerCurve | None = None
-
-
-class Spread(NamedTuple):
-    """Values of several seeds."""
-
-    values: Sequence[float]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.values))
-
-    @property
-    def deviation(self) -> float:
-        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else 0.0
-
-    def __str__(self) -> str:
-        """`0.7056 ± 0.0021`, of one seed `0.7056`."""
-        error = f" ± {fixed(self.deviation, 4)}" if len(self.values) > 1 else ""
-        return fixed(self.mean, 4) + error
+    curves: Mapping[str, Frame]
+    without: Frame | None = None
 
 
 @styled
@@ -103,16 +74,16 @@ def layer_curves(panels: Sequence[TowerPanel]) -> Figure:
     for place, panel in enumerate(panels, start=1):
         axes, color = figure.add_subplot(len(panels), 1, place), COLOR[panel.modality]
         for name, curve in panel.curves.items():
-            axes.plot(curve.x, curve.mean, color=color, linestyle=LINES[name], gid=f"{name}:{panel.modality}")
-            band = curve.mean - curve.spread, curve.mean + curve.spread
-            axes.fill_between(curve.x, *band, color=color, alpha=0.2, lw=0)
-            shown = {"MLP branch": ("o", curve.predicted, STEP), "stream": ("x", curve.from_start, FROM_START)}
-            if name in shown:
-                marker, values, what = shown[name]
-                gid = f"{what}:{panel.modality}"
-                axes.plot(curve.x, values, marker=marker, gid=gid, zorder=4, **marks)
+            axes.plot(curve.index, curve.value, color=color, linestyle=LINES[name], gid=f"{name}:{panel.modality}")
+            band = curve.value - curve.spread, curve.value + curve.spread
+            axes.fill_between(curve.index, *band, color=color, alpha=0.2, lw=0)
+            if name == "MLP branch":
+                axes.plot(curve.predicted, marker="o", gid=f"{STEP}:{panel.modality}", zorder=4, **marks)
+            if name == "stream":
+                gid = f"{FROM_START}:{panel.modality}"
+                axes.plot(curve.predicted_from_start, marker="x", gid=gid, zorder=4, **marks)
         if panel.without is not None:
-            axes.plot(panel.without.x, panel.without.mean, gid=f"without:{panel.modality}", **WITHOUT)
+            axes.plot(panel.without.value, gid=f"without:{panel.modality}", **WITHOUT)
         axes.set_title(panel.title, loc="left")
         axes.set(ylabel="average cosine", ylim=(-0.05, 1.05))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -121,7 +92,7 @@ def layer_curves(panels: Sequence[TowerPanel]) -> Figure:
     keys = [Line2D([], [], color=INK, linestyle=LINES[name], label=name) for name in names]
     if any(panel.without is not None for panel in panels):
         keys.append(Line2D([], [], label="stream, zero biases", **WITHOUT))
-    if any(np.isfinite(curve.predicted).any() for panel in panels for curve in panel.curves.values()):
+    if "MLP branch" in names:
         keys.append(Line2D([], [], marker="o", label="MLP branch, predicted", **marks))
         keys.append(Line2D([], [], marker="x", label="stream, predicted", **marks))
     figure.legend(handles=keys, loc="outside upper left", ncols=2)
@@ -129,26 +100,22 @@ def layer_curves(panels: Sequence[TowerPanel]) -> Figure:
 
 
 @styled
-def bias_planes(towers: Sequence[tuple[str, str, Mapping[str, NDArray]]]) -> Figure:
+def bias_planes(towers: Planes) -> Figure:
     """Unit rows on their own first two singular directions (not centered): one row of panels for each tower.
 
-    towers: (title, modality, heading → rows (n, d)), with the headings of the first for all. A cross marks the mean, a
-    plus the origin; all panels show the same range, which contains every point.
+    The headings are those of the first tower. A cross marks the mean, a plus the origin; all panels show the same
+    range, which contains every point.
     """
     headings = list(towers[0][2])
-    planes = [{heading: rows @ singular_plane(rows)[0] for heading, rows in sets.items()} for *_, sets in towers]
-    everything = np.concatenate([np.zeros((1, 2)), *(points for sets in planes for points in sets.values())])
+    everything = np.concatenate([np.zeros((1, 2)), *(points for *_, sets in towers for points, _ in sets.values())])
     low, high = everything.min(0), everything.max(0)
     low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
     across, up = high - low
     figure = Figure(figsize=(WIDTH, 0.45 + 1.45 * up / across * len(towers)), layout="constrained")
     axes = figure.subplots(len(towers), len(headings), sharex=True, sharey=True, squeeze=False)
-    for (title, modality, _), sets, line in zip(towers, planes, axes, strict=True):
+    for (title, modality, sets), line in zip(towers, axes, strict=True):
         for heading, panel in zip(headings, line, strict=True):
-            if heading not in sets:
-                panel.set_visible(False)
-                continue
-            points = sets[heading]
+            points, _ = sets[heading]
             style = {"s": 5, "marker": MARKER[modality], "linewidths": 0, "alpha": 0.6}
             panel.scatter(*points.T, c=COLOR[modality], gid=f"points:{modality}", **style)
             panel.plot(0, 0, "+", color=INK, markersize=7, gid="origin")
@@ -165,28 +132,27 @@ def bias_planes(towers: Sequence[tuple[str, str, Mapping[str, NDArray]]]) -> Fig
 
 
 @styled
-def cosine_dots(lines: Sequence[tuple[str, str, Mapping[str, Spread]]]) -> Figure:
+def cosine_dots(cosines: Frame) -> Figure:
     """A line for each tower of each model: mean and standard deviation over seeds, with biases and without.
 
-    lines: (name, modality, {"as initialized": …, "zero biases": …}), either may be missing.
+    cosines: as of `over_seeds`.
     """
-    figure, axes = new_axes(0.85 + 0.3 * len(lines))
-    for place, (_, modality, values) in enumerate(lines):
-        for heading, spread in values.items():
-            zero = heading == "zero biases"
+    towers = cosines.groupby(["model", *TOWER], sort=False)
+    figure, axes = new_axes(0.85 + 0.3 * len(towers))
+    for place, ((_, modality, _), of_tower) in enumerate(towers):
+        for row in of_tower.itertuples():
             style = {"fmt": MARKER[modality], "markersize": 4.5, "elinewidth": 1, "color": COLOR[modality]}
-            hollow = {"markerfacecolor": "white", "zorder": 3} if zero else {}
-            at = place + (0.17 if zero else -0.17)
-            axes.errorbar(spread.mean, at, xerr=spread.deviation, gid=f"{heading}:{place}", **style, **hollow)
-            axes.annotate(
-                str(spread), (1.02, at), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK
-            )
-    name_lines(axes, [name for name, *_ in lines], below=0.5, above=0.5)
-    axes.set_xlim(min(0.0, *(s.mean - s.deviation for *_, v in lines for s in v.values())), 1.03)
+            hollow = {"markerfacecolor": "white", "zorder": 3} if row.zero else {}
+            at = place + (0.17 if row.zero else -0.17)
+            axes.errorbar(row.mean, at, xerr=row.std, gid=f"{BIASES[row.zero]}:{place}", **style, **hollow)
+            axes.annotate(row.text, (1.02, at), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK)
+    names = [f"{short_name(model)}\n{_title(modality, mode)}" for (model, modality, mode), _ in towers]
+    name_lines(axes, names, below=0.5, above=0.5)
+    axes.set_xlim(min(0.0, (cosines["mean"] - cosines["std"]).min()), 1.03)
     axes.set_xlabel("average cosine of the embeddings")
     full = {"marker": "o", "color": NEUTRAL, "ls": "none", "markersize": 4.5}
     keys = [Line2D([], [], label="as initialized", **full)]
-    if any("zero biases" in values for *_, values in lines):
+    if cosines.zero.any():
         keys.append(Line2D([], [], label="zero biases", markerfacecolor="white", **full))
     figure.legend(handles=keys, loc="outside upper left", ncols=2)
     return figure
@@ -201,58 +167,45 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
-    finals = table[table.cosine & table.layer.isna()]
-    lines = [
-        (f"{short_name(model)}\n{_title(modality, mode)}", modality,
-         {BIASES[zero]: Spread(list(values)) for zero, values in found.groupby("zero", sort=False).value})
-        for (model, modality, mode), found in finals.groupby(["model", *TOWER], sort=False)
-    ]  # fmt: skip
     batch = table.batch_size[table["mode"] == "batch"].max()
     caption = WORDS("cosines", None if np.isnan(batch) else batch, (table["mode"] != "").any(), _origin(table))
-    drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(lines), caption)
+    drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(over_seeds(table)), caption)
     for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
         name = short_name(model)
         if panels := panels_of(own):
             title = f"Where the cone arises: {name}"
             drawn[f"layers_{k}"] = Drawing(title, layer_curves(panels), _layers_caption(own))
-        first = own[own.seed == finals[finals.model == model].seed.iloc[0]]
-        if planes := _planes(first[first.cosine & first.layer.isna()], embeddings):
+        first = own[own.seed == own.seed.iloc[0]]
+        if planes := _planes(first[first.layer.isna()], embeddings):
             title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
-            drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), _biases_caption(planes, _origin(first)))
+            aside = all((points[:, 0] > 0).all() for *_, sets in planes for points, _ in sets.values())
+            shares = [(tower, [(heading, share) for heading, (_, share) in sets.items()]) for tower, _, sets in planes]
+            drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), WORDS("biases", aside, shares, _origin(first)))
     return drawn
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
     """How narrow the cones of untrained models are, what the biases have to do with them, and how near theory comes."""
-    if not rows:
-        return []
-    table, found = table_of(rows), []
-    finals = table[table.cosine & table.layer.isna()]
-    plain = finals[~finals.zero]
-    for zero, shown in ((False, plain), (True, finals[finals.zero])):
+    table = table_of(rows)
+    said = []
+    cosines = over_seeds(table)
+    for zero, shown in cosines.groupby("zero"):
         ranges = []
-        for modality, of_modality in shown.groupby("modality", sort=False):
-            towers = [
-                (short_name(model) + (f", {_title('', mode).strip(', ')}" if mode else ""), Spread(list(values)))
-                for (model, mode), values in of_modality.groupby(["model", "mode"], sort=False).value
+        for modality, towers in shown.groupby("modality", sort=False):
+            found = [
+                (short_name(each.model) + (f", {_title('', each.mode).strip(', ')}" if each.mode else ""), each.text)
+                for each in towers.sort_values("mean").itertuples()
             ]
-            towers.sort(key=lambda tower: tower[1].mean)
-            ranges.append((modality, [(name, f"{spread}", spread.mean) for name, spread in towers]))
-        if ranges:
-            nulls = [row["null_value"] for row in shown.row if row.get("null_value") is not None]
-            seeds = shown.seed.nunique()
-            found.append(
-                WORDS("cones", zero and not plain.empty, zero, ranges, max(map(abs, nulls), default=None), seeds)
-            )
-    layered = table[table.layer.notna() & ~table.zero]
-    error = (layered.value - layered.predicted)[layered.operation == "mlp"].abs().max()
-    if not np.isnan(error):
-        found.append(WORDS("theory", error))
-    return found
+            ranges.append((modality, found))
+        null = None if shown.null.isna().all() else shown.null.max()
+        beside = zero and not cosines.zero.all()
+        said.append(WORDS("cones", beside, zero, ranges, null, shown.seeds.max()))
+    error = _largest(table[~table.zero & (table.operation == "mlp")], "predicted")
+    return said + ([] if error is None else [WORDS("theory", error)])
 
 
 def table_of(rows: Iterable[Row]) -> Frame:
-    """One line per result row: its tower, seed, biases, layer and numbers."""
+    """One line per average cosine: its tower, seed, biases, layer and numbers."""
     return pd.DataFrame(
         {
             "model": row["model"],
@@ -262,13 +215,26 @@ def table_of(rows: Iterable[Row]) -> Frame:
             "seed": row["model_options"]["seed"],
             "layer": row["at"].get("layer", np.nan),
             "operation": row["at"].get("operation", ""),
-            "cosine": row["measure"] == "average_cosine",
             "data": f"{row['n']} {row['at']['modality']}s of {with_options(row['dataset'], row['data_options'])}",
-            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "batch_size")},
+            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "null_value", "batch_size")},
             "row": row,
         }
         for row in rows
+        if row["measure"] == "average_cosine"
     )
+
+
+def over_seeds(table: Frame) -> Frame:
+    """The embeddings' cosine in each tower, with and without biases: mean and standard deviation over `seeds` seeds, 0
+    for one; the largest null value; and `text`, which is `0.7056 ± 0.0021`."""
+    groups = table[table.layer.isna()].groupby(["model", *TOWER, "zero"], sort=False)
+    found = groups.value.agg(["mean", "std"]).fillna({"std": 0.0})
+    found["seeds"] = groups.seed.nunique()
+    found["null"] = groups.null_value.apply(lambda values: values.abs().max())
+    found["text"] = [
+        fixed(each.mean, 4) + (f" ± {fixed(each.std, 4)}" if each.seeds > 1 else "") for each in found.itertuples()
+    ]
+    return found.reset_index()
 
 
 def short_name(model: str) -> str:
@@ -292,55 +258,46 @@ def panels_of(table: Frame) -> list[TowerPanel]:
     for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
         plain, zero = found[~found.zero], found[found.zero]
         shown = zero if plain.empty else plain
-        curves = {name: curve for name in PLACES if (curve := _curve(shown, name)) is not None}
-        without = None if plain.empty else _curve(zero, "stream")
+        curves = {name: curve for name in PLACES if not (curve := _curve(shown, name)).empty}
+        without = None if plain.empty or zero.empty else _curve(zero, "stream")
         panels.append(TowerPanel(_title(modality, mode), modality, curves, without))
     return panels
 
 
-def _curve(found: Frame, name: str) -> LayerCurve | None:
-    """None where the tower has no such operations."""
+def _curve(found: Frame, name: str) -> Frame:
+    """By its place on the x axis: means of NUMBERS over the seeds, NaN where there are none, and the `spread` of the
+    values, 0 for a single seed. Empty where the tower has no such operations."""
     # without a shortcut, a block of a fresh ResNet is the identity, whose ReLU has nothing to do
     idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
     # NaN where the operation is not part of the line
     places = found.layer - found.operation.map(PLACES[name]).astype(float)
     kept = places.notna() & found.value.notna() & ~idle
-    if not kept.any():
-        return None
     grouped = found[kept].groupby(places[kept])
-    means = [grouped[key].apply(lambda values: values.mean(skipna=False)).to_numpy() for key in NUMBERS]
-    spread = grouped.value.std().fillna(0)
-    return LayerCurve(spread.index.to_numpy(), means[0], spread.to_numpy(), *means[1:])
+    return grouped[NUMBERS].mean().assign(spread=grouped.value.std().fillna(0))
+
+
+def _largest(table: Frame, prediction: str) -> float | None:
+    """The largest deviation from a prediction, None where nothing is predicted."""
+    deviations = (table.value - table[prediction]).abs()
+    return None if deviations.isna().all() else deviations.max()
 
 
 def _layers_caption(table: Frame) -> str:
     layered = table[table.layer.notna()]
-    plain = layered[~layered.zero]
-    plain = layered if plain.empty else plain
-    error = (plain.value - plain.predicted)[plain.operation == "mlp"].abs().max()
-    far = (plain.value - plain.predicted_from_start)[plain.operation == "projection"].abs().max()
-    deviations = [None if np.isnan(each) else each for each in (error, far)]
-    return WORDS("layers", *deviations, layered.operation.str.contains("stem").any(), _origin(layered))
-
-
-Planes = list[tuple[str, str, dict[str, NDArray]]]
+    plain = layered if layered.zero.all() else layered[~layered.zero]
+    error = _largest(plain[plain.operation == "mlp"], "predicted")
+    far = _largest(plain[plain.operation == "projection"], "predicted_from_start")
+    return WORDS("layers", error, far, layered.operation.str.contains("stem").any(), _origin(layered))
 
 
 def _planes(finals: Frame, embeddings: Callable[[Row], NDArray | None]) -> Planes:
-    """(title, modality, heading → unit rows) of each tower whose embeddings are available."""
-    planes: Planes = []
+    """The towers whose embeddings are all available."""
+    planes = []
     for (modality, mode), found in finals.groupby(TOWER, sort=False):
         sets = {BIASES[zero]: embeddings(row) for zero, row in zip(found.zero, found.row, strict=True)}
         kept = {heading: unit_rows(as_rows(rows)).numpy() for heading, rows in sets.items() if rows is not None}
-        if kept:
-            planes.append((_title(modality, mode), modality, kept))
+        if len(kept) == len(sets):
+            directions = {heading: singular_plane(rows) for heading, rows in kept.items()}
+            points = {name: (kept[name] @ plane, float(share[0])) for name, (plane, share) in directions.items()}
+            planes.append((_title(modality, mode), modality, points))
     return planes
-
-
-def _biases_caption(planes: Planes, origin: str) -> str:
-    towers, aside = [], True
-    for title, _, sets in planes:
-        found = [(heading, rows, *singular_plane(rows)) for heading, rows in sets.items()]
-        aside &= all(bool((rows @ plane[:, 0] > 0).all()) for _, rows, plane, _ in found)
-        towers.append((title, [(heading, share[0]) for heading, _, _, share in found]))
-    return WORDS("biases", aside, towers, origin)

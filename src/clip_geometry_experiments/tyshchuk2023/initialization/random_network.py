@@ -8,8 +8,10 @@ about that value by a few 1/√d of its size.
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.special import gammaln
 from torch import Tensor
 
 TERMS = 128  # of the series in Hermite polynomials
@@ -49,7 +51,7 @@ def activation(K: Kernel, function: Callable[[Tensor], Tensor]) -> Kernel:
     polynomials h_k, ρ the cosines. The coefficients come from Gauss-Legendre quadrature on either side of 0; what TERMS
     of them leave out of E φ² is added as one further power of ρ, so that the diagonal is exact. Off it, the error is
     at rounding for polynomials, GELU, QuickGELU and tanh of variances about 1, and below 1e-4 E φ² where φ has a kink
-    at 0 (ReLU: `relu` is exact).
+    at 0.
     """
     z, hermite, weights = _quadrature()
     values = function((K.diagonal().sqrt()[:, None] * z).to(torch.float64))
@@ -61,16 +63,6 @@ def activation(K: Kernel, function: Callable[[Tensor], Tensor]) -> Kernel:
         total += torch.outer(column, column) * power
         power *= cosines
     return total
-
-
-def relu(K: Kernel) -> Kernel:
-    """After x ↦ max(x, 0), in closed form (Cho & Saul 2009, arc-cosine kernel of degree 1).
-
-    √(K_aa K_bb)/2π · (√(1 − ρ²) + ρ (π − arccos ρ)), ρ the cosine. Every cosine below 1 rises; 1 is the fixed point.
-    """
-    cosines = _cosines(K)
-    angle = torch.pi - torch.arccos(cosines)
-    return _scale(K.diagonal()) / (2 * torch.pi) * ((1 - cosines.square()).clamp(min=0).sqrt() + cosines * angle)
 
 
 def layer_norm(K: Kernel, mean: Float[Tensor, " n"], *, eps: float) -> Kernel:
@@ -98,17 +90,11 @@ def _cosines(K: Kernel) -> Kernel:
 
 def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
     """Nodes z (q,); the matrix (q, TERMS) of ω_i h_k(z_i), by which function values give coefficients; ω (q,)."""
-    k = torch.arange(1, NODES, dtype=torch.float64)
-    off_diagonal = k / (4 * k.square() - 1).sqrt()
-    nodes, vectors = torch.linalg.eigh(off_diagonal.diag(1) + off_diagonal.diag(-1))  # Golub & Welsch 1969
-    weights = 2 * vectors[0].square()
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
     half = (nodes + 1) * REACH / 2
-    z = torch.cat([-half.flip(0), half])
-    weights = torch.cat([weights.flip(0), weights]) * REACH / 2
-    # times √density, the polynomials stay within range
-    root_density = (-z.square() / 4).exp() / (2 * torch.pi) ** 0.25
-    columns = [root_density, z * root_density]
-    for k in range(1, TERMS - 1):
-        columns.append((z * columns[k] - k**0.5 * columns[k - 1]) / (k + 1) ** 0.5)
-    density = weights * root_density.square()
-    return z, torch.stack(columns, dim=1) * (weights * root_density)[:, None], density
+    z = np.concatenate([-half[::-1], half])
+    weights = np.concatenate([weights[::-1], weights]) * REACH / 2
+    weights *= np.exp(-np.square(z) / 2) / np.sqrt(2 * np.pi)
+    lengths = np.exp(gammaln(np.arange(1, TERMS + 1)) / 2)  # √k! of the k-th polynomial
+    hermite = np.polynomial.hermite_e.hermevander(z, TERMS - 1) / lengths
+    return torch.from_numpy(z), torch.from_numpy(hermite * weights[:, None]), torch.from_numpy(weights)

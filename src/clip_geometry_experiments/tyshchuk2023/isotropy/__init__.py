@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import Field
+from scipy.stats import ortho_group
 
 from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import pipeline_words
@@ -95,12 +96,7 @@ class Isotropy(GeometryExperiment):
         for modality, x in self.sets.rows.items():
             n, d = x.shape
             rng = np.random.default_rng(self.config.seed)
-            found = []
-            for _ in range(bases):
-                # uniform on the orthogonal group: QR of a Gaussian with the signs of R's diagonal put into Q (Mezzadri
-                # 2007)
-                q, r = np.linalg.qr(rng.normal(size=(d, d)))
-                found.append(partition_over(x, q * np.sign(np.diag(r))))
+            found = [partition_over(x, ortho_group.rvs(d, random_state=rng)) for _ in range(bases)]
             length = float(mean_row(as_rows(x)).norm()) / math.sqrt(d)
             values = {
                 "isotropy_i1[random]": [float(each.i1) for each in found],

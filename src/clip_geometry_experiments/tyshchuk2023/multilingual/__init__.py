@@ -21,7 +21,7 @@ from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, changed, parallel
 from clip_geometry_experiments.kit.maps import seen_and_held_out
-from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_languages, tell
+from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_map, draw_ratios, tell
 
 
 class PromptsConfig(Config):
@@ -128,14 +128,11 @@ class Multilingual(base.Experiment):
         datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
         shared = settings | {"revisions": [self.workspace.revisions(config.model, data) for data in datasets]}
         together = [None] if len(config.pairs) > 1 else []
-        for language in config.pairs:
-            define = {"measure": "distance", "of": language, **shared}
-            yield base.Cell(define, partial(self._distances, language), f"distances of {language}")
-        for language in (*config.pairs, *together):
-            define = {"measure": "silhouette", "of": language, **shared}
-            rows = lambda language=language: self._rows(self.sets.silhouette_rows(language))  # noqa: E731
-            yield base.Cell(define, rows, f"silhouette of {language or 'all together'}")
-
+        for kind, languages in (("distance", config.pairs), ("silhouette", (*config.pairs, *together))):
+            for language in languages:
+                define = {"measure": kind, "of": language, **shared}
+                what = f"{kind} of {language or 'all together'}"
+                yield base.Cell(define, partial(self._compared, kind, language), what)
         if config.zero_shot is not None:
             define = {"measure": "zero_shot", "of": config.zero_shot.model_dump(mode="json"), **shared}
             define["images"] = self.workspace.revisions(config.zero_shot.model, config.zero_shot.probe)
@@ -161,17 +158,9 @@ class Multilingual(base.Experiment):
             rows.append(row | {"at": {"modality": "both", "language": language, "classes": classes}})
         return rows
 
-    def _distances(self, language: str) -> list[Row]:
-        if language not in self._measured:  # the figure needs them again
-            self._measured[language] = self._rows(self.sets.distance_rows(language))
-        return self._measured[language]
-
-    @cached_property
-    def _measured(self) -> dict[str, list[Row]]:
-        return {}
-
-    def _rows(self, rows: list[Row]) -> list[Row]:
-        return [{**self.sets.context(), **row} for row in rows]
+    def _compared(self, kind: str, language: str | None) -> list[Row]:
+        """Rows of "distance" or "silhouette" of a language; None: of all languages together."""
+        return [{**self.sets.context(), **row} for row in getattr(self.sets, f"{kind}_rows")(language)]
 
     def facts(self) -> Mapping[str, Any]:
         truncated = {name: each.provenance.get("truncated", 0) for name, each in self.sets.embeddings.items()}
@@ -197,14 +186,16 @@ class Multilingual(base.Experiment):
         return [sentence for of_kind in zip(*said, strict=False) for sentence in of_kind]
 
     def drawings(self) -> Mapping[str, Any]:
-        sets, ratio = self.sets, "language_distance.ratio"
-        return draw_languages(
-            {name: sets.aligned(name) for name in self.config.pairs},
-            {name: row for name in self.config.pairs for row in self._distances(name) if row["measure"] == ratio},
-            source=self.config.languages[0],
-            seed=self.config.seed,
-            names=self.config.figures,
-        )
+        config, source = self.config, self.config.languages[0]
+        rows = self.finished_rows()
+        ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
+        drawn = {}
+        if "map" in config.figures:
+            pairs = {name: self.sets.aligned(name) for name in config.pairs}
+            drawn["languages_umap"] = draw_map(pairs, source, config.seed)
+        if "ratios" in config.figures:
+            drawn["language_ratio"] = draw_ratios(ratios, source)
+        return drawn
 
     def origin(self) -> str:
         return f"{'; '.join(self._words())}; seed {self.config.seed}."

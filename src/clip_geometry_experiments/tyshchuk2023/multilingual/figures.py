@@ -33,100 +33,60 @@ Rows = NDArray[np.floating]
 Sets = Sequence[tuple[str, Rows]]  # (language, rows)
 
 
-def draw_languages(
-    pairs: Mapping[str, tuple[Rows, Rows]],
-    ratios: Mapping[str, Row],
-    *,
-    source: str,
-    seed: int = 0,
-    names: Sequence[str] = ("map", "ratios"),
-) -> dict[str, Drawing]:
-    """Draw figures of rows after the pipeline.
+def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0) -> Drawing:
+    """Draw pairs of languages, each on a plane of its own.
 
     Args:
         pairs: Language → (n, d) rows of `source` and of the language, aligned, n ≥ 2.
-        ratios: Language → result row of language_distance's ratio to `source`.
         source: The language that the others are compared with.
-        seed: Of UMAP and of the rows that are drawn.
-        names: Of the figures: "map", "ratios".
+        seed: Of UMAP, and of the captions that are drawn where there are more than MAX_ROWS rows in all pairs.
     """
-    drawn: dict[str, Drawing] = {}
-    for name in names:
-        if name == "map":
-            kept = _sampled(pairs, seed)
-            planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in kept.items()]
-            by_count: dict[int, list[str]] = {}
-            for language, (rows, _) in kept.items():
-                by_count.setdefault(len(rows), []).append(language)
-            sizes = [sum(len(rows) for rows, _ in each.values()) for each in (kept, pairs)]
-            caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE, *sizes)
-            title = "Pairs of languages, each on a plane"
-            drawn["languages_umap"] = Drawing(title, languages_map(planes), caption, wide=len(pairs) > 1)
-        else:
-            ranked = _ranked(ratios)
-            ends = [
-                [
-                    f"{name} ({_with_error(ratios[name])})"
-                    for name in ranked
-                    if differ(ratios[name], ratios[end]) is False
-                ]
-                for end in (ranked[0], ranked[-1])
-            ]
-            figure, title = ratio_dots(ratios, source), f"How near translations lie to {source}"
-            drawn["language_ratio"] = Drawing(title, figure, WORDS("ratio", source, *ends))
-    return drawn
-
-
-def _sampled(pairs: Mapping[str, tuple[Rows, Rows]], seed: int) -> dict[str, tuple[Rows, Rows]]:
-    """The pairs, each with as many captions, drawn at random, as MAX_ROWS rows in all pairs leave to it."""
     most = MAX_ROWS // (2 * len(pairs))
-    generator, kept = np.random.default_rng(seed), {}
+    generator, planes, total = np.random.default_rng(seed), [], 0
+    by_count: dict[int, list[str]] = {}
     for language, (x, y) in pairs.items():
         chosen = np.sort(generator.choice(len(x), min(most, len(x)), replace=False))
-        kept[language] = x[chosen], y[chosen]
-    return kept
+        planes.append(umap_plane([(source, x[chosen]), (language, y[chosen])], seed=seed))
+        by_count.setdefault(len(chosen), []).append(language)
+        total += 2 * len(x)
+    kept = sum(2 * count * len(languages) for count, languages in by_count.items())
+    caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE, kept, total)
+    return Drawing("Pairs of languages, each on a plane", languages_map(planes), caption, wide=len(pairs) > 1)
 
 
-def _ranked(ratios: Mapping[str, Row]) -> list[str]:
-    return sorted(ratios, key=lambda language: ratios[language]["value"])
+def draw_ratios(ratios: Mapping[str, Row], source: str) -> Drawing:
+    """Draw how near the languages lie to `source`. ratios: language → result row of language_distance's ratio."""
+    ends = [
+        [f"{name} ({_told(row)})" for name, row in _ranked(ratios) if differ(row, end) is False]
+        for end in (_ranked(ratios)[0][1], _ranked(ratios)[-1][1])
+    ]
+    title = f"How near translations lie to {source}"
+    return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source, *ends))
 
 
-def _with_error(row: Row) -> str:
-    return plus_minus(row["value"], row["standard_error"])
+def _ranked(ratios: Mapping[str, Row]) -> list[tuple[str, Row]]:
+    return sorted(ratios.items(), key=lambda ratio: ratio[1]["value"])
 
 
 def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
-    """How far translations lie from each other, and whether languages form clusters: the sentences of one run, after
-    its label if there are several."""
+    """How far translations lie from each other, whether languages form clusters, and the accuracy by prompts of every
+    language: the sentences of one run, after its label if there are several."""
     ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
-    silhouettes = [row for row in rows if row["measure"] == "language_silhouette"]
-    said = []
-    if ratios:
-        source = spoken(next(iter(ratios.values()))["at"]["source"])
-        told = [f"{_told(row)} ({spoken(name)})" for name, row in ratios.items()]
-        one = {"value": 1.0, "standard_error": 0.0}
-        apart = [spoken(name) for name, row in ratios.items() if row["value"] > 1 or not differ(row, one)]
-        said.append(WORDS("distances", source, told, apart, label))
-    if silhouettes:
-        said.append(WORDS("silhouette", _told(silhouettes[-1]), silhouettes[-1]["value"] > CLUSTERS, label))
-    return said + _accuracy_sentences(rows)
-
-
-def _accuracy_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The accuracy by prompts of every language, one sentence for each kind of classes."""
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["measure"] == "zero_shot.top_1":
-            kinds.setdefault(row["at"]["classes"], []).append(row)
-    return [
-        WORDS(
-            "accuracy",
-            [f"{_told(row)} ({spoken(row['at']['language'])})" for row in found],
-            found[0],
-            kind,
-        )
-        for kind, found in kinds.items()
+    source = spoken(next(iter(ratios.values()))["at"]["source"])
+    told = [f"{_told(row)} ({spoken(name)})" for name, row in ratios.items()]
+    one = {"value": 1.0, "standard_error": 0.0}
+    apart = [spoken(name) for name, row in ratios.items() if row["value"] > 1 or not differ(row, one)]
+    last = [row for row in rows if row["measure"] == "language_silhouette"][-1]
+    said = [
+        WORDS("distances", source, told, apart, label),
+        WORDS("silhouette", _told(last), last["value"] > CLUSTERS, label),
     ]
+    accuracies = [row for row in rows if row["measure"] == "zero_shot.top_1"]
+    for kind in dict.fromkeys(row["at"]["classes"] for row in accuracies):
+        found = [row for row in accuracies if row["at"]["classes"] == kind]
+        shares = [f"{_told(row)} ({spoken(row['at']['language'])})" for row in found]
+        said.append(WORDS("accuracy", shares, found[0], kind))
+    return said
 
 
 def _told(row: Mapping[str, Any]) -> str:
@@ -172,10 +132,8 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
         at = np.concatenate([part for _, part in plane])
         number = np.repeat([languages.index(language) for language, _ in plane], [len(part) for _, part in plane])
         order = np.random.default_rng(0).permutation(len(at))
-        for k, marker in enumerate(MARKERS[: len(languages)]):
-            chosen = order[number[order] % len(MARKERS) == k]
-            if not len(chosen):
-                continue
+        for k in sorted({n % len(MARKERS) for n in number}):
+            chosen, marker = order[number[order] % len(MARKERS) == k], MARKERS[k]
             axes.scatter(
                 *at[chosen].T,
                 s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
@@ -206,15 +164,14 @@ def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
     Colors and markers are those of `languages_map` where `source` comes first in it.
     """
     figure, axes = new_axes(0.65 + 0.2 * len(ratios))
-    ranked = _ranked(ratios)
     axes.axvline(1, color=NEUTRAL, linewidth=1, linestyle=DASHED, gid="chance")
     numbers = {language: number for number, language in enumerate(ratios, start=1)}  # 0 is the source
-    for place, language in enumerate(ranked):
-        row, number = ratios[language], numbers[language]
+    for place, (language, row) in enumerate(_ranked(ratios)):
+        number = numbers[language]
         style: Any = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
         error_dots(axes, [row], [place], gid=f"ratio:{language}", **style)
         axes.annotate(
-            _with_error(row),
+            _told(row),
             (1, place),
             (4, 0),
             xycoords=axes.get_yaxis_transform(),
@@ -222,7 +179,7 @@ def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
             va="center",
             fontsize=7,
         )
-    name_lines(axes, ranked)
+    name_lines(axes, [language for language, _ in _ranked(ratios)])
     farthest = max(row["value"] + (row["standard_error"] or 0) for row in ratios.values())
     axes.set_xlim(0, max(1.05, 1.03 * farthest))
     axes.set_xlabel(f"distance to its {source} caption / to other {source} captions")

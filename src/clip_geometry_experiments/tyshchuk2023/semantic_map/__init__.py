@@ -1,7 +1,6 @@
 """t-SNE maps of images and texts, and how far the two maps agree (Tyshchuk et al. 2023, Figures 1, A1, A2)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
@@ -80,6 +79,8 @@ class SemanticMap(base.Experiment):
     def sets(self) -> MeasuredSets:
         config = self.config
         found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
+        if len(found) < 2:
+            raise InputError(f"both maps are compared through pairs; there are only {next(iter(found))} embeddings")
         return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed, blocks=0)
 
     @cached_property
@@ -108,58 +109,45 @@ class SemanticMap(base.Experiment):
     def cells(self) -> Iterator[base.Cell]:
         config = self.config
         settings = config.model_dump(mode="json", exclude={"name", "title", "description"})
-        shared = settings | self.workspace.revisions(config.model, config.pairs)
-        kinds = {"image": partial(self._map_rows, "image"), "text": partial(self._map_rows, "text")}
-        for place, compute in {**kinds, "both": self._agreement_rows}.items():
-            yield base.Cell(
-                {"measure": "semantic_map", "of": place, **shared},
-                lambda compute=compute: [{**self.sets.context(), **row} for row in compute()],
-                "agreement of the maps" if place == "both" else f"maps of the {place} rows",
-            )
+        define = {"measure": "semantic_map", **settings, **self.workspace.revisions(config.model, config.pairs)}
+        for modality in ("image", "text"):
+            rows = partial(self._map_rows, modality)
+            yield base.Cell(define | {"of": modality}, rows, f"maps of the {modality} rows")
+        yield base.Cell(define | {"of": "both"}, self._agreement_rows, "agreement of the maps")
 
     def _map_rows(self, modality: str) -> list[Row]:
         """How faithful the maps of a modality are to its rows, and how far they agree with each other."""
-        if modality not in self.sets.rows:
-            return [_note("trustworthiness", modality, f"there are no {modality} embeddings")]
         rows = self.sets.rows[modality]
         planes = [self.plane(modality, repeat) for repeat in range(self.config.repeats)]
-        values = {
-            "trustworthiness": [trustworthiness(rows, points, k=self.config.k) for points, _ in planes],
-            "kl_divergence": [divergence for _, divergence in planes],
-        }
+        faithful = [trustworthiness(rows, points, k=self.config.k) for points, _ in planes]
+        divergences = [divergence for _, divergence in planes]
         at = {"modality": modality, "perplexity": self._perplexity(modality)}
-        here: dict[str, Any] = {"n": len(rows), "d": rows.shape[1], "at": at}
-        found = [_row(name, each, **here) for name, each in values.items()]
+        here = {**self.sets.context(), "n": len(rows), "d": rows.shape[1], "at": at}
+        found = [here | _mean("trustworthiness", faithful), here | _mean("kl_divergence", divergences)]
         itself = np.arange(len(rows))
         again = [superpose(x, y, (itself, itself)).disparity for (x, _), (y, _) in combinations(planes, 2)]
         if again:  # pairs of the same few maps are not independent, so that their spread is no standard error
-            found.append(_row("disparity_of_repeats", [float(np.mean(again))], **here) | {"repeats": len(planes)})
+            mean = _mean("disparity_of_repeats", [float(np.mean(again))])
+            found.append(here | mean | {"repeats": len(planes)})
         return found
 
     def _agreement_rows(self) -> list[Row]:
         """How far both maps agree, and the rows behind them."""
-        if len(self.sets.rows) < 2:
-            alone = next(iter(self.sets.rows))
-            return [
-                _note("disparity", "both", f"both maps are compared through pairs; there are only {alone} embeddings")
-            ]
-        try:
-            i, j = self.sets.pairs
-        except InputError as error:
-            return [_note("disparity", "both", str(error))]
-        here: dict[str, Any] = {"d": self.sets.rows["image"].shape[1], "at": {"modality": "both"}}
+        sets, (i, j) = self.sets, self.sets.pairs
         planes = [(self.plane("image", r)[0], self.plane("text", r)[0]) for r in range(self.config.repeats)]
+        disparities = [superpose(*each, (i, j)).disparity for each in planes]
         generator = np.random.default_rng(self.config.seed)
         shuffled = [superpose(*planes[0], (i, generator.permutation(j))).disparity for _ in range(SHUFFLES)]
-        rows = [
-            _row("disparity", [superpose(*each, (i, j)).disparity for each in planes], n=len(i), **here),
-            _row("disparity_shuffled", shuffled, "shuffles of the pairs", n=len(i), **here),
+        a, b = pair(sets.embeddings["image"], sets.embeddings["text"], distinct=True)
+        shared = [shared_neighbors(image[a], text[b], k=self.config.k) for image, text in planes]
+        here = {**sets.context(), "d": sets.rows["image"].shape[1], "at": {"modality": "both"}}
+        before = rows_or_notes(sets, measures["mutual_knn"], named=False)
+        return [
+            here | {"n": len(i)} | _mean("disparity", disparities),
+            here | {"n": len(i)} | _mean("disparity_shuffled", shuffled, "shuffles of the pairs"),
+            here | {"n": len(a)} | _mean("mutual_knn", shared),
+            *({**sets.context(), **row} for row in before),
         ]
-        a, b = pair(self.sets.embeddings["image"], self.sets.embeddings["text"], distinct=True)
-        if len(a) > self.config.k:
-            shared = [shared_neighbors(image[a], text[b], k=self.config.k) for image, text in planes]
-            rows.append(_row("mutual_knn", shared, n=len(a), **here))
-        return rows + rows_or_notes(self.sets, measures["mutual_knn"], named=False)
 
     def facts(self) -> Mapping[str, Any]:
         model, data, pipeline = self._words()
@@ -168,7 +156,7 @@ class SemanticMap(base.Experiment):
             "model": model,
             "data": data,
             **{f"{modality}s": len(each) for modality, each in rows.items()},
-            "dimension": next(iter(rows.values())).shape[1],
+            "dimension": rows["image"].shape[1],
             "pipeline": pipeline,
             "perplexity": {modality: f"{self._perplexity(modality):g}" for modality in rows},
             "neighbors that score a map": self.config.k,
@@ -180,29 +168,25 @@ class SemanticMap(base.Experiment):
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def drawings(self) -> Mapping[str, Any]:
-        together = None
-        with suppress(InputError):  # nothing pairs
-            together = self.superposition if len(self.sets.rows) == 2 else None
-        pictures = self._pictures(together)
+        pictures = self._pictures()
         planes = {
             modality: PlaneOfRows(self.plane(modality)[0], self._perplexity(modality), pictures.get(modality))
             for modality in self.sets.rows
         }
-        return draw_semantic_map(planes, together)
+        return draw_semantic_map(planes, self.superposition)
 
     def origin(self) -> str:
         return f"{'; '.join(self._words())}; seed {self.config.seed}."
 
-    def _pictures(self, together: Superposition | None) -> dict[str, Picture]:
+    def _pictures(self) -> dict[str, Picture]:
         """The images of the image rows, and those of the first pair of each text; none of stored embeddings."""
-        dataset = None if isinstance(self.config.pairs, StoredConfig) else load_dataset(self.config.pairs)
-        side: Any = None if dataset is None else dataset.image
-        if side is None or "image" not in self.sets.embeddings:
+        if isinstance(self.config.pairs, StoredConfig):
             return {}
+        side: Any = load_dataset(self.config.pairs).image
         # unreadable images have no row, so that a row has its own index in the data
         index = self.sets.embeddings["image"].metadata["index"]
         image_of: dict[int, int] = {}
-        for image, text in zip(*together.pairs, strict=True) if together is not None else ():
+        for image, text in zip(*self.superposition.pairs, strict=True):
             image_of.setdefault(int(text), int(image))
 
         def of_text(row: int) -> Any:
@@ -219,18 +203,14 @@ class SemanticMap(base.Experiment):
         return base.origin_words(self.sets.context())
 
 
-def _row(name: str, values: Sequence[float], over: str = "starts of t-SNE", **rest: Any) -> Row:
+def _mean(name: str, values: Sequence[float], over: str = "starts of t-SNE") -> Row:
     """The mean of several values and its standard error; a note says that it is not a jackknife over items."""
     count = len(values)
-    row = {"measure": f"semantic_map.{name}", "value": float(np.mean(values)), "standard_error": None, **rest}
+    row: Row = {"measure": f"semantic_map.{name}", "value": float(np.mean(values)), "standard_error": None}
     if count < 2:
         return row
     error = float(np.std(values, ddof=1)) / count**0.5
-    return {**row, "standard_error": error, "repeats": count, "note": f"± over {count} {over}"}
-
-
-def _note(name: str, place: str, words: str) -> Row:
-    return {"measure": f"semantic_map.{name}", "value": None, "note": words, "at": {"modality": place}}
+    return row | {"standard_error": error, "repeats": count, "note": f"± over {count} {over}"}
 
 
 base.experiments.add("semantic_map", SemanticMap)

@@ -39,43 +39,38 @@ class PlaneOfRows(NamedTuple):
     picture: Picture | None = None
 
 
-def draw_semantic_map(planes: Mapping[str, PlaneOfRows], together: Superposition | None) -> dict[str, Drawing]:
+def draw_semantic_map(planes: Mapping[str, PlaneOfRows], together: Superposition) -> dict[str, Drawing]:
     """Draw the map of the images (figure 1), and both maps in one frame (figures A1 and A2).
 
     Args:
         planes: Modality → its rows.
-        together: The images rotated onto the texts; None where nothing pairs.
+        together: The images rotated onto the texts.
     """
-    drawn: dict[str, Drawing] = {}
-    for modality, plane in planes.items():
-        if modality == "image" or together is None:
-            figure, marks = draw_map(plane.points, modality, plane.picture)
-            caption = (
-                f"t-SNE of the {len(plane.points)} {modality} rows (perplexity {plane.perplexity:g}, Euclidean). "
-                f"{marks} t-SNE preserves neighborhoods; directions, sizes of clusters and the distances between them "
-                "mean little."
-            )
-            title = "Images on their t-SNE map" if modality == "image" else "Texts on their t-SNE map"
-            drawn[f"semantic_{plural(modality)}"] = Drawing(title, figure, caption)
-    if together is None:
-        return drawn
+    image, text = planes["image"], planes["text"]
     window, shades = np.concatenate([together.moved, together.kept]), shades_of(together)
-    figure, marks = draw_map(together.moved, "image", planes["image"].picture, window, shades["image"])
-    caption = (
+    alone, marks = draw_map(image.points, "image", image.picture)
+    alone_caption = (
+        f"t-SNE of the {len(image.points)} image rows (perplexity {image.perplexity:g}, Euclidean). {marks} t-SNE "
+        "preserves neighborhoods; directions, sizes of clusters and the distances between them mean little."
+    )
+    images, marks = draw_map(together.moved, "image", image.picture, window, shades["image"])
+    images_caption = (
         f"Disparity of the two maps {number(together.disparity)}: 0 where they coincide, near 1 where they have "
-        f"nothing in common. The map of the {len(together.moved)} images (perplexity "
-        f"{planes['image'].perplexity:g}), centered, scaled and rotated onto the map of the texts by Procrustes "
-        f"through {len(together.pairs[0])} pairs; colors run from left to right. {marks}"
+        f"nothing in common. The map of the {len(together.moved)} images (perplexity {image.perplexity:g}), centered, "
+        f"scaled and rotated onto the map of the texts by Procrustes through {len(together.pairs[0])} pairs; colors "
+        f"run from left to right. {marks}"
     )
-    drawn["semantic_images_aligned"] = Drawing("The images, rotated onto the texts", figure, caption)
-    figure, marks = draw_map(together.kept, "text", planes["text"].picture, window, shades["text"])
-    caption = (
-        f"The map of the {len(together.kept)} texts (perplexity {planes['text'].perplexity:g}) in the frame of the "
-        "images above, each text in the color of its image there: where both maps agree, colors run from left to right "
-        f"here too. {marks}"
+    texts, marks = draw_map(together.kept, "text", text.picture, window, shades["text"])
+    texts_caption = (
+        f"The map of the {len(together.kept)} texts (perplexity {text.perplexity:g}) in the frame of the images above, "
+        "each text in the color of its image there: where both maps agree, colors run from left to right here too. "
+        f"{marks}"
     )
-    drawn["semantic_texts_aligned"] = Drawing("The texts in the same frame", figure, caption)
-    return drawn
+    return {
+        "semantic_images": Drawing("Images on their t-SNE map", alone, alone_caption),
+        "semantic_images_aligned": Drawing("The images, rotated onto the texts", images, images_caption),
+        "semantic_texts_aligned": Drawing("The texts in the same frame", texts, texts_caption),
+    }
 
 
 @styled
@@ -151,30 +146,18 @@ def shades_of(together: Superposition) -> dict[str, list[str]]:
 
 def tell(rows: Sequence[Row]) -> list[str]:
     """Whether both maps agree more than with shuffled pairs, how faithful they are, and what neighbors they share."""
-    rows = [row for row in rows if row["value"] is not None]
-    found = {(row["measure"].removeprefix("semantic_map."), row["at"]["modality"]): row for row in rows}
-    said = []
-    own, shuffled = (found.get((name, "both")) for name in ("disparity", "disparity_shuffled"))
-    if own is not None and shuffled is not None:
-        agree = differ(own, shuffled) and own["value"] < shuffled["value"]
-        how_far = "beyond chance" if agree else "no more than with shuffled pairs"
-        said.append(
-            f"The map of the images and the map of the texts agree {how_far}: their disparity is {_told(own)}, with "
-            f"shuffled pairs {_told(shuffled)} (0 is the same map, 1 nothing in common)."
-        )
-    faithful = [f"{_told(row)} of the neighborhoods of the {plural(place)}"
-                for (name, place), row in found.items() if name == "trustworthiness"]  # fmt: skip
-    if faithful:
-        said.append(f"The maps keep {' and '.join(faithful)} (trustworthiness, 1 is all).")
-    on_maps = next((row for row in rows if row["measure"] == "semantic_map.mutual_knn"), None)
-    before = next((row for row in rows if row["measure"] == "mutual_knn"), None)
-    if on_maps is not None and before is not None:
-        said.append(
-            f"An image and its text share {_told(on_maps)} of their neighbors on the maps, {_told(before)} in the "
-            f"embeddings (null value {number(before['null_value'])})."
-        )
-    return said
-
-
-def _told(row: Row) -> str:
-    return plus_minus(row["value"], row.get("standard_error"))
+    found = {(row["measure"], row["at"]["modality"]): row for row in rows}
+    told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in found.items()}
+    own, shuffled = ("semantic_map.disparity", "both"), ("semantic_map.disparity_shuffled", "both")
+    agree = differ(found[own], found[shuffled]) and found[own]["value"] < found[shuffled]["value"]
+    faithful = [f"{told['semantic_map.trustworthiness', modality]} of the neighborhoods of the {plural(modality)}"
+                for modality in ("image", "text")]  # fmt: skip
+    null = found["mutual_knn", "both"]["null_value"]
+    return [
+        f"The map of the images and the map of the texts agree "
+        f"{'beyond chance' if agree else 'no more than with shuffled pairs'}: their disparity is {told[own]}, with "
+        f"shuffled pairs {told[shuffled]} (0 is the same map, 1 nothing in common).",
+        f"The maps keep {' and '.join(faithful)} (trustworthiness, 1 is all).",
+        f"An image and its text share {told['semantic_map.mutual_knn', 'both']} of their neighbors on the maps, "
+        f"{told['mutual_knn', 'both']} in the embeddings (null value {number(null)}).",
+    ]

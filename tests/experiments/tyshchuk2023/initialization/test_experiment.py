@@ -10,7 +10,6 @@ from PIL import Image
 
 from clip_geometry.config import validate
 from clip_geometry.data import load_dataset
-from clip_geometry.data.base import Side
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.geometry import average_cosine, measures
@@ -21,10 +20,7 @@ from clip_geometry_experiments.tyshchuk2023.initialization import (
     InitializationConfig,
     fresh_tower,
 )
-from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import (
-    has_batch_norm,
-    predicted_cosines,
-)
+from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import predicted_cosines
 from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace
 
 SCENES = {
@@ -138,17 +134,6 @@ def test_batch_norm_is_a_column_of_the_images_of_models_that_have_it(resnet, tmp
     assert all(row["value"] is None for row in zero)
 
 
-# --- biases that are zero already
-
-
-def test_a_bias_is_what_differs_from_zero():
-    model = torch.nn.Linear(2, 2)
-    assert fresh_tower.has_biases(model)
-    torch.nn.init.zeros_(model.bias)
-    model.register_parameter("logit_bias", torch.nn.Parameter(torch.ones(1)))
-    assert not fresh_tower.has_biases(model)
-
-
 # --- cells and runs
 
 
@@ -160,15 +145,6 @@ def test_every_setting_makes_its_own_cells(tmp_path):
     assert [len(each) for each in keys] == [2] * 8 and len(set.union(*keys)) == 16
     more = {cell.key for cell in experiment(tmp_path, seeds=[0, 1, 2]).cells()}
     assert keys[0] | keys[1] < more and len(more) == 6  # another seed leaves the others as they are
-
-
-# --- architectures
-
-
-def test_batch_norm_is_known_without_weights(resnet):
-    assert not has_batch_norm(resolve_encoder("scenes-clip/fresh"))
-    assert has_batch_norm(resolve_encoder(**resnet))
-    assert not has_batch_norm(resolve_encoder("open_clip:roberta-ViT-B-32/fresh"))  # its text tower is on the hub
 
 
 # --- the recursion along a trace
@@ -215,11 +191,12 @@ def test_data_without_the_side_are_named(tmp_path):
 
 
 def test_an_unreadable_image_is_named(tmp_path):
-    def load(index):
-        raise OSError("truncated")
-
-    with pytest.raises(InputError, match=r"the image b cannot be read \(truncated\); remove it"):
-        fresh_tower._loaded(Side("image", ["a", "b"], load), 1)
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"no image")
+    planned = experiment(tmp_path, images={"name": "folder", "path": str(folder)})
+    with pytest.raises(InputError, match=r"the image a.png cannot be read .*; remove it"):
+        rows_of(planned)
 
 
 def test_a_tower_that_cannot_be_followed_is_refused_with_layers_only(tmp_path):

@@ -40,13 +40,19 @@ def tower(seed=0, zero=False, shift=0.0):
 def test_a_curve_is_the_mean_over_seeds_at_the_place_of_its_operation():
     (panel,) = panels_of(table_of([*tower(0), *tower(1, shift=0.1), *tower(0, zero=True, shift=0.2)]))
     stream, mlp = panel.curves["stream"], panel.curves["MLP branch"]
-    assert list(stream.x) == [0, 0.5, 1, 2]  # attention half way, the MLP at the end of its block
-    assert stream.mean == pytest.approx([0.9, 0.47, 0.5, 0.55])
-    assert stream.spread == pytest.approx([0, *[0.1 / np.sqrt(2)] * 3])
-    assert list(mlp.x) == [1] and mlp.mean == pytest.approx([0.49]) and mlp.predicted == pytest.approx([0.46])
-    assert np.isnan(stream.from_start[0]) and stream.from_start[1:] == pytest.approx([0.43, 0.43, 0.52])
-    assert list(panel.curves["attention branch"].x) == [0.5] and "before the ReLU" not in panel.curves
-    assert panel.without is not None and panel.without.mean == pytest.approx([0.9, 0.62, 0.65, 0.7])
+    assert list(stream.index) == [0, 0.5, 1, 2]  # attention half way, the MLP at the end of its block
+    assert list(stream.value) == pytest.approx([0.9, 0.47, 0.5, 0.55])
+    assert list(stream.spread) == pytest.approx([0, *[0.1 / np.sqrt(2)] * 3])
+    assert (
+        list(mlp.index) == [1]
+        and list(mlp.value) == pytest.approx([0.49])
+        and list(mlp.predicted) == pytest.approx([0.46])
+    )
+    assert np.isnan(stream.predicted_from_start[0]) and list(stream.predicted_from_start)[1:] == pytest.approx(
+        [0.43, 0.43, 0.52]
+    )
+    assert list(panel.curves["attention branch"].index) == [0.5] and "before the ReLU" not in panel.curves
+    assert panel.without is not None and list(panel.without.value) == pytest.approx([0.9, 0.62, 0.65, 0.7])
 
 
 # --- figures

@@ -46,7 +46,7 @@ def test_ratios_are_drawn_nearest_first_with_their_errors():
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["fr", "de", "ru"]
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first on top
-    assert [text.get_text() for text in axes.texts] == ["0.2600 ± 0.0040", "0.9000 ± 0.0050", "1.030"]
+    assert [text.get_text() for text in axes.texts] == ["0.2600 ± 0.0040", "0.9000 ± 0.0050", "1.03"]
     lines = [line for line in axes.lines if line.get_marker() in MARKERS]
     at = {float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in lines}
     assert at == {0.26: 0, 0.9: 1, 1.03: 2}
@@ -93,4 +93,3 @@ def test_what_is_told_of_languages():
         "linear probe may still tell them apart."
     )
     assert tell(told_rows(0.4))[1].endswith("the silhouette is 0.40: the languages form clusters.")
-    assert tell([]) == []

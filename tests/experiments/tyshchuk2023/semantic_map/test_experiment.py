@@ -103,7 +103,7 @@ def test_every_setting_makes_its_own_cells(tmp_path):
 
 
 def test_pictures_are_those_of_the_rows(scenes):
-    pictures = scenes._pictures(scenes.superposition)
+    pictures = scenes._pictures()
     dataset = module.load_dataset(scenes.config.pairs)
     for row in (0, 17):  # the text of a row belongs to the image of the same row
         expected = dataset.image.load(row).tobytes()
@@ -116,17 +116,7 @@ def test_an_image_that_was_skipped_moves_no_other_picture(tmp_path):
     kept = np.delete(np.arange(30), 1)
     planned.sets.embeddings["image"] = planned.sets.embeddings["image"].take(kept)
     dataset = module.load_dataset(planned.config.pairs)
-    assert planned._pictures(None)["image"](3).tobytes() == dataset.image.load(4).tobytes()
-
-
-def test_images_alone_have_their_map_and_notes_say_what_is_missing(stored, tmp_path):
-    (tmp_path / "rows" / "text.npy").unlink()
-    planned = experiment(tmp_path, **stored)
-    rows = rows_of(planned)
-    assert at(rows, "semantic_map.trustworthiness", "image")["value"] > 0.7
-    assert at(rows, "semantic_map.trustworthiness", "text")["note"] == "there are no text embeddings"
-    assert "there are only image embeddings" in at(rows, "semantic_map.disparity", "both")["note"]
-    assert [entry.name for entry in planned.figures(tmp_path / "figures")] == ["semantic_images"]
+    assert planned._pictures()["image"](3).tobytes() == dataset.image.load(4).tobytes()
 
 
 # --- what is refused
@@ -137,3 +127,15 @@ def test_too_few_items_for_the_perplexity_or_the_neighbors(tmp_path):
         rows_of(experiment(tmp_path, perplexity_text=50))
     with pytest.raises(InputError, match="trustworthiness of 30 rows was asked for with k = 15"):
         rows_of(experiment(tmp_path, k=15))
+
+
+def test_a_single_modality_is_refused(stored, tmp_path):
+    (tmp_path / "rows" / "text.npy").unlink()
+    with pytest.raises(InputError, match="there are only image embeddings"):
+        rows_of(experiment(tmp_path, **stored))
+
+
+def test_stored_embeddings_are_drawn_as_points(stored, tmp_path):
+    planned = experiment(tmp_path, **stored)
+    names = ["semantic_images", "semantic_images_aligned", "semantic_texts_aligned"]
+    assert [entry.name for entry in planned.figures(tmp_path / "figures")] == names
