@@ -32,20 +32,21 @@ class Place(NamedTuple):
 class TrainingStudy(Experiment):
     """One cell: the training with all its states. The trained model is saved to `model_folder`."""
 
-    cell: Cell
-
     def cells(self) -> Iterator[Cell]:
         yield self.cell
 
-    @property
+    @cached_property
+    def cell(self) -> Cell:
+        return self.planned()
+
     @abstractmethod
-    def saved_as(self) -> str:
-        """What the folder of the model begins with."""
+    def planned(self) -> Cell:
+        """The cell, whose name for a person is also that of the progress bar and of the model's folder."""
 
     @cached_property
     def model_folder(self) -> Path:
         """Where the trained model is saved."""
-        return self.workspace.folder / "models" / f"{self.saved_as}-{self.cell.key[:8]}"
+        return self.workspace.folder / "models" / f"{self.cell.what.replace(' ', '-')}-{self.cell.key[:8]}"
 
     @property
     def steps(self) -> list[int]:

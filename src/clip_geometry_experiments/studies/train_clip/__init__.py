@@ -53,12 +53,7 @@ class TrainClip(TrainingStudy):
         require_apart(found)
         return found
 
-    @property
-    def saved_as(self) -> str:
-        return self.config.arm
-
-    @cached_property
-    def cell(self) -> Cell:
+    def planned(self) -> Cell:
         if self.config.recorded is not None:
             return Cell({"recorded": sha256_of(self._recorded_file)}, self._recorded_rows, "recorded states")
         define = self.config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
@@ -158,7 +153,7 @@ class TrainClip(TrainingStudy):
         """What all records of these images have in common. options: of the model."""
         options = {**options} if self._precision == FULL else {**options, "trained_in": self._precision}
         cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
-        truncated = {"truncated": cut} if any(cut.values()) else {}
+        truncated: Row = {"truncated": cut} if any(cut.values()) else {}
         return self.context(data, model_options=options, pipeline=list(measuring.PIPELINE), **truncated)
 
     def _tested_rows(self, trainer: training.ClipTrainer) -> list[Row]:

@@ -70,11 +70,10 @@ def _named(given: Any) -> Any:
     return ARCHITECTURES[given] if isinstance(given, str) else given
 
 
-class TrainClipConfig(RunConfig, OptimizerConfig):
-    """Keys of the experiment.
+class ObjectiveConfig(Config):
+    """What is minimized.
 
     Args:
-        architecture: a name (byobnet, tiny) or open_clip's own model_cfg.
         arm: the objective. clip: open_clip's ClipLoss; siglip: its SigLipLoss; fixed_temperature: ClipLoss whose
             temperature is not trained; istar, cosreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged over
             batches) or the average cosine of the unit rows of each tower; classes: cross-entropy of one linear layer on
@@ -82,6 +81,18 @@ class TrainClipConfig(RunConfig, OptimizerConfig):
         temperature: of ClipLoss at the start, within the bounds of training. SigLipLoss starts at its paper's
             temperature of 0.1 and bias of −10.
         penalty: weight of the penalty.
+    """
+
+    arm: Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes"] = "clip"
+    temperature: float = Field(default=0.07, ge=0.01, le=1)
+    penalty: float = 1.0
+
+
+class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
+    """Keys of the experiment.
+
+    Args:
+        architecture: a name (byobnet, tiny) or open_clip's own model_cfg.
         data: images with captions (or, with a prompt, class captions) and labels.
         measured: other images, of all classes, on which the geometry of the states is measured.
         tested: images for zero-shot accuracy at the end; null for none.
@@ -103,9 +114,6 @@ class TrainClipConfig(RunConfig, OptimizerConfig):
     """
 
     architecture: Annotated[ArchitectureConfig, BeforeValidator(_named)]
-    arm: Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes"] = "clip"
-    temperature: float = Field(default=0.07, ge=0.01, le=1)
-    penalty: float = 1.0
     data: Data
     measured: Data
     tested: Data | None = None

@@ -108,9 +108,9 @@ class ClipCallback:
 
     def _geometry(self, image: Tensor, text: Tensor) -> dict[Place, float]:
         """Measures of unit rows, paired, labeled with the classes of the images; NaN if a measure is undefined."""
-        known = {"item_id": self.pairs.item_id, "labels": self.pairs.labels}
+        items: dict[str, Any] = {"item_id": self.pairs.item_id, "labels": self.pairs.labels}
         rows = {"image": image.numpy(), "text": text.numpy()}
-        sets = {name: Embeddings(vectors=each, modality=name, **known) for name, each in rows.items()}
+        sets = {name: Embeddings(vectors=each, modality=name, **items) for name, each in rows.items()}
         measured = MeasuredSets(sets, parse_pipeline(PIPELINE), blocks=0)
         found = {}
         for name, measure in self.names.items():
