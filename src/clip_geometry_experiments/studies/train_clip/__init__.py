@@ -217,8 +217,7 @@ class TrainClip(TrainingStudy):
         return [] if group else super().figures(folder, prefix=prefix)
 
     def drawings(self) -> dict[str, Drawing]:
-        drawn = draw_train_clip({self.label(): curves_of(self.finished_rows())})
-        return drawn if self.config.recorded is None else dict([*drawn.items()][:1])  # the main one
+        return draw_train_clip({self.label(): curves_of(self.finished_rows())})
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> list[FigureEntry]:

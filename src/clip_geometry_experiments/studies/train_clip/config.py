@@ -58,7 +58,8 @@ class ArchitectureConfig(Config):
     def __str__(self) -> str:
         """`test_byobnet; text: 1 layer of width 128; 256 columns`."""
         text, layers = self.text_cfg, self.vision_cfg.get("layers")
-        tower = self.vision_cfg.get("timm_model_name") or ("ResNet" if isinstance(layers, list) else f"ViT of {layers}")
+        kind = "ResNet" if isinstance(layers, list) else "ViT"
+        tower = self.vision_cfg.get("timm_model_name") or f"{kind}, layers {layers}"
         depth = "1 layer" if text["layers"] == 1 else f"{text['layers']} layers"
         return f"{tower}; text: {depth} of width {text['width']}; {self.embed_dim} columns"
 
