@@ -88,7 +88,6 @@ def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
 
 PREFIX = "repair_table."
 REFERENCES = ("noise", "truth")
-DIGITS = 4  # of compact records
 
 
 def rows_of(
@@ -139,17 +138,6 @@ def rows_of(
 def quantile(splits: int) -> float:
     """Return how many standard errors of the mean over these splits a change has to exceed."""
     return float(t.ppf(1 - LEVEL / 2, splits - 1))
-
-
-def failed_rows(of: str, name: str, why: str) -> list[Row]:
-    """The records of a repair that could not be fitted."""
-    return [Record(PREFIX + measure, None, note=f"not fitted: {why}", at={"set": of, "repair": name})
-            for measure in measuring.MEASURED]  # fmt: skip
-
-
-def missing_row(of: str, why: str) -> Row:
-    """The record of a set that is not there."""
-    return Record(PREFIX + "set", None, note=f"skipped: {why}", at={"set": of})
 
 
 class CellValue(NamedTuple):
@@ -264,25 +252,8 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
     return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing, splits)
 
 
-def compact(table: RepairTable) -> list[dict[str, Any]]:
-    """The table with a line for each set and repair, numbers to four digits, for records that are shipped."""
-    lines: dict[tuple[str, str], dict[str, Any]] = {}
-    for of, repair, measure in [*table.values, *table.notes]:
-        n, d = table.sizes[of]
-        line = lines.setdefault(
-            (of, repair),
-            {"set": of, "control": of in table.controls, "n": n, "d": d, "splits": table.splits, "repair": repair}
-            | {"values": {}},
-        )
-        if found := table.values.get((of, repair, measure)):
-            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in found[:4]), found.verdict]
-        else:
-            line.setdefault("notes", {})[measure] = table.notes[of, repair, measure]
-    return list(lines.values())
-
-
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
-    """The table of lines that `compact` made."""
+    """The table of lines for each set and repair, as scripts/record_run.py writes them."""
     values, notes, sizes, controls, splits = {}, {}, {}, {}, 0
     for line in lines:
         splits = line["splits"]
