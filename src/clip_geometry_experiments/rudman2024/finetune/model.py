@@ -118,31 +118,17 @@ def tiny_bert(texts: Iterable[Sequence[str]], *, width: int = 32, layers: int, s
 
 
 def word_tokenizer(texts: Iterable[str]) -> Any:
-    """Lower-cased words and signs of punctuation, in the order of their first appearance; pairs as BERT has them."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
+    """A BERT tokenizer of lower-cased words and signs of punctuation, in the order of their first appearance."""
+    from transformers import BertTokenizer
 
-    normalizer, splitter = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
+    splitter: Any = BertTokenizer().backend_tokenizer
     words = dict.fromkeys(SPECIAL)
     for text in texts:
-        words |= dict.fromkeys(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+        normalized = splitter.normalizer.normalize_str(text)
+        words |= dict.fromkeys(word for word, _ in splitter.pre_tokenizer.pre_tokenize_str(normalized))
     vocabulary = {word: number for number, word in enumerate(words)}
-    tokenizer: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_max_length=POSITIONS,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
+    unused: Any = None
+    return BertTokenizer(vocab=vocabulary, mask_token=unused, model_max_length=POSITIONS)
 
 
 class Output(NamedTuple):
