@@ -5,20 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.kit.training import context
-from clip_geometry_experiments.rudman2024.stability.estimates import (
-    Cloud,
-    CloudConfig,
-    Traces,
-    error_rows,
-    ratio_bias_row,
-    together,
-)
+from clip_geometry_experiments.rudman2024.stability.estimates import Cloud, CloudConfig, error_rows, scores_of
 from clip_geometry_experiments.rudman2024.stability.figures import draw_stability, tell
 
 CHUNK = 2**22  # entries of the samples that are in memory at once: 32 MB
@@ -65,9 +60,7 @@ class Stability(Experiment):
 
     def _rows(self, cloud: Cloud, n: int) -> list[Row]:
         config = self.config
-        traces = self.traces(cloud, n)
-        estimates = [(PLAIN, None, traces.plain()), (UNBIASED, None, traces.unbiased())]
-        estimates += [(STAR, zeta, traces.star(zeta)) for zeta in config.zetas]
+        estimates = [(PLAIN, None), (UNBIASED, None), *((STAR, zeta) for zeta in config.zetas)]
         options = cloud.config.model_dump(mode="json", exclude={"name"})
         shared = {
             **context(cloud.config.name, None, options, config.seed, model=None, dtype="float64"),
@@ -77,23 +70,24 @@ class Stability(Experiment):
             "truth": cloud.isoscore,
         }
         rows: list[Row] = []
-        for estimator, zeta, values in estimates:
+        for (estimator, zeta), values in zip(estimates, self.scores(cloud, n).T, strict=True):
             at = {"estimator": estimator} if zeta is None else {"estimator": estimator, "zeta": zeta}
             more = {} if zeta is None else {"reference_rows": config.reference_rows}
             rows += error_rows(values, cloud.isoscore, **shared, **more, at=at)
-        return [*rows, ratio_bias_row(traces, **shared, at={"estimator": UNBIASED})]
+        return rows
 
-    def traces(self, cloud: Cloud, n: int) -> Traces:
-        """Traces of all draws, a few at a time. Each size has its own generator, so that cells are independent."""
+    def scores(self, cloud: Cloud, n: int) -> Tensor:
+        """(draws, estimates), a few draws at a time. Each size has its own generator, so that cells are independent."""
         config = self.config
         rng = np.random.default_rng([config.seed, n, config.d])
         chunk = max(1, CHUNK // (config.d * max(n, config.reference_rows)))
-        parts = []
+        found = []
         for start in range(0, config.draws, chunk):
             count = min(chunk, config.draws - start)
-            sample = cloud.draw(count, n, rng)
-            parts.append(Traces.of(sample, cloud.draw(count, config.reference_rows, rng)))
-        return together(parts)
+            samples = cloud.draw(count, n, rng)
+            references = cloud.draw(count, config.reference_rows, rng)
+            found += [scores_of(x, rows, config.zetas) for x, rows in zip(samples, references, strict=True)]
+        return torch.tensor(found, dtype=torch.float64)
 
     def tabled(self, row: Row) -> bool:
         """Only some sizes and ζ: the figures show the hundreds of others."""

@@ -21,8 +21,6 @@ def made_up():
                 size = (e + 1) * (c + 1) / n if estimator != "isoscore[unbiased]" else 1.5 / n**0.7
                 for name, value in (("bias", -size), ("standard_deviation", size / 10), ("rmse", 1.01 * size)):
                     yield {**shared, "measure": f"stability.{name}", "value": value}
-            at = {"estimator": "isoscore[unbiased]"}
-            yield {**shared, "at": at, "measure": "stability.ratio_bias", "value": 0.5 / n}
 
 
 ROWS = list(made_up())
