@@ -157,8 +157,5 @@ class Finetune(Experiment):
     def label(self) -> str:
         return f"{self.examples[0].name}, {self._model}"
 
-    def fresh_models(self) -> list[str]:
-        return [self.config.model.model] if self.config.model.is_fresh else []
-
 
 experiments.add("finetune", Finetune)

@@ -106,32 +106,23 @@ def rows_of(
     """
     rows: list[Row] = []
     for measure, (_, better, _) in measuring.MEASURED.items():
-        at = {"set": of, "repair": name}
-        values = np.array(found[measure], dtype=float)
+        at, values = {"set": of, "repair": name}, np.array(found[measure], dtype=float)
         if np.isnan(values).any():
-            why = (
-                measuring.NO_ROWS
-                if measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
-                else measuring.NO_CLASSES
-            )
-            rows.append(Record(PREFIX + measure, None, note=why, at=at))
+            of_scores = measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
+            note = measuring.NO_ROWS if of_scores else measuring.NO_CLASSES
+            rows.append(Record(PREFIX + measure, None, note=note, at=at))
             continue
         changes = values - np.array(none[measure])
         change, error = float(changes.mean()), resampled_error(changes, halves.ratio)
         sure = abs(change) > quantile(len(values)) * error + 1e-12
-        verdict = "tie" if not sure else "better" if change * better > 0 else "worse"
-        rows.append(
-            Record(
-                PREFIX + measure,
-                float(values.mean()),
-                resampled_error(values, halves.ratio),
-                change=change,
-                change_error=error,
-                verdict=verdict,
-                by_split=[float(f"{value:.6g}") for value in values],
-                at=at,
-            )
-        )
+        compared = {
+            "change": change,
+            "change_error": error,
+            "verdict": "tie" if not sure else "better" if change * better > 0 else "worse",
+            "by_split": [float(f"{value:.6g}") for value in values],
+        }
+        value, value_error = float(values.mean()), resampled_error(values, halves.ratio)
+        rows.append(Record(PREFIX + measure, value, value_error, **compared, at=at))
     return rows
 
 

@@ -241,8 +241,5 @@ class TrainClip(TrainingStudy):
     def label(self) -> str:
         return self.config.label()
 
-    def fresh_models(self) -> list[str]:
-        return []
-
 
 experiments.add("train_clip", TrainClip)
