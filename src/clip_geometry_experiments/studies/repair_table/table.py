@@ -105,7 +105,7 @@ def rows_of(
     overlapping splits. `by_split` are the values of the splits. Without a value, `note` says why.
     """
     rows: list[Row] = []
-    for measure, (_, better, _) in measuring.MEASURED.items():
+    for measure, each in measuring.MEASURED.items():
         at, values = {"set": of, "repair": name}, np.array(found[measure], dtype=float)
         if np.isnan(values).any():
             of_scores = measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
@@ -118,7 +118,7 @@ def rows_of(
         compared = {
             "change": change,
             "change_error": error,
-            "verdict": "tie" if not sure else "better" if change * better > 0 else "worse",
+            "verdict": "tie" if not sure else "better" if change * each.better > 0 else "worse",
             "by_split": [float(f"{value:.6g}") for value in values],
         }
         value, value_error = float(values.mean()), resampled_error(values, halves.ratio)
@@ -165,9 +165,7 @@ class RepairTable:
     def measures(self) -> dict[str, measuring.TableMeasure]:
         """The measures of the table; those that are only recorded, where it has values of them."""
         known = {measure for _, _, measure in self.values}
-        return {
-            name: each for name, each in measuring.MEASURES.items() if name not in measuring.RECORDED or name in known
-        }
+        return {name: each for name, each in measuring.MEASURES.items() if not each.recorded or name in known}
 
     @cached_property
     def repairs(self) -> tuple[str, ...]:

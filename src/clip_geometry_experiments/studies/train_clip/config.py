@@ -1,40 +1,19 @@
 """The config of the training of a CLIP, and the architectures that have a name."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from clip_geometry.config import Config
+from clip_geometry.config import Config, read_yaml
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.kit.base import Data, RunConfig
 from clip_geometry_experiments.kit.clip_training import LR, OptimizerConfig, with_a_place
 
 PENALTIES = {"istar": "I-STAR", "cosreg": "CosReg"}  # their names
 SIGLIP_LR = 2e-3  # 1000 steps of siglip on scenes with 8e-3 end at an accuracy of 0.12, with 2e-3 at 0.95
-TEXT = {
-    "context_length": 32,  # the longest English caption of scenes has 32 tokens
-    "vocab_size": 4000,
-    "hf_tokenizer_name": "scenes-clip",
-    "width": 128,
-    "heads": 4,
-    "layers": 1,  # as accurate as two, for half the time of the tower that takes most of it
-    "pad_id": 0,
-    "eos_id": 3999,
-    "pool_type": "argmax",
-}
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    # timm's small test network: 0.27 million parameters
-    "byobnet": {
-        "vision_cfg": {"image_size": 64, "timm_model_name": "test_byobnet", "timm_pool": "avg", "timm_proj": "linear"}
-    },
-    # for the smoke section: seconds
-    "tiny": {
-        "embed_dim": 16,
-        "vision_cfg": {"image_size": 64, "patch_size": 32, "layers": 1, "width": 16, "head_width": 8},
-        "text_cfg": {"width": 16, "heads": 2},
-    },
-}
+ARCHITECTURES = read_yaml(Path(__file__).with_name("architectures.yaml"))
 
 
 class ArchitectureConfig(Config):
@@ -43,7 +22,7 @@ class ArchitectureConfig(Config):
     Args:
         embed_dim: columns of the embeddings.
         vision_cfg: of the image tower.
-        text_cfg: of the text tower, where it differs from `TEXT`; its tokenizer is that of scenes-clip.
+        text_cfg: of the text tower, where it differs from architectures.yaml; its tokenizer is that of scenes-clip.
     """
 
     embed_dim: int = 256
@@ -53,7 +32,7 @@ class ArchitectureConfig(Config):
     @field_validator("text_cfg")
     @classmethod
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return {**TEXT, **given}
+        return {**ARCHITECTURES["text"], **given}
 
     def __str__(self) -> str:
         """`test_byobnet; text: 1 layer of width 128; 256 columns`."""
@@ -65,10 +44,11 @@ class ArchitectureConfig(Config):
 
 
 def _named(given: Any) -> Any:
-    if isinstance(given, str) and given not in ARCHITECTURES:
-        hint = did_you_mean(given, ARCHITECTURES) or f"; known are {', '.join(ARCHITECTURES)}"
+    named = ARCHITECTURES["named"]
+    if isinstance(given, str) and given not in named:
+        hint = did_you_mean(given, named) or f"; known are {', '.join(named)}"
         raise InputError(f"unknown architecture {given!r}{hint}, or a section with open_clip's model_cfg")
-    return ARCHITECTURES[given] if isinstance(given, str) else given
+    return named[given] if isinstance(given, str) else given
 
 
 class ObjectiveConfig(Config):
