@@ -17,11 +17,11 @@ from clip_geometry_experiments.kit.base import Cell, experiments, read_explanati
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, parallel
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.kit.training_states import TrainingStudy, loss_record, state_record
 from clip_geometry_experiments.studies.distillation import measuring, training
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 from clip_geometry_experiments.studies.distillation.data import LabeledImages, Sources, Texts
 from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
-from clip_geometry_experiments.studies.states import TrainingStudy, loss_record, state_record
 
 
 class Distillation(TrainingStudy):

@@ -15,9 +15,9 @@ from clip_geometry.evaluators import ensemble
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT
 from clip_geometry_experiments.kit.languages import LanguageSets
+from clip_geometry_experiments.kit.training_states import Place, share_record
 from clip_geometry_experiments.studies.distillation.data import LabeledImages, Texts
 from clip_geometry_experiments.studies.distillation.training import DistillationTrainer, Student
-from clip_geometry_experiments.studies.states import Place, share_record
 
 LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
     f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")

@@ -19,9 +19,9 @@ from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import copy_tokenizer, save_half
 from clip_geometry_experiments.kit.training import ORDER, Trainer
+from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig, StudentConfig
 from clip_geometry_experiments.studies.distillation.data import Texts
-from clip_geometry_experiments.studies.states import Place
 
 PARTS = 4  # forward passes of a batch, each of texts of about equal length
 

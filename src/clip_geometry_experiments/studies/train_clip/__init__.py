@@ -20,9 +20,9 @@ from clip_geometry.results import Row, read_rows
 from clip_geometry_experiments.kit.base import Cell, experiments, numbered_labels, read_explanations
 from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
+from clip_geometry_experiments.kit.training_states import TrainingStudy, loss_record, share_record, state_record
 from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry_experiments.studies.states import TrainingStudy, loss_record, share_record, state_record
 from clip_geometry_experiments.studies.train_clip import measuring, training
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import (

@@ -22,7 +22,7 @@ from clip_geometry.results import Record, Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit import trajectories
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
-from clip_geometry_experiments.studies.states import Place
+from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
 from clip_geometry_experiments.studies.train_clip.training import ClipTrainer

@@ -20,7 +20,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.training.losses import CosReg, IStar
 from clip_geometry_experiments.kit.clip_training import copy_tokenizer, save_half
 from clip_geometry_experiments.kit.training import ORDER, Trainer
-from clip_geometry_experiments.studies.states import Place
+from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
 

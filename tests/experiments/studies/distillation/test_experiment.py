@@ -14,6 +14,7 @@ from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import measured_steps
+from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.distillation.config import StudentConfig
 from clip_geometry_experiments.studies.distillation.measuring import encode
 from clip_geometry_experiments.studies.distillation.training import (
@@ -21,7 +22,6 @@ from clip_geometry_experiments.studies.distillation.training import (
     make_folder,
     save_student,
 )
-from clip_geometry_experiments.studies.states import Place
 from support.distillation import LANGUAGES, PROMPTS, TINY, planned, ran
 from support.killed import kill_after_a_checkpoint
 
