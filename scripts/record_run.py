@@ -12,6 +12,7 @@ python scripts/record_run.py runs/repairs-0123456789 --table
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,9 +20,27 @@ from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.comparing import flat, matches
 from clip_geometry_experiments.published.recorded import KEPT_OF_TRAINING, record_run
-from clip_geometry_experiments.studies.repair_table.table import compact, table_of
+from clip_geometry_experiments.studies.repair_table.table import RepairTable, table_of
 
 ROOT = Path(__file__).parents[1]
+DIGITS = 4  # of compact records
+
+
+def compact(table: RepairTable) -> list[dict[str, Any]]:
+    """The table with a line for each set and repair, numbers to four digits, for records that are shipped."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for of, repair, measure in [*table.values, *table.notes]:
+        n, d = table.sizes[of]
+        line = lines.setdefault(
+            (of, repair),
+            {"set": of, "control": of in table.controls, "n": n, "d": d, "splits": table.splits, "repair": repair}
+            | {"values": {}},
+        )
+        if found := table.values.get((of, repair, measure)):
+            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in found[:4]), found.verdict]
+        else:
+            line.setdefault("notes", {})[measure] = table.notes[of, repair, measure]
+    return list(lines.values())
 
 
 def main() -> None:

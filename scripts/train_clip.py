@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40, help="number of steps of 64 images")
     parser.add_argument("--arm", default="clip", help="clip, siglip, fixed_temperature, istar, cosreg, classes")
-    parser.add_argument("--architecture", default="byobnet", help="resnet, resnet-wide, byobnet, vit, tiny")
+    parser.add_argument("--architecture", default="byobnet", help="byobnet, tiny")
     parser.add_argument("--out", type=Path, default=Path("runs/script"), help="folder of the model")
     given = parser.parse_args()
     settings = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps, "batch_size": 64}

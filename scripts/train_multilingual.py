@@ -24,7 +24,7 @@ def main() -> None:
     given = parser.parse_args()
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 1000, "captions_per_image": 5}
     measured = {"name": "scenes", "split": "test", "size": 200}
-    settings = {"teacher": given.teacher, "data": data, "measured": measured, "steps": given.steps}
+    settings = {"teacher": given.teacher, "data": data, "measured": measured, "tested": measured, "steps": given.steps}
     settings |= {"languages": list(PROMPTS), "prompts": PROMPTS, "class_captions": 0.5, "lr": 2e-3}
     section = {"name": "distillation", "experiment": "distillation", **settings}
     given.out.mkdir(parents=True, exist_ok=True)

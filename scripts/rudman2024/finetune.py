@@ -30,7 +30,7 @@ def main() -> None:
     # head, batches and dropout are the same for every λ; only the penalty differs
     for lambda_ in given.lambdas:
         trainer = experiment.trained(Method("i_star", lambda_) if lambda_ else Method("none"), seed=0)
-        seen = evaluate(trainer, experiment.inputs[1], tokens=None, longest=30, seed=0)
+        seen = evaluate(trainer, experiment.inputs[1], tokens=None, seed=0)
         (name, metric), *_ = metrics(validation, experiment.inputs[1], seen).items()
         print(f"λ = {lambda_:g}: IsoScore of all layers {isoscore(seen.layers):.4f}, {name} {metric():.3f}")
 

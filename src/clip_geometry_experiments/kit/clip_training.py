@@ -49,14 +49,6 @@ class OptimizerConfig(Config):
     class_captions: float = Field(default=0.0, ge=0, le=1)
 
 
-def optimizer_words(config: OptimizerConfig, batches: str) -> str:
-    """For the facts of a report; batches: such as "256 texts"."""
-    return (
-        f"{config.steps} steps of {batches}, lr {config.lr:g}, warm-up {config.warmup:g}, then a cosine, decay "
-        f"{config.weight_decay:g}, gradients up to norm {config.clip or 'any'}"
-    )
-
-
 def with_a_place(prompts: Iterable[str]) -> tuple[str, ...]:
     """Raises InputError if a prompt does not have one place for the name of a class."""
     for prompt in prompts:

@@ -126,7 +126,6 @@ class Rule(Config):
         cause: Why ours differs, in a few words: it stands beside the number.
         note: The long explanation, below the table.
         needs: What the paper's own setup needs.
-        arguments: Arguments of `clip-geometry run` for the paper's own setup, null if nothing here can run it.
         unit: The printed unit. A "share" of rows that is 0 or 1 has a limit, a "percent" if its error is 0.
         depends_on_n: The number depends on the number of rows, so that numbers of other `n` have no order.
         variants: Several rows of ours beside the number.
@@ -140,7 +139,6 @@ class Rule(Config):
     cause: str = ""
     note: str = ""
     needs: str = ""
-    arguments: str | None = ""
     unit: Literal["", "share", "percent"] | None = None
     depends_on_n: bool = False
     variants: tuple[Variant, ...] = ()
@@ -276,10 +274,14 @@ class LedgerEntry:
 
     @property
     def command(self) -> str:
-        """The command for the paper's own setup, "" where there is none."""
-        if not self.rule.config or self.rule.arguments is None:
-            return ""
-        return " ".join(filter(None, ("clip-geometry run", f"configs/{self.rule.config[0]}.yaml", self.rule.arguments)))
+        """The command for the paper's own setup, "" where no config has it."""
+        config = next(iter(self.rule.config), "")
+        return f"clip-geometry run {config} --published" if config and _has_own_setup(config) else ""
+
+
+@cache
+def _has_own_setup(config: str) -> bool:
+    return PUBLISHED in read_yaml(find_config(config))
 
 
 @cache

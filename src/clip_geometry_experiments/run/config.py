@@ -9,6 +9,8 @@ from typing import Any
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, shown
 
+SMOKE, PUBLISHED = "smoke", "published"  # sections of a config with other values for its keys
+
 
 def shipped_configs() -> dict[str, Path]:
     """The configs of the package: name, such as `tyshchuk2023/isotropy`, → file."""

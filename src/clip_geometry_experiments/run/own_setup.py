@@ -13,8 +13,8 @@ from clip_geometry.paths import expanded
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry_experiments.published.recorded import record_run
-from clip_geometry_experiments.run.config import find_config, shipped_configs
-from clip_geometry_experiments.run.runner import PUBLISHED, run
+from clip_geometry_experiments.run.config import PUBLISHED, find_config, shipped_configs
+from clip_geometry_experiments.run.runner import run
 
 RECORDED = "reproduction"  # folder below that of the runs, like docs/reproduction
 

@@ -18,10 +18,9 @@ from clip_geometry.results import CELLS, Results, Row
 from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiments
 from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, write_report
-from clip_geometry_experiments.run.config import expand_sweep, find_config
+from clip_geometry_experiments.run.config import PUBLISHED, SMOKE, expand_sweep, find_config
 from clip_geometry_experiments.run.parts import PAGE, change, spread
 
-SMOKE, PUBLISHED = "smoke", "published"  # sections with other values for keys of the config
 NEEDS = ("downloads", "fetch", "hours")  # keys of `published:` that are read by `own_setup`
 
 

@@ -14,10 +14,10 @@ from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, re
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
 from clip_geometry_experiments.rudman2024.finetune import data, measuring
-from clip_geometry_experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
+from clip_geometry_experiments.rudman2024.finetune.config import FinetuneConfig, Method
 from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune, draw_tasks, sentences
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, load_transformer
-from clip_geometry_experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
+from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
 
 
 class Finetune(Experiment):
@@ -74,9 +74,7 @@ class Finetune(Experiment):
         remove_finished(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
-        seen = measuring.evaluate(
-            trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed
-        )
+        seen = measuring.evaluate(trainer, inputs, seed=config.seed)
         rows = [
             *measuring.performance_rows(measuring.metrics(validation, inputs, seen), validation),
             *measuring.geometry_rows(
@@ -100,7 +98,7 @@ class Finetune(Experiment):
             pooling=config.model.pooling,
             seed=seed,
         )
-        device = resolve_device(getattr(self.workspace, "device", "auto"))
+        device = resolve_device(self.workspace.device)
         return FineTuningTrainer(model, self.inputs[0], config, method, seed=seed, device=device)
 
     def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> FineTuningTrainer:
@@ -121,25 +119,13 @@ class Finetune(Experiment):
         return row["at"].get(measuring.SEED) == measuring.ALL
 
     def facts(self) -> Mapping[str, Any]:
-        config, (train_on, validation), (inputs, seen) = self.config, self.examples, self.inputs
-        fitted_on = f"all {len(inputs)} training examples"
-        if train_on.kind == "span":
-            fitted_on = f"about {min(FITTED_TOKENS, inputs.lengths.sum())} tokens of the training examples"
-        fits = any(method.name == TOP for method in config.each_method)
+        (train_on, validation), (inputs, seen) = self.examples, self.inputs
         return {
             "model": self._model,
             "task": train_on.name,
             "training examples": len(train_on),
             "validation": f"{validation.split}, {len(validation)} examples",
-            "classes": len(train_on.classes) or None,
             "cut at": f"{inputs.max_length} tokens, {inputs.cut + seen.cut} examples",
-            "methods": ", ".join(config.methods),
-            "seeds": list(config.seeds),
-            "AdamW": f"{config.epochs} epochs of batches of {config.batch_size}, lr {config.lr:g}, {config.schedule}, "
-            f"warm-up {config.warmup:g}, decay {config.weight_decay:g}, gradients up to norm {config.clip or 'any'}",
-            "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens, refreshed each epoch",
-            "all-but-the-top": f"fitted on {fitted_on}" if fits else None,
-            "precision": config.precision,
         }
 
     @property
@@ -170,9 +156,6 @@ class Finetune(Experiment):
 
     def label(self) -> str:
         return f"{self.examples[0].name}, {self._model}"
-
-    def fresh_models(self) -> list[str]:
-        return [self.config.model.model] if self.config.model.is_fresh else []
 
 
 experiments.add("finetune", Finetune)

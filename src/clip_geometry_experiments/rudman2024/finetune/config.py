@@ -15,7 +15,6 @@ from clip_geometry_experiments.tasks import TaskConfig, resolve_task
 
 NONE, I_STAR, COSREG, TOP = "none", "i_star", "cosreg", "all_but_the_top"
 FORMS = f"{I_STAR}(λ), {COSREG}(λ), {TOP}(k), {NONE}"
-VALIDATION = {"mnli": "validation_matched"}  # else: validation
 AnyTask = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_task)]
 Transformer = Annotated[
     TransformerConfig, BeforeValidator(lambda value: {"model": value} if isinstance(value, str) else value)
@@ -47,21 +46,12 @@ class Method:
 def parse_method(text: str) -> Method:
     """The method of `name(value)`. λ = 0 adds nothing, so that i_star(0) and cosreg(0) are none. Raises InputError for
     anything but FORMS."""
-    match = re.fullmatch(r"(\w+)(?:\(([^()]+)\))?", text.strip())
-    name = match[1] if match else ""
-    if match is None or name not in (NONE, I_STAR, COSREG, TOP) or (match[2] is None) != (name == NONE):
+    pattern = rf"{NONE}|({I_STAR}|{COSREG})\((-?[\d.]+)\)|({TOP})\(([1-9]\d*)\)"
+    match = re.fullmatch(pattern, text.strip())
+    if match is None:
         raise InputError(f"{text!r} is not how a method is written; expected one of {FORMS}")
-    if name == NONE:
-        return Method(name)
-    try:
-        value = float(match[2])
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < float("inf"):
-        raise InputError(f"{text!r} has no number between its brackets; expected one of {FORMS}")
-    if name == TOP and (value < 1 or value != int(value)):
-        raise InputError(f"{text!r} removes {match[2]} components; expected a whole number from 1 on")
-    return Method(NONE) if value == 0 else Method(name, value)
+    name, value = match[1] or match[3], float(match[2] or match[4] or 0)
+    return Method(name, value) if value else Method(NONE)
 
 
 class FinetuneOptimizerConfig(Config):
@@ -71,9 +61,7 @@ class FinetuneOptimizerConfig(Config):
         epochs: passes over the training examples.
         batch_size: windows of a step.
         lr: learning rate of AdamW.
-        head_lr: learning rate of the steps in which all_but_the_top trains the head alone.
-        schedule: after the warmup the rate falls to 0 (linear) or stays (constant).
-        warmup: share of the steps in which the rate rises from 0.
+        warmup: share of the steps in which the rate rises from 0; then it falls to 0.
         weight_decay: of matrices; biases and the weights of layer norms do not decay.
         clip: largest norm of a gradient, null for any.
         zeta: shrinkage of IsoScore*.
@@ -84,8 +72,6 @@ class FinetuneOptimizerConfig(Config):
     epochs: int = Field(default=3, ge=1)
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=2e-5, gt=0)
-    head_lr: float = Field(default=1e-3, gt=0)
-    schedule: Literal["linear", "constant"] = "linear"
     warmup: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0)
     clip: float | None = Field(default=1.0, gt=0)
@@ -100,36 +86,23 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
     Args:
         model: a transformer and how it is used; a name, or a section of `TransformerConfig`.
         task: what it is trained for.
-        validation: another task to validate on; by default the split "validation" of `task`, all of it whatever the
-            limit of `task` is.
-        held_out: share of the examples of `task` to validate on instead, none of whose sentences is trained on.
+        held_out: share of the examples of `task` to validate on, none of whose sentences is trained on; 0 for the split
+            "validation" of `task`, all of it whatever the limit of `task` is.
         methods: none, i_star(λ), cosreg(λ), all_but_the_top(k). The last is fitted on all training examples, for spans
             on about 20,000 of their tokens.
         seeds: of the head, the batches and the dropout; `seed` is that of samples and of the held-out split.
         max_length: tokens of an input, longer ones are cut (default 128); for questions with their passages tokens of a
             window (default 384).
         overlap: tokens that consecutive windows share.
-        max_answer: longest answer in tokens.
-        measure_tokens: measure tokens of validation sentences with about this many in all, null for all.
     """
 
     model: Transformer
     task: AnyTask
-    validation: AnyTask | None = None
     held_out: float = Field(default=0.0, ge=0, lt=1)
     methods: tuple[str, ...] = Field(default=(NONE, "i_star(-1)", "i_star(1)"), min_length=1)
     seeds: Seeds = (0, 1, 2, 3, 4)
     max_length: int | None = Field(default=None, ge=8)
     overlap: int = Field(default=64, ge=0)
-    max_answer: int = Field(default=30, ge=1)
-    measure_tokens: int | None = Field(default=50_000, ge=2)
-
-    @field_validator("methods", mode="before")
-    @classmethod
-    def _several(cls, methods: Any) -> Any:
-        if isinstance(methods, str):
-            raise InputError(f"{methods!r} is no list of methods; write methods=[{methods}]")
-        return tuple(methods) if isinstance(methods, list) else methods
 
     @field_validator("methods")
     @classmethod
@@ -138,26 +111,22 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
 
     @model_validator(mode="after")
     def _something_to_validate_on(self) -> Self:
-        if self.held_out and self.validation is not None:
-            raise InputError("validation and held_out are two ways to say what to validate on; set one of them")
-        self.validation_task()
+        if not self.held_out:
+            self.validation_task()
         return self
 
     @property
     def each_method(self) -> tuple[Method, ...]:
         return tuple(parse_method(text) for text in self.methods)
 
-    def validation_task(self) -> TaskConfig | None:
-        """None where a share of `task` is held out. Raises InputError where the task has no other split."""
-        if self.held_out or self.validation is not None:
-            return self.validation
-        split = VALIDATION.get(self.task.name, "validation")
-        path = getattr(self.task, "path", None)
-        if split not in self.task.SPLITS or split == self.task.split or (path is not None and path.is_file()):
+    def validation_task(self) -> TaskConfig:
+        """The split "validation" of the task. Raises InputError where the task has no other split."""
+        task, path = self.task, getattr(self.task, "path", None)
+        if "validation" not in task.SPLITS or task.split == "validation" or (path is not None and path.is_file()):
             raise InputError(
-                f"the task {self.task.name} has one set of examples here; set validation to another section, or "
-                "held_out to the share of examples to validate on"
+                f"the task {task.name} has one set of examples here; set held_out to the share of examples to "
+                "validate on"
             )
         # a limit makes trainings short; of the validation split it would only make numbers less sure
-        values: Mapping[str, Any] = self.task.model_dump(mode="json", serialize_as_any=True, exclude={"limit"})
-        return resolve_task({**values, "split": split})
+        values: Mapping[str, Any] = task.model_dump(mode="json", serialize_as_any=True, exclude={"limit"})
+        return resolve_task({**values, "split": "validation"})

@@ -60,12 +60,10 @@ class Examples:
 
 
 def load_examples(config: TaskConfig) -> Examples:
-    """Loads a task with classes, scores or spans. Raises InputError for a task with several labels."""
+    """Loads a task with classes, scores or spans."""
     name, split = config.name, config.split
     loaded = load_task(config)
     if isinstance(loaded, Task):
-        if loaded.multi_label:
-            raise InputError(f"{name} has several labels for an example; a transformer is fine-tuned for one here")
         texts = tuple(tuple(loaded.items[item] for item in example) for example in loaded.examples)
         return Examples(name, "class", texts, loaded.labels, loaded.class_names, loaded.revision, split)
     if isinstance(loaded, ScoredPairs):
@@ -77,40 +75,27 @@ def load_examples(config: TaskConfig) -> Examples:
 
 
 def train_and_validation(config: FinetuneConfig) -> tuple[Examples, Examples]:
-    """Raises InputError if the two have different classes, and if a share cannot be held out."""
+    """Raises InputError if a share cannot be held out."""
     train = load_examples(config.task)
-    other = config.validation_task()
-    if other is None:
+    if config.held_out:
         return hold_out(train, config.held_out, config.seed)
-    validation = load_examples(other)
-    if (validation.kind, validation.classes) != (train.kind, train.classes):
-        raise InputError(
-            f"{train.name} and {validation.name} have different targets ({', '.join(train.classes) or train.kind}, and "
-            f"{', '.join(validation.classes) or validation.kind}); validate on examples of the same task"
-        )
-    return train, validation
+    return train, load_examples(config.validation_task())
 
 
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     """(the training examples, about a `share` of all), with no sentence in both.
 
     Examples that share a sentence, directly or through others, stay together. Raises InputError if they are linked so
-    closely that none can be held out, and if either subset has fewer than two different targets.
+    closely that none can be held out.
     """
     held, smallest = held_out(examples.texts, share, seed)
     if not held.any():
         raise InputError(
             f"held_out = {share:g} of {len(held)} examples of {examples.name}: none can be held out, the fewest that "
-            f"share sentences are {smallest}; raise held_out, or set validation"
+            f"share sentences are {smallest}; raise held_out"
         )
     name = f"{examples.split}, {share:g} held out"
-    subsets = examples.take(np.flatnonzero(~held), examples.split), examples.take(np.flatnonzero(held), name)
-    for subset, what in zip(subsets, ("trained", "held-out"), strict=True):
-        if subset.kind != "span" and len(np.unique(subset.targets)) < 2:
-            raise InputError(
-                f"the {len(subset)} {what} examples of {examples.name} have one target; change held_out or seed"
-            )
-    return subsets
+    return examples.take(np.flatnonzero(~held), examples.split), examples.take(np.flatnonzero(held), name)
 
 
 # --- tokens
@@ -216,16 +201,8 @@ def encode(
 
 def _windows(examples: Examples, tokenizer: Any, name: str, max_length: int, overlap: int) -> Any:
     """Questions with their passages, tokenized into windows."""
-    if not tokenizer.is_fast:
-        raise InputError("answers are found by their characters, which only a fast tokenizer tells; take another model")
     require_cls(tokenizer, name, "answers in a passage need one for windows without; take another model")
     questions, passages = (list(texts) for texts in zip(*examples.texts, strict=True))
-    longest = max(len(ids) for ids in tokenizer(questions, add_special_tokens=False)["input_ids"])
-    if longest + overlap + 8 > max_length:
-        raise InputError(
-            f"a question has {longest} tokens, which with overlap = {overlap} leaves no room for its passage in "
-            f"max_length = {max_length}; raise max_length or lower overlap"
-        )
     return tokenizer(
         questions,
         passages,

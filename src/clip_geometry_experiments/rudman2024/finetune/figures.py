@@ -41,7 +41,6 @@ def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
     """Draw the figures of one task that the rows of all trainings allow."""
     isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
     dimension, cosine = over_seeds(rows, "two_nn", SENTENCES), over_seeds(rows, "average_cosine", TOKENS)
-    clusters = over_seeds(rows, "silhouette", SENTENCES)
     coordinates, histograms = lists(rows, "coordinates"), lists(rows, "histogram")
     shown = chosen({_method(row) for row in _trainings(rows)})
     drawn: dict[str, Drawing] = {}
@@ -56,10 +55,6 @@ def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
         caption = words("dimension", means, any(values.mean() < 1 for values in dimension.values()))
         figure = lambda_figure(dimension, "TwoNN dimension of sentences")
         drawn["finetune_dimension"] = Drawing("Intrinsic dimension", figure, caption)
-    if clusters:
-        means = {_minus(each.value): values.mean() for each, values in clusters.items() if on_axis(each)}
-        figure = lambda_figure(clusters, "silhouette of sentences")
-        drawn["finetune_silhouette"] = Drawing("Clusters by class", figure, words("silhouette", means))
     if coordinates:
         named = visible(coordinates, shown)
         shares = {label(each): np.abs(coordinates[each]).max() / np.linalg.norm(coordinates[each]) for each in named}

@@ -6,7 +6,6 @@ import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,10 @@ from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, F
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, Windows
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
 
+MEASURED_TOKENS = 50_000  # of validation sentences, about
+LONGEST_ANSWER = 30  # tokens
 BINS = 100  # of the cosines, from −1 to 1
 MATTHEWS, PEARSON, F1, ACCURACY, EXACT = "matthews", "score_pearson", "f1", "accuracy", "exact_match"
-WITH_F1 = ("mrpc", "qqp")  # of GLUE; the paper reports their accuracy
 SEED = "training.seed"  # of head, batches and dropout; a row's own `seed` is of samples and of held-out examples
 ALL = "all"
 PERFORMANCE = "finetune.performance"
@@ -74,9 +74,11 @@ class TaskMetric:
 
 
 @torch.no_grad()
-def evaluate(trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None, longest: int, seed: int) -> Evaluation:
+def evaluate(
+    trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None = MEASURED_TOKENS, seed: int
+) -> Evaluation:
     """The model of a training on other windows, without dropout. tokens: measure about this many tokens, in random
-    windows; None for all. longest: answer in tokens."""
+    windows; None for all."""
     model = trainer.model.eval()
     measured = np.zeros(len(inputs), bool)
     measured[inputs.sample(tokens, np.random.default_rng(seed))] = True
@@ -92,7 +94,7 @@ def evaluate(trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None,
                 outputs.append((sentences[k], scores[k], None))
             else:  # the scores of tokens are not kept
                 places = inputs.places[row]
-                best = best_span(scores[k, : len(places)].numpy(), places, longest)
+                best = best_span(scores[k, : len(places)].numpy(), places, LONGEST_ANSWER)
                 outputs.append((sentences[k], scores[k, 0], best))
         if (chosen := np.flatnonzero(measured[rows])).size:
             mask = given["attention_mask"][chosen]
@@ -110,8 +112,7 @@ def evaluate(trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None,
 def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, TaskMetric]:
     """The metrics of a task, the one it is judged by first.
 
-    cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy, and for mrpc and
-    qqp F1 besides.
+    cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy.
     """
     if examples.kind == "span":
         passages = [texts[1] for texts in examples.texts]
@@ -129,10 +130,6 @@ def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, 
         from sklearn.metrics import matthews_corrcoef
 
         return {MATTHEWS: TaskMetric(matthews_corrcoef, (examples.targets, predicted)), **found}
-    if examples.name in WITH_F1:
-        from sklearn.metrics import f1_score
-
-        found[F1] = TaskMetric(partial(f1_score, zero_division=0.0), (examples.targets, predicted))  # pyright: ignore[reportArgumentType]
     return found
 
 

@@ -35,29 +35,21 @@ class TransformerConfig(Config):
             the training sentences.
         layers: use only the first N layers, null for all (bert/fresh: two).
         pooling: the row of a sentence: its first token [CLS], or the mean over its tokens.
-        fresh: initialise an hf-text: model instead of loading its weights.
-        seed: of fresh weights.
-        width: columns of bert/fresh.
     """
 
     model: str
     layers: int | None = Field(default=None, ge=1)
     pooling: Literal["cls", "mean"] = "cls"
-    fresh: bool = False
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    width: int = Field(default=32, ge=2, multiple_of=2)
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.model != TINY:
-            if "width" in self.model_fields_set and self.width != 32:
-                raise InputError(f"width is that of {TINY}; {self.model} has its own")
+        if not self.is_fresh:
             self.encoder()
         return self
 
     @property
     def is_fresh(self) -> bool:
-        return self.fresh or self.model == TINY
+        return self.model == TINY
 
     def encoder(self) -> EncoderConfig:
         """The config by which its files are found. Raises InputError for other families of encoders."""
@@ -69,14 +61,11 @@ class TransformerConfig(Config):
                 f"model {self.model!r} cannot be fine-tuned here; expected hf-text:ORG/NAME or PATH, sentence:NAME or "
                 f"PATH, {', '.join(sentence.WHEELS)} or {TINY}"
             )
-        if name.startswith("sentence:") and (self.fresh or self.seed):
-            raise InputError("fresh and seed are for hf-text: models; sentence: models have weights")
-        options = {"fresh": True, "seed": self.seed} if self.fresh else {"seed": self.seed} if self.seed else {}
-        return resolve_encoder(name, **options)
+        return resolve_encoder(name)
 
     def revision(self) -> str:
         """Identifies weights and tokenizer; for bert/fresh the versions that its first weights depend on."""
-        if self.model == TINY:
+        if self.is_fresh:
             return digest({"torch": torch.__version__, "kind": TINY})
         return encoder_revision(self.encoder())
 
@@ -87,8 +76,8 @@ class TransformerConfig(Config):
 
 def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) -> tuple[Any, Any]:
     """(the transformer, its tokenizer). texts: bert/fresh knows their words."""
-    if config.model == TINY:
-        return tiny_bert(texts, width=config.width, layers=config.layers or 2, seed=config.seed)
+    if config.is_fresh:
+        return tiny_bert(texts, layers=config.layers or 2)
     from transformers import AutoModel
 
     encoder = config.encoder()
@@ -109,7 +98,7 @@ def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) 
     return model, load_tokenizer(root)
 
 
-def tiny_bert(texts: Iterable[Sequence[str]], *, width: int, layers: int, seed: int) -> tuple[Any, Any]:
+def tiny_bert(texts: Iterable[Sequence[str]], *, width: int = 32, layers: int, seed: int = 0) -> tuple[Any, Any]:
     """(a BERT of two heads and `width` columns, its tokenizer, which knows the words of the texts)."""
     from transformers import BertConfig, BertModel
 
@@ -129,31 +118,17 @@ def tiny_bert(texts: Iterable[Sequence[str]], *, width: int, layers: int, seed: 
 
 
 def word_tokenizer(texts: Iterable[str]) -> Any:
-    """Lower-cased words and signs of punctuation, in the order of their first appearance; pairs as BERT has them."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
+    """A BERT tokenizer of lower-cased words and signs of punctuation, in the order of their first appearance."""
+    from transformers import BertTokenizer
 
-    normalizer, splitter = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
+    splitter: Any = BertTokenizer().backend_tokenizer
     words = dict.fromkeys(SPECIAL)
     for text in texts:
-        words |= dict.fromkeys(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+        normalized = splitter.normalizer.normalize_str(text)
+        words |= dict.fromkeys(word for word, _ in splitter.pre_tokenizer.pre_tokenize_str(normalized))
     vocabulary = {word: number for number, word in enumerate(words)}
-    tokenizer: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_max_length=POSITIONS,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
+    unused: Any = None
+    return BertTokenizer(vocab=vocabulary, mask_token=unused, model_max_length=POSITIONS)
 
 
 class Output(NamedTuple):

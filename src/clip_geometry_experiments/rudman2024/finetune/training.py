@@ -17,6 +17,7 @@ from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR,
 from clip_geometry_experiments.rudman2024.finetune.data import Windows
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, Output
 
+HEAD_LR = 1e-3  # of the epoch in which all-but-the-top trains the head alone
 FITTED_TOKENS = 20_000  # for spans, whose rows are tokens: what all-but-the-top is fitted on
 
 
@@ -64,12 +65,10 @@ class FineTuningTrainer(Trainer):
         self.optimize(model.parameters(), weight_decay=config.weight_decay)
 
     def rate(self, number: int) -> float:
-        config = self.config
         if number >= self.plain_steps:
-            return config.head_lr
-        return learning_rate(
-            number, steps=self.plain_steps, lr=config.lr, warmup=config.warmup, schedule=config.schedule
-        )
+            return HEAD_LR
+        steps, config = self.plain_steps, self.config
+        return learning_rate(number, steps=steps, lr=config.lr, warmup=config.warmup, schedule="linear")
 
     def step(self) -> None:
         """C_0 is refreshed before each epoch; the map of all-but-the-top is fitted before the epoch of the head."""

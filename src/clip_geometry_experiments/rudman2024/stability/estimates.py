@@ -1,10 +1,7 @@
-"""Distributions of known isotropy, IsoScore of many samples of them at once, and its errors.
-
-The score is plain, corrected, and shrunken for every ζ from the same traces.
-"""
+"""Distributions of known isotropy, IsoScore of their samples, and its errors."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from clip_geometry.config import Config
+from clip_geometry.geometry import isoscore, isoscore_star
+from clip_geometry.geometry.statistics.moments import Moments
+from clip_geometry.registry import InputError
 from clip_geometry.results import Record
 
 FACTOR, SHARE = 5.0, 0.1  # of the scale mixture: one row in ten is five times as long
@@ -63,80 +63,17 @@ class Cloud:
         return rows
 
 
-# --- scores
-
-
-@dataclass(frozen=True)
-class Traces:
-    """Traces of the covariances S of many samples, and of the covariance S_0 of a larger sample for each.
-
-    Q = Σ‖w_i − μ‖⁴. Of the mixture M = (1 − ζ) S + ζ S_0 tr M is linear and ‖M‖² quadratic in ζ, so that one pass
-    over the rows serves all ζ.
-    """
-
-    n: int
-    d: int
-    trace: Values
-    square: Values  # ‖S‖_F²
-    fourth: Values  # Q
-    trace_0: Values
-    square_0: Values
-    inner: Values  # ⟨S, S_0⟩
-
-    @classmethod
-    def of(cls, x: Float[Tensor, "draws n d"], reference: Float[Tensor, "draws m d"]) -> "Traces":
-        centered, s_0 = x - x.mean(1, keepdim=True), covariances(reference)
-        lengths = centered.square().sum(2)
-        s = centered.mT @ centered / (x.shape[1] - 1)
-        return cls(
-            *x.shape[1:],
-            trace=lengths.sum(1) / (x.shape[1] - 1),
-            square=s.square().sum((1, 2)),
-            fourth=lengths.square().sum(1),
-            trace_0=s_0.diagonal(dim1=1, dim2=2).sum(1),
-            square_0=s_0.square().sum((1, 2)),
-            inner=(s * s_0).sum((1, 2)),
-        )
-
-    def plain(self) -> Values:
-        """`isoscore`."""
-        return self._score(self.trace**2 / self.square)
-
-    def star(self, zeta: float) -> Values:
-        """`isoscore_star`."""
-        own = 1 - zeta
-        trace = own * self.trace + zeta * self.trace_0
-        square = own**2 * self.square + 2 * own * zeta * self.inner + zeta**2 * self.square_0
-        return self._score(trace**2 / square)
-
-    def parts(self) -> tuple[Values, Values]:
-        """a and b of `isoscore(unbiased=True)`: unbiased estimates of tr(C)² and ‖C‖_F²."""
-        n, q = self.n, self.fourth / (self.n - 1)
-        f = (n - 1) / (n * (n - 2) * (n - 3))
-        a = f * (2 * self.square + (n * n - 3 * n + 1) * self.trace**2 - n * q)
-        b = f * ((n - 1) * (n - 2) * self.square + self.trace**2 - n * q)
-        return a, b
-
-    def unbiased(self) -> Values:
-        """`isoscore(unbiased=True)`; NaN where the estimate of ‖C‖² is not positive and that function refuses."""
-        a, b = self.parts()
-        return self._score(torch.where(b > 0, a / b, torch.nan))
-
-    def _score(self, ratio: Tensor) -> Tensor:
-        return (ratio - 1) / (self.d - 1)
-
-
-def covariances(x: Float[Tensor, "draws n d"]) -> Float[Tensor, "draws d d"]:
-    centered = x - x.mean(1, keepdim=True)
-    return centered.mT @ centered / (x.shape[1] - 1)
-
-
-def together(parts: list[Traces]) -> Traces:
-    """Concatenate the draws of several chunks."""
-    first = parts[0]
-    fields = ("trace", "square", "fourth", "trace_0", "square_0", "inner")
-    values = {name: torch.cat([getattr(part, name) for part in parts]) for name in fields}
-    return Traces(first.n, first.d, **values)
+def scores_of(x: Float[Tensor, "n d"], reference: Float[Tensor, "m d"], zetas: Sequence[float]) -> list[float]:
+    """IsoScore of rows: plain, corrected (NaN where it is undefined), and for each ζ shrunken to the covariance of the
+    reference."""
+    moments, covariance = Moments.of(x), torch.cov(reference.T)
+    try:
+        unbiased = float(isoscore(moments, unbiased=True))
+    except InputError:
+        unbiased = math.nan
+    return [
+        float(isoscore(moments)), unbiased, *(float(isoscore_star(moments, covariance, zeta=zeta)) for zeta in zetas)
+    ]  # fmt: skip
 
 
 # --- errors
@@ -168,17 +105,3 @@ def _of_root(squares: Tensor) -> float:
     """Standard error of the root of a mean, by the delta method."""
     root = math.sqrt(float(squares.mean()))
     return float(squares.std()) / math.sqrt(len(squares)) / (2 * root) if root > 0 else 0.0
-
-
-def ratio_bias_row(traces: Traces, **fields: Any) -> Record:
-    """mean(a/b) − mean(a)/mean(b), as scores, its error by the jackknife over draws."""
-    a, b = traces.parts()
-    scores = traces.unbiased()
-    if not scores.isfinite().all():
-        return Record("stability.ratio_bias", None, **fields, note="the corrected score is undefined in some draws")
-    n, d = len(scores), traces.d
-    without = ((a.sum() - a) / (b.sum() - b) - 1) / (d - 1)
-    left = (scores.sum() - scores) / (n - 1) - without
-    error = math.sqrt((n - 1) / n * float((left - left.mean()).square().sum()))
-    value = float(scores.mean() - (a.mean() / b.mean() - 1) / (d - 1))
-    return Record("stability.ratio_bias", value, error, **fields, note=f"± by the jackknife over {n} draws")

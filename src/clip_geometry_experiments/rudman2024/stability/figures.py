@@ -1,7 +1,6 @@
 """Figures of the stability study: IsoScore* against ζ, and bias and error of each estimate against n."""
 
 from collections.abc import Sequence
-from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +31,15 @@ words = Words(Path(__file__).with_name("words.j2"))
 
 
 def numbers_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """Collect the numbers of each estimate.
-
-    Returns:
-        A line for each `cloud`, `n` and `label` of an estimate, in the order of the rows, with `zeta`, `truth`, `bias`,
-        `standard_deviation`, `rmse` and `ratio_bias`; NaN where a number is undefined.
-    """
+    """A line for each `cloud`, `n` and `label` of an estimate, with `zeta`, `truth`, `bias`, `standard_deviation` and
+    `rmse`; NaN where a number is undefined."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        if row["value"] is not None:
-            label, zeta = label_of(**row["at"]), row["at"].get("zeta")
-            shared = {"cloud": row["dataset"], "n": row["n"], "label": label, "zeta": zeta, "truth": row["truth"]}
-            numbers = found.setdefault((row["dataset"], row["n"], label), shared)
-            numbers[row["measure"].removeprefix("stability.")] = row["value"]
-    columns = ("cloud", "n", "label", "zeta", "truth", "bias", "standard_deviation", "rmse", "ratio_bias")
-    return pd.DataFrame(list(found.values()), columns=list(columns)).astype({"zeta": float})
+        label, zeta = label_of(**row["at"]), row["at"].get("zeta", np.nan)
+        shared = {"cloud": row["dataset"], "n": row["n"], "label": label, "zeta": zeta, "truth": row["truth"]}
+        numbers = found.setdefault((row["dataset"], row["n"], label), shared)
+        numbers[row["measure"].removeprefix("stability.")] = np.nan if row["value"] is None else row["value"]
+    return pd.DataFrame(list(found.values()))
 
 
 def label_of(estimator: str, zeta: float | None = None) -> str:
@@ -59,17 +52,16 @@ def labels_of(zetas: Sequence[float]) -> list[str]:
     return ["plain", "unbiased", *(label_of("isoscore_star", zeta) for zeta in zetas)]
 
 
-def draw_stability(rows: Sequence[Row], *, n: int, zetas: Sequence[float]) -> dict[str, Drawing]:
-    """Draw both figures. n: the size that the caption gives the errors of; zetas: of IsoScore* in the second figure."""
+def draw_stability(rows: Sequence[Row], zetas: Sequence[float]) -> dict[str, Drawing]:
+    """Draw both figures. zetas: of IsoScore* in the second figure."""
     numbers = numbers_of(rows)
-    if numbers.empty:
-        return {}
-    advice = words("errors", n, **which_when(numbers, n, zetas))
     return {
         "stability_shrinkage": Drawing(
             "IsoScore* against its shrinkage", shrinkage_figure(numbers), words("shrinkage")
         ),
-        "stability_errors": Drawing("Which estimate of isotropy to use", errors_figure(numbers, zetas), advice),
+        "stability_errors": Drawing(
+            "Which estimate of isotropy to use", errors_figure(numbers, zetas), words("errors")
+        ),
     }
 
 
@@ -104,27 +96,6 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
         scores = [plus_minus(row["truth"] + row["value"], row.get("standard_error")) for row in rows_of]
         said.append(words("twins", rows_of[0]["truth"], list(zip(twins, scores, strict=True)), differ(*rows_of)))
     return said
-
-
-def which_when(numbers: pd.DataFrame, n: int, zetas: Sequence[float]) -> dict[str, Any]:
-    """The facts of the second caption: errors at n, the estimate of smallest RMSE by size, and two clouds that plain
-    IsoScore tells apart although they are equally isotropic."""
-    known, labels = numbers.dropna(subset=["rmse"]), labels_of(zetas)
-    clouds = []
-    for cloud, at_n in known.loc[known["n"] == n].groupby("cloud", sort=False):
-        estimates = at_n.set_index("label", drop=False).reindex(labels).dropna(subset=["rmse"])
-        stars = at_n.dropna(subset=["zeta"]).nsmallest(1, "rmse")
-        best = stars.to_dict("records")[0] if len(stars) else None
-        clouds.append({"name": cloud, "estimates": estimates.to_dict("records"), "best": best})
-    shown = known.loc[known["label"].isin(labels)].sort_values("n", kind="stable")
-    least = {}
-    for cloud, of_cloud in shown.groupby("cloud", sort=False):
-        best = of_cloud.loc[of_cloud.groupby("n")["rmse"].idxmin(), ["label", "n"]].values.tolist()
-        runs = [(label, [size for _, size in run]) for label, run in groupby(best, key=lambda each: each[0])]
-        least[cloud] = [(label, sizes[0], sizes[-1]) for label, sizes in runs]
-    plain = numbers.loc[(numbers["n"] == n) & (numbers["label"] == "plain")].to_dict("records")
-    twins = next((pair for pair in combinations(plain, 2) if abs(pair[0]["truth"] - pair[1]["truth"]) < 1e-9), None)
-    return {"clouds": clouds, "least": least, "twins": twins}
 
 
 @styled

@@ -9,7 +9,6 @@ from clip_geometry.config import Config
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import Data, Model, RunConfig
 from clip_geometry_experiments.kit.clip_training import OptimizerConfig, with_a_place
-from clip_geometry_experiments.kit.languages import parallel
 
 
 class StudentConfig(Config):
@@ -27,21 +26,15 @@ class StudentConfig(Config):
     heads: int = Field(default=4, ge=1)
     hidden: int = Field(default=256, ge=1)
 
-    @model_validator(mode="after")
-    def _divides(self) -> Self:
-        if self.width % self.heads:
-            raise InputError(f"width is {self.width} and heads are {self.heads}; expected a width that they divide")
-        return self
-
 
 class DistillationConfig(RunConfig, OptimizerConfig):
     """Keys of the experiment.
 
     Args:
-        teacher: an encoder with a text tower (and, for zero-shot, an image tower).
-        data: training captions in several languages; its own `language` is not used.
-        measured: other captions, on which states are measured, and zero-shot too if it has images and labels.
-        tested: images for zero-shot accuracy at the end; null for none.
+        teacher: an encoder with a text tower and an image tower.
+        data: training captions in several languages, with classes; its own `language` is not used.
+        measured: other images and captions, on which states are measured.
+        tested: images for zero-shot accuracy at the end.
         languages: the first is the teacher's, and the student learns it too.
         prompts: language → templates of class prompts, for zero-shot (an ensemble if there are several) and for the
             share `class_captions` of the training texts.
@@ -55,36 +48,22 @@ class DistillationConfig(RunConfig, OptimizerConfig):
     teacher: Model
     data: Data
     measured: Data
-    tested: Data | None = None
+    tested: Data
     languages: tuple[str, ...] = Field(min_length=2)
-    prompts: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    prompts: Mapping[str, tuple[str, ...]]
     training_prompts: Mapping[str, tuple[str, ...]] | None = None
     student: StudentConfig = StudentConfig()
     measurements: int = Field(default=16, ge=2)
 
     @model_validator(mode="after")
-    def _of_use(self) -> Self:
-        languages = self.languages
-        if len(set(languages)) < len(languages):
-            raise InputError(f"{', '.join(languages)} has a language twice")
-        if self.batch_size % len(languages):
+    def _in_each_language(self) -> Self:
+        if self.batch_size % len(self.languages):
             raise InputError(
-                f"batch_size is {self.batch_size} for {len(languages)} languages; expected a multiple, each has as many"
+                f"batch_size is {self.batch_size} for {len(self.languages)} languages; expected a multiple, each has "
+                "as many"
             )
-        needed = bool(self.prompts or self.class_captions or self.tested is not None)
-        for prompts in (self.prompts, *filter(None, [self.training_prompts])):
-            missing = [language for language in languages if not prompts.get(language)]
-            if missing and needed:
-                raise InputError(
-                    f"prompts have none in {missing[0]!r}; expected templates such as 'Bild: {{}}.' in each language, "
-                    "or class_captions=0, tested=null and no prompts at all"
-                )
-            for language in languages:
-                with_a_place(prompts.get(language, ()))
-        for name in ("measured", "tested"):
-            if getattr(self, name) == self.data:
-                raise InputError(f"{name} is the data that is trained on; expected other items, another split")
-        for data in (self.data, self.measured):  # they have these languages
-            for language in languages:
-                parallel(data, languages, language)
+        for prompts in (self.prompts, self.training_prompts or self.prompts):
+            for language in self.languages:
+                if not with_a_place(prompts.get(language, ())):
+                    raise InputError(f"prompts have none in {language!r}; expected templates such as 'Bild: {{}}.'")
         return self

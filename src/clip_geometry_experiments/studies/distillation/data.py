@@ -15,7 +15,6 @@ from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.hf import tokenize
 from clip_geometry.evaluators import ensemble
-from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
@@ -32,7 +31,7 @@ class Texts:
 
     Args:
         tokens: (n, t), padded on the right.
-        target: (n,) the row of `rows` that the student should give.
+        target: (n,) the row of `rows` that the student should give; of a class prompt, the class.
         rows: (m, d) float32 embeddings by the teacher.
         items: (n,) what each is a caption of.
         truncated: how many texts did not fit.
@@ -50,25 +49,10 @@ class Texts:
     def targets(self, chosen: np.ndarray | slice = slice(None)) -> Tensor:
         return torch.from_numpy(self.rows[self.target[chosen]])
 
-
-@dataclass(frozen=True, eq=False)
-class ClassTexts:
-    """Prompts of all classes in a language.
-
-    Args:
-        tokens: (k, t).
-        classes: (k,) the class of each.
-        rows: (c, d) the teacher's rows of the classes in its own language.
-    """
-
-    tokens: np.ndarray
-    classes: np.ndarray
-    rows: np.ndarray
-
-    def of(self, seen: np.ndarray) -> Texts:
-        """Prompts of these classes only, with the teacher's rows as targets."""
-        kept = np.isin(self.classes, seen)
-        return Texts(self.tokens[kept], self.classes[kept], self.rows, items=self.classes[kept])
+    def of_classes(self, seen: np.ndarray) -> "Texts":
+        """Prompts of these classes only."""
+        kept = np.isin(self.target, seen)
+        return Texts(self.tokens[kept], self.target[kept], self.rows, self.items[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +75,10 @@ class LabeledImages:
         """seen, held out → top-1 accuracy among all classes."""
         return zero_shot_by_class(self.rows, classes, self.labels, self.seen)
 
-    def count(self, classes: str) -> int:
-        return int((np.isin(self.labels, self.seen) == (classes == "seen")).sum())
+    def size(self, classes: str) -> dict[str, Any]:
+        """Number of these images and chance level, for records."""
+        n = int((np.isin(self.labels, self.seen) == (classes == "seen")).sum())
+        return {"n": n, "null_value": 1 / self.candidates}
 
 
 class Sources:
@@ -110,7 +96,7 @@ class Sources:
 
     @cached_property
     def teacher(self) -> Encoder:
-        return load_encoder(self.config.teacher, getattr(self.workspace, "device", "auto"))
+        return load_encoder(self.config.teacher, self.workspace.device)
 
     # --- captions
 
@@ -123,13 +109,8 @@ class Sources:
         items, rows = self._embedded(source)
         side = load_dataset(target).text
         assert side is not None  # of the same data set as the teacher's
-        texts = []
-        with progress(f"preparing captions in {language}", total=len(side)) as advance:
-            for k in range(len(side)):
-                texts.append(str(side.load(k)))
-                advance(1)
         i, j = aligned(items, side.item_id)
-        tokens, truncated = self._tokens([texts[k] for k in j])
+        tokens, truncated = self._tokens([str(side.load(int(k))) for k in j])
         return Texts(tokens, i, rows, np.asarray(side.item_id)[j], truncated)
 
     def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
@@ -143,14 +124,9 @@ class Sources:
         """(item ids, rows) by the teacher; embedded once and kept in the store."""
         if source not in self._rows:
             found = self.workspace.embeddings(self.config.teacher, source, limit=None, batch_size=BATCH, only="text")
-            if "text" not in found:
-                raise InputError(
-                    f"{self.config.teacher.model} on {source.name} gives no text embeddings; expected a teacher with a "
-                    "text tower, and a data set with captions"
-                )
-            each = found["text"]
-            items = range(len(each)) if each.item_id is None else each.item_id.tolist()
-            self._rows[source] = [str(item) for item in items], np.array(each.vectors, dtype=np.float32)
+            text = found["text"]
+            items = range(len(text)) if text.item_id is None else text.item_id.tolist()
+            self._rows[source] = [str(item) for item in items], np.array(text.vectors, dtype=np.float32)
         return self._rows[source]
 
     # --- classes
@@ -160,31 +136,22 @@ class Sources:
         dataset = load_dataset(self.config.data)
         labels = [side.labels for side in dataset.sides if side.labels is not None]
         if not labels or dataset.class_names is None:
-            raise InputError(
-                f"{self.config.data.name} has no labels with class names, which prompts are made of; leave prompts "
-                "out, with class_captions=0 and tested=null"
-            )
+            raise InputError(f"{self.config.data.name} has no labels with class names, which prompts are made of")
         return np.unique(labels[0])
 
-    def class_texts(
-        self, data: DatasetConfig, prompts: Mapping[str, Sequence[str]] | None = None
-    ) -> dict[str, ClassTexts]:
-        """Language → prompts of all classes, with the mean of the teacher's rows of its own prompts of a class.
-
-        prompts: language → templates, None for those of zero-shot.
-        """
-        prompts = self.config.prompts if prompts is None else prompts
+    def class_texts(self, data: DatasetConfig, prompts: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
+        """Language → prompts of all classes, with the mean of the teacher's rows of its own prompts of a class."""
         source = self.config.languages[0]
-        texts, classes = self.class_prompts(data, source, prompts[source])
+        texts, classes = self._class_prompts(data, source, prompts[source])
         rows = self.teacher.text_features(self.teacher.tokenize(texts)).numpy()
         means = np.stack([rows[classes == k].mean(0) for k in range(classes.max() + 1)])
         found = {}
         for language in self.config.languages:
-            texts, classes = self.class_prompts(data, language, prompts[language])
-            found[language] = ClassTexts(self._tokens(texts)[0], classes, means)
+            texts, classes = self._class_prompts(data, language, prompts[language])
+            found[language] = Texts(self._tokens(texts)[0], classes, means, items=classes)
         return found
 
-    def class_prompts(
+    def _class_prompts(
         self, data: DatasetConfig, language: str, templates: Sequence[str]
     ) -> tuple[list[str], np.ndarray]:
         """(texts, the class of each): all templates, in their order."""
@@ -200,10 +167,8 @@ class Sources:
     def teacher_classes(self, data: DatasetConfig) -> Tensor:
         """(c, d) unit rows, one for each class by the prompts in the teacher's language."""
         source = self.config.languages[0]
-        texts, classes = self.class_prompts(data, source, self.config.prompts[source])
+        texts, classes = self._class_prompts(data, source, self.config.prompts[source])
         return ensemble(self.teacher.text_features(self.teacher.tokenize(texts)), classes).float()
-
-    # --- images
 
     def images(self, data: DatasetConfig) -> LabeledImages:
         """Through the teacher's image tower."""
@@ -213,9 +178,3 @@ class Sources:
             raise InputError(f"{self.config.teacher.model} on {data.name} gives no labeled images for zero-shot")
         rows = torch.from_numpy(np.array(image.vectors, dtype=np.float32))
         return LabeledImages(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))
-
-    def has_images(self, data: DatasetConfig) -> bool:
-        """With classes that there are prompts of."""
-        dataset = load_dataset(data)
-        labeled = dataset.image is not None and dataset.image.labels is not None and dataset.class_names is not None
-        return labeled and bool(self.config.prompts) and "image" in self.teacher.modalities

@@ -28,8 +28,6 @@ words = Words(Path(__file__).with_name("words.j2"))
 def draw_distillation(rows: Sequence[Row]) -> dict[str, Drawing]:
     """Draw the figure of the recorded states."""
     curves = [row for row in rows if "trajectory" in row and "language" in row["at"]]
-    if not curves:
-        return {}
     teacher = _teacher(rows)
     kinds = [
         (_hyphen(kind), [(row["at"]["language"], row["value"]) for row in _student(rows, kind)], own)
@@ -47,9 +45,7 @@ def sentences(rows: Sequence[Row]) -> list[str]:
         chance = next(row["null_value"] for row in student)
         said.append(words("accuracy", _hyphen(kind), _by_language(student), own, chance))
     ratios = [row for row in rows if row["measure"] == "language_distance.ratio"]
-    if ratios:
-        said.append(words("distance", ratios[0]["at"]["source"], _by_language(ratios)))
-    return said
+    return [*said, words("distance", ratios[0]["at"]["source"], _by_language(ratios))]
 
 
 def distillation_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figure:
@@ -57,12 +53,12 @@ def distillation_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> 
     languages = list(dict.fromkeys(row["at"]["language"] for row in curves))
     panels = []
     for (measure, classes), label in PANELS.items():
-        there = [row for row in curves if (row["measure"], row["at"].get("classes")) == (measure, classes)]
-        levels: dict[float, Any] = {row["null_value"]: ":" for row in there if row.get("null_value") is not None}
-        if measure == ZERO_SHOT and classes in teacher:
+        shown = [row for row in curves if (row["measure"], row["at"].get("classes")) == (measure, classes)]
+        levels: dict[float, Any] = {row["null_value"]: ":" for row in shown if row.get("null_value") is not None}
+        if classes in teacher:
             levels[teacher[classes]] = (0, (2, 2))
         drawn = []
-        for row in there:
+        for row in shown:
             language = row["at"]["language"]
             k = languages.index(language)
             style: Any = {"color": COLORS[k % len(COLORS)], "line": LINES[k % len(LINES)], "label": language}

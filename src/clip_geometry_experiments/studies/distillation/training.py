@@ -7,7 +7,7 @@ language.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from clip_geometry.encoders.hf import WEIGHTS, drop_pooler, load_tokenizer, read
 from clip_geometry.encoders.hf.text import mean_pooling
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
+from clip_geometry_experiments.kit.clip_training import copy_tokenizer, save_half
 from clip_geometry_experiments.kit.training import ORDER, Trainer
-from clip_geometry_experiments.studies.distillation.config import StudentConfig
+from clip_geometry_experiments.kit.training_states import Place
+from clip_geometry_experiments.studies.distillation.config import DistillationConfig, StudentConfig
 from clip_geometry_experiments.studies.distillation.data import Texts
 
 PARTS = 4  # forward passes of a batch, each of texts of about equal length
@@ -94,23 +95,6 @@ def save_student(student: Student, folder: Path) -> Path:
     return save_half(student, folder / WEIGHTS[0])
 
 
-# --- the training
-
-
-class TextPlace(NamedTuple):
-    """What a number is of.
-
-    Args:
-        measure: its name.
-        language: of the texts.
-        classes: "all", or for zero-shot the classes of the images: "seen" in training or "held out".
-    """
-
-    measure: str
-    language: str
-    classes: str = "all"
-
-
 class DistillationTrainer(Trainer):
     """Trains a student on its teacher's rows.
 
@@ -119,13 +103,12 @@ class DistillationTrainer(Trainer):
     Args:
         student: a text tower.
         captions: language → texts with targets.
-        prompts: language → class prompts with targets, which make up the share `class_captions`; may be empty.
-        config: of the optimizer.
-        seed: of batches and prompts.
+        prompts: language → class prompts with targets, which make up the share `class_captions`.
+        config: of the experiment.
         device: where.
     """
 
-    Place = TextPlace
+    Place = Place
     PROMPT = 1
 
     def __init__(
@@ -133,9 +116,8 @@ class DistillationTrainer(Trainer):
         student: Student,
         captions: Mapping[str, Texts],
         prompts: Mapping[str, Texts],
-        config: OptimizerConfig,
+        config: DistillationConfig,
         *,
-        seed: int,
         device: torch.device,
     ):
         self.student, self.captions, self.prompts = student, captions, prompts
@@ -150,7 +132,7 @@ class DistillationTrainer(Trainer):
             {"student": student},
             config,
             steps=config.steps,
-            seed=seed,
+            seed=config.seed,
             device=device,
             precision=config.precision,
             clip=config.clip,
@@ -183,7 +165,7 @@ class DistillationTrainer(Trainer):
         tokens, targets = texts.tokens[rows], texts.targets(rows)
         random = self.stream(self.PROMPT, k, number)
         chosen = np.flatnonzero(random.random(self.each) < self.config.class_captions)
-        if len(chosen) and self.prompts:
+        if len(chosen):
             prompts = self.prompts[language]
             which = random.integers(len(prompts), size=len(chosen))
             tokens[chosen], targets[torch.from_numpy(chosen)] = prompts.tokens[which], prompts.targets(which)

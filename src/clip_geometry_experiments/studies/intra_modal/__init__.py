@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
+from sklearn.metrics import average_precision_score
+from sklearn.metrics.pairwise import cosine_similarity
 
 from clip_geometry.display.origin import with_options
 from clip_geometry.encoders import load_encoder
@@ -17,7 +20,6 @@ from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.studies.intra_modal.figures import draw_intra_modal, tell
 from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
-from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
 
 PREFIX = "intra_modal."
 INTO: Mapping[str, Literal["text", "image"]] = {"image": "text", "text": "image"}
@@ -62,8 +64,6 @@ class IntraModal(base.Experiment):
                 yield base.Cell(define, partial(self._rows, modality, how), f"queries of {modality}s")
 
     def _rows(self, modality: str, how: Inversion) -> list[Row]:
-        import torch
-
         config = self.config
         sets = self.workspace.embeddings(config.model, config.data, limit=None, batch_size=config.batch_size)
         if modality not in sets or sets[modality].labels is None:
@@ -79,7 +79,7 @@ class IntraModal(base.Experiment):
         found, cosines = [], []
         with progress(f"inversions of {modality}s", len(config.seeds)) as advance:
             for seed in config.seeds:
-                inverted = invert(encoder, torch.from_numpy(rows[asked]), INTO[modality], how, seed=seed)
+                inverted = invert(encoder, rows[asked], INTO[modality], how, seed=seed)
                 found.append(average_precision(inverted.rows.numpy(), rows, relevant[asked], asked))
                 cosines.append(inverted.cosines.numpy())
                 advance(1)
@@ -98,18 +98,8 @@ class IntraModal(base.Experiment):
     def facts(self) -> Mapping[str, Any]:
         config = self.config
         options = config.data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-        ways = {"images into texts": config.to_text, "texts into images": config.to_image}
-        return {
-            "model": config.model.model,
-            "data": f"{with_options(config.data.name, options)}, {config.data.split}",
-            **{
-                name: f"{how.pseudo_tokens} pseudo-tokens, {how.steps} steps, lr {how.lr:g}"
-                for name, how in ways.items()
-                if how is not None
-            },
-            "starts": len(config.seeds),
-            "seed": config.seed,
-        }
+        data = f"{with_options(config.data.name, options)}, {config.data.split}"
+        return {"model": config.model.model, "data": data, "starts": len(config.seeds)}
 
     @classmethod
     def sentences(cls, planned: "Sequence[IntraModal]") -> list[str]:
@@ -120,7 +110,22 @@ class IntraModal(base.Experiment):
 
     def origin(self) -> str:
         facts = self.facts()
-        return f"{facts['data']} by {facts['model']}; seed {facts['seed']}."
+        return f"{facts['data']} by {facts['model']}; seed {self.config.seed}."
+
+
+def average_precision(
+    queries: np.ndarray, index: np.ndarray, relevant: np.ndarray, itself: np.ndarray
+) -> NDArray[np.float64]:
+    """Of each query in an index that holds it as row `itself`, by cosine. relevant: (queries, rows)."""
+    scores = cosine_similarity(queries.astype(float), index.astype(float))
+    others = np.arange(len(index)) != itself[:, None]
+    return np.array([average_precision_score(r[o], s[o]) for r, s, o in zip(relevant, scores, others, strict=True)])
+
+
+def chance_level(relevant: np.ndarray, n: int) -> NDArray[np.float64]:
+    """Expected average precision of a random order of n rows, some of which are relevant: (queries,)."""
+    harmonic = (1 / np.arange(1, n + 1)).sum()
+    return (harmonic + (n - harmonic) * (relevant - 1) / max(n - 1, 1)) / n
 
 
 def _record(number: str, values: np.ndarray, modality: str, **others: Any) -> Row:

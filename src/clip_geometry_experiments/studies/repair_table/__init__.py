@@ -9,16 +9,14 @@ from pydantic import Field, field_validator
 
 from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.report.gallery import TextTable
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
 from clip_geometry_experiments.studies.repair_table.figures import draw_table, grids, tell
-from clip_geometry_experiments.studies.repair_table.measuring import Halves, Removed, repair_of
+from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, Removed, repair_of
 from clip_geometry_experiments.studies.repair_table.table import (
     RepairTable,
-    failed_rows,
-    missing_row,
     rows_of,
     table_of,
 )
@@ -80,7 +78,7 @@ class RepairTableExperiment(Experiment):
                 yield Cell({**shared, "repair": repair}, rows, f"{repair} on {each.name}")
 
     def _missing(self, each: SetConfig, why: str) -> list[Row]:
-        return [missing_row(each.name, why)]
+        return [Record("repair_table.set", None, note=f"skipped: {why}", at={"set": each.name})]
 
     @cached_property
     def _halves(self) -> dict[str, tuple[Halves, dict[str, list[float]]]]:
@@ -103,7 +101,8 @@ class RepairTableExperiment(Experiment):
         try:
             found = none if name == "none" else halves.judge(repair)
         except InputError as error:
-            return [shared | row for row in failed_rows(each.name, name, str(error))]
+            failed = {"note": f"not fitted: {error}", "at": {"set": each.name, "repair": name}}
+            return [shared | Record(f"repair_table.{measure}", None, **failed) for measure in MEASURED]
         return [shared | row for row in rows_of(each.name, name, repair, found, none, halves)]
 
     # --- the report
@@ -122,14 +121,11 @@ class RepairTableExperiment(Experiment):
         return row["at"].get("repair") == "none" or "repair" not in row["at"]
 
     def facts(self) -> Mapping[str, Any]:
-        table, config = self.table, self.config
+        table = self.table
         return {
             "data sets": [f"{name} ({n:,} rows, {d} dimensions)" for name, (n, d) in table.sizes.items()],
             "nothing to find in": list(table.controls),
             "skipped": [f"{name}: {why}" for name, why in table.missing.items()],
-            "repairs": sum(name != "none" for name in table.repairs),
-            "splits": f"{config.splits} random halves of the items",
-            "seed": config.seed,
         }
 
     def tables(self) -> list[TextTable]:

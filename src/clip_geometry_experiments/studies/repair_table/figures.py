@@ -149,5 +149,5 @@ def _cell(table: RepairTable, name: str, measure: str) -> str:
 def tell(table: RepairTable) -> list[str]:
     """What the table says: the registered test, what the rules before the table count, and what was examined later."""
     found = summary(table)
-    macros = ("registered", "free", "missed", "related", "leader", "ranks", "known", "skipped")
+    macros = ("registered", "free", "missed", "related", "ranks", "known", "skipped")
     return [said for macro in macros if (said := WORDS(macro, found, short))]

@@ -4,6 +4,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
@@ -11,6 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clip_geometry import geometry
+from clip_geometry.config import read_yaml
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.search.held_out import HeldOutSearch
@@ -27,37 +29,16 @@ NO_CLASSES = "the set has no classes"
 
 
 class TableMeasure(NamedTuple):
-    """A measure of the table. better: 1 where higher is better, else −1. title: in figures."""
+    """A measure of the table, as measures.yaml explains it."""
 
     group: str
     better: int
     title: str
+    recorded: bool = False
 
 
-MEASURES = {
-    "gap": TableMeasure("geometry", -1, "modality gap ↓"),
-    "isoscore": TableMeasure("geometry", 1, "IsoScore"),
-    "average_cosine": TableMeasure("geometry", -1, "average cosine ↓"),
-    "effective_rank": TableMeasure("geometry", 1, "effective rank"),
-    "robin_hood": TableMeasure("geometry", -1, "hubness ↓"),
-    "ilisi": TableMeasure("mixing", 1, "iLISI"),
-    "kbet": TableMeasure("mixing", 1, "kBET"),
-    "connectivity": TableMeasure("mixing", 1, "connectivity"),
-    "separability": TableMeasure("mixing", -1, "separability ↓"),
-    "silhouette": TableMeasure("semantics", 1, "class silhouette"),
-    "probe": TableMeasure("semantics", 1, "linear probe"),
-    "zero_shot": TableMeasure("semantics", 1, "zero-shot"),
-    "cka": TableMeasure("semantics", 1, "CKA, before/after"),
-    "own_precision": TableMeasure("retrieval", 1, "within: precision@10"),
-    "neighbors": TableMeasure("retrieval", 1, "within: neighbors kept"),
-    "cross_r_at_1": TableMeasure("retrieval", 1, "across: recall@1"),
-    "cross_r_at_5": TableMeasure("retrieval", 1, "across: recall@5"),
-    "r_at_1": TableMeasure("retrieval", 1, "mixed: recall@1"),
-    "hit_at_10": TableMeasure("retrieval", 1, "mixed: recall@10"),
-    "ndcg": TableMeasure("retrieval", 1, "mixed: nDCG@10"),
-}
-RECORDED = ("kbet", "connectivity")  # only in the recorded table: this version does not have these measures
-MEASURED = {name: each for name, each in MEASURES.items() if name not in RECORDED}
+MEASURES = {name: TableMeasure(**each) for name, each in read_yaml(Path(__file__).with_name("measures.yaml")).items()}
+MEASURED = {name: each for name, each in MEASURES.items() if not each.recorded}
 OF_ROWS = [name for name, each in MEASURES.items() if each.group != "retrieval"]
 
 

@@ -1,13 +1,13 @@
 """What the table says in numbers, by rules.
 
 The rules for `helping`, `free`, `best`, `registered` and the rankings were committed before the table was filled
-(63977b5). The others were added when its numbers were known: `strict`, `kept`, `missed`, `ahead`, `related`, `ideas`.
+(63977b5). The others were added when its numbers were known: `strict`, `missed`, `related`, `ideas`.
 """
 
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +16,9 @@ from scipy.stats import spearmanr
 from clip_geometry.search.repairs import repairs
 from clip_geometry_experiments.kit.correlation import LEVEL, holm, rank_correlation
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
-from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable
+from clip_geometry_experiments.studies.repair_table.table import RepairTable
 
 FEWEST = 5  # maps
-# names of the maps that were added after the registered rule (d0e1b055), 33 minutes later
-ADDED = ("ridge", "realign", "aniso_align", "combat", "harmony", "mutual_neighbors", "gaussian_transport", "sinkhorn")
-ADDED += ("gromov_wasserstein", "conceptor")
-
 Ranks = Mapping[str, float]  # map → its mean rank over the sets
 
 
@@ -53,11 +49,6 @@ class MeasureRelation(NamedTuple):
     @property
     def sure(self) -> bool:
         return self.p < LEVEL
-
-
-def is_added(repair: str) -> bool:
-    """Whether a repair was added to the list after the registered rule."""
-    return any(word in ADDED for word in re.findall(r"[a-z_]+", repair))
 
 
 def registered(table: RepairTable) -> MeasureRelation | None:
@@ -111,131 +102,78 @@ def _mean_ranks(table: RepairTable, measure: str) -> Ranks:
 RETRIEVAL = tuple(name for name, each in MEASURES.items() if each.group == "retrieval")
 APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # searches of one modality
 AIM = "r_at_1"
-SAME = 0.001  # a change up to which an order is kept: rows of equal cosines may swap
 
 
 class MeasureCost(NamedTuple):
-    """A measure that is worse on `sets` sets by `change` on average over all sets that have it."""
+    """A measure that is worse on `sets` of the `of` sets that have it."""
 
     title: str
     sets: int
     of: int
-    change: float
 
 
-@dataclass(frozen=True)
-class Summary:
+def summary(table: RepairTable) -> SimpleNamespace:
     """Numbers of the sentences.
 
-    Attributes:
+    Returns:
         sets: Number of ranked sets.
         count: Number of repairs, without none.
         helping: Repairs that raise recall in the mixed index on more sets than they lower it → on how many.
         free: Those of them that are worse on no set in any measure of retrieval within or across modalities.
         strict: Those of the free that are worse on no set in any measure of the mixed list either.
-        kept: Those of the free that keep the order within each modality and across, so that they cannot cost there.
         missed: Measure of retrieval → the largest fall by a free repair that the test would not have seen on some set.
         best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
         tied: Whether the other free repairs are within the critical difference of it by retrieval.
         gains: Repair → the mean change of recall at 1 in the mixed index by it, over the sets.
-        ahead: Baselines without costs that gain more than the best.
         costs: What the best repair makes worse, of all measures.
         rankings: Group → ranking.
         registered: The relation of geometry and retrieval.
-        as_listed: The same without the maps that were added to the list after the rule.
         related: The relations of each measure of geometry and mixing to each of retrieval, over the maps of the rows.
         ideas: The same with the variants of one idea averaged.
-        leader: Of geometry, and its costs.
         known: Generated set → the best repair on it, its recall at 1 mixed and that of the known truth.
         missing: Set → why it was skipped.
     """
-
-    sets: int
-    count: int
-    helping: dict[str, int]
-    free: list[str]
-    strict: list[str]
-    kept: list[str]
-    missed: dict[str, float]
-    best: str
-    tied: bool
-    gains: dict[str, float]
-    ahead: list[str]
-    costs: list[MeasureCost]
-    rankings: dict[str, Ranking]
-    registered: MeasureRelation | None
-    as_listed: MeasureRelation | None
-    related: list[MeasureRelation]
-    ideas: list[MeasureRelation]
-    leader: str
-    leader_costs: list[MeasureCost]
-    known: dict[str, tuple[str, float, float]]
-    missing: dict[str, str]
-
-    def relation(self, measure: str, target: str, among: list[MeasureRelation] | None = None) -> MeasureRelation | None:
-        """The relation of two measures, among `related` or the given ones."""
-        wanted = (each for each in among or self.related if (each.measure, each.target) == (measure, target))
-        return next(wanted, None)
-
-
-def summary(table: RepairTable) -> Summary:
     names = [name for name in table.repairs if name != "none"]
     own = [name for name in names if not (name in repairs and repairs[name].baseline)]
     helping = {name: table.count(name, AIM, "better") for name in names
                if table.count(name, AIM, "better") > table.count(name, AIM, "worse")}  # fmt: skip
     free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in APART)]
-    gains = {name: _mean_change(table, name, AIM) for name in names if table.over_sets(name, AIM)}
+    changes = {name: [each.change for each in table.over_sets(name, AIM)] for name in names}
+    gains = {name: float(np.mean(values)) for name, values in changes.items() if values}
     candidates = [name for name in free if name in own] or [name for name in helping if name in own]
     best = max(candidates, key=lambda name: gains[name], default="")
     ranked, others = table.rankings.get("retrieval"), [best, *free]
     tied = ranked is not None and set(others) <= set(ranked.names) and all(
         abs(ranked.rank(best) - ranked.rank(name)) <= ranked.difference for name in others
     )  # fmt: skip
-    leader = next((name for name in table.rankings["geometry"].names if name != "none"), "") \
-        if "geometry" in table.rankings else ""  # fmt: skip
-    return Summary(
+    return SimpleNamespace(
         sets=len(table.ranked),
         count=len(names),
         helping=helping,
         free=free,
         strict=[name for name in free if not any(table.count(name, measure, "worse") for measure in RETRIEVAL)],
-        kept=[name for name in free
-              if all(abs(each.change) <= SAME for measure in APART for each in table.over_sets(name, measure))],
         missed={measure: max((table.detectable(name, measure) for name in free), default=0.0) for measure in RETRIEVAL},
         best=best,
         tied=tied,
         gains=gains,
-        ahead=[name for name in free if name not in own and best and gains[name] > gains[best]],
         costs=costs(table, best) if best else [],
         rankings=table.rankings,
         registered=registered(table),
-        as_listed=registered(_as_listed(table)),
         related=examined(table),
         ideas=examined(table, merged=True),
-        leader=leader,
-        leader_costs=costs(table, leader) if leader else [],
         known=_known(table, own),
-        missing=dict(table.missing),
-    )  # fmt: skip
-
-
-def _as_listed(table: RepairTable) -> RepairTable:
-    """The table without the maps that were added after the registered rule."""
-    return replace(table, values={key: each for key, each in table.values.items() if not is_added(key[1])})
+        missing=table.missing,
+    )
 
 
 def costs(table: RepairTable, name: str) -> list[MeasureCost]:
     """What a repair makes worse on at least one set, that on most sets first."""
     found = [
-        MeasureCost(MEASURES[m].title.removesuffix(" ↓"), table.count(name, m, "worse"), len(table.over_sets(name, m)),
-             _mean_change(table, name, m))
-        for m in MEASURES if table.count(name, m, "worse")
+        MeasureCost(each.title.removesuffix(" ↓"), table.count(name, measure, "worse"),
+                    len(table.over_sets(name, measure)))
+        for measure, each in MEASURES.items()
     ]  # fmt: skip
-    return sorted(found, key=lambda each: -each.sets)
-
-
-def _mean_change(table: RepairTable, name: str, measure: str) -> float:
-    return float(np.mean([each.change for each in table.over_sets(name, measure)]))
+    return sorted((each for each in found if each.sets), key=lambda each: -each.sets)
 
 
 def _known(table: RepairTable, names: list[str]) -> dict[str, tuple[str, float, float]]:

@@ -88,7 +88,6 @@ def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
 
 PREFIX = "repair_table."
 REFERENCES = ("noise", "truth")
-DIGITS = 4  # of compact records
 
 
 def rows_of(
@@ -106,50 +105,30 @@ def rows_of(
     overlapping splits. `by_split` are the values of the splits. Without a value, `note` says why.
     """
     rows: list[Row] = []
-    for measure, (_, better, _) in measuring.MEASURED.items():
-        at = {"set": of, "repair": name}
-        values = np.array(found[measure], dtype=float)
+    for measure, each in measuring.MEASURED.items():
+        at, values = {"set": of, "repair": name}, np.array(found[measure], dtype=float)
         if np.isnan(values).any():
-            why = (
-                measuring.NO_ROWS
-                if measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
-                else measuring.NO_CLASSES
-            )
-            rows.append(Record(PREFIX + measure, None, note=why, at=at))
+            of_scores = measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
+            note = measuring.NO_ROWS if of_scores else measuring.NO_CLASSES
+            rows.append(Record(PREFIX + measure, None, note=note, at=at))
             continue
         changes = values - np.array(none[measure])
         change, error = float(changes.mean()), resampled_error(changes, halves.ratio)
         sure = abs(change) > quantile(len(values)) * error + 1e-12
-        verdict = "tie" if not sure else "better" if change * better > 0 else "worse"
-        rows.append(
-            Record(
-                PREFIX + measure,
-                float(values.mean()),
-                resampled_error(values, halves.ratio),
-                change=change,
-                change_error=error,
-                verdict=verdict,
-                by_split=[float(f"{value:.6g}") for value in values],
-                at=at,
-            )
-        )
+        compared = {
+            "change": change,
+            "change_error": error,
+            "verdict": "tie" if not sure else "better" if change * each.better > 0 else "worse",
+            "by_split": [float(f"{value:.6g}") for value in values],
+        }
+        value, value_error = float(values.mean()), resampled_error(values, halves.ratio)
+        rows.append(Record(PREFIX + measure, value, value_error, **compared, at=at))
     return rows
 
 
 def quantile(splits: int) -> float:
     """Return how many standard errors of the mean over these splits a change has to exceed."""
     return float(t.ppf(1 - LEVEL / 2, splits - 1))
-
-
-def failed_rows(of: str, name: str, why: str) -> list[Row]:
-    """The records of a repair that could not be fitted."""
-    return [Record(PREFIX + measure, None, note=f"not fitted: {why}", at={"set": of, "repair": name})
-            for measure in measuring.MEASURED]  # fmt: skip
-
-
-def missing_row(of: str, why: str) -> Row:
-    """The record of a set that is not there."""
-    return Record(PREFIX + "set", None, note=f"skipped: {why}", at={"set": of})
 
 
 class CellValue(NamedTuple):
@@ -186,9 +165,7 @@ class RepairTable:
     def measures(self) -> dict[str, measuring.TableMeasure]:
         """The measures of the table; those that are only recorded, where it has values of them."""
         known = {measure for _, _, measure in self.values}
-        return {
-            name: each for name, each in measuring.MEASURES.items() if name not in measuring.RECORDED or name in known
-        }
+        return {name: each for name, each in measuring.MEASURES.items() if not each.recorded or name in known}
 
     @cached_property
     def repairs(self) -> tuple[str, ...]:
@@ -264,25 +241,8 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
     return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing, splits)
 
 
-def compact(table: RepairTable) -> list[dict[str, Any]]:
-    """The table with a line for each set and repair, numbers to four digits, for records that are shipped."""
-    lines: dict[tuple[str, str], dict[str, Any]] = {}
-    for of, repair, measure in [*table.values, *table.notes]:
-        n, d = table.sizes[of]
-        line = lines.setdefault(
-            (of, repair),
-            {"set": of, "control": of in table.controls, "n": n, "d": d, "splits": table.splits, "repair": repair}
-            | {"values": {}},
-        )
-        if found := table.values.get((of, repair, measure)):
-            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in found[:4]), found.verdict]
-        else:
-            line.setdefault("notes", {})[measure] = table.notes[of, repair, measure]
-    return list(lines.values())
-
-
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
-    """The table of lines that `compact` made."""
+    """The table of lines for each set and repair, as scripts/record_run.py writes them."""
     values, notes, sizes, controls, splits = {}, {}, {}, {}, 0
     for line in lines:
         splits = line["splits"]

@@ -1,6 +1,6 @@
 """A small CLIP trained from scratch, with its geometry measured from the state before the first step."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from clip_geometry.files import sha256_of
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
-from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, numbered_labels, read_explanations
-from clip_geometry_experiments.kit.clip_training import data_words, measured_steps, optimizer_words
+from clip_geometry_experiments.kit.base import Cell, experiments, numbered_labels, read_explanations
+from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
+from clip_geometry_experiments.kit.training_states import TrainingStudy, loss_record, share_record, state_record
 from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry_experiments.studies.train_clip import measuring, training
-from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig, architecture_words, arm_words
+from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import (
     CaptionedImages,
     ClassPrompts,
@@ -37,8 +38,8 @@ from clip_geometry_experiments.studies.train_clip.figures import arms_sentences,
 CELL = ("cell", "cell_row", "cell_rows")  # keys of the cell that a recorded row is of
 
 
-class TrainClip(Experiment):
-    """One cell: the training with all its states. The model is saved to `model_folder`, as `local-dir:` reads it."""
+class TrainClip(TrainingStudy):
+    """The model is saved as `local-dir:` reads it."""
 
     Config = TrainClipConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
@@ -52,19 +53,14 @@ class TrainClip(Experiment):
         require_apart(found)
         return found
 
-    def cells(self) -> Iterator[Cell]:
-        yield self._cell
-
-    @cached_property
-    def _cell(self) -> Cell:
+    def planned(self) -> Cell:
         if self.config.recorded is not None:
             return Cell({"recorded": sha256_of(self._recorded_file)}, self._recorded_rows, "recorded states")
         define = self.config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}
-        if self._precision != FULL:  # auto depends on the device
-            define["precision"] = self._precision
+        define["precision"] = self._precision  # auto depends on the device
         return Cell(define, self._rows, f"training {self.config.arm}")
 
     @cached_property
@@ -83,25 +79,19 @@ class TrainClip(Experiment):
 
     @cached_property
     def _device(self) -> torch.device:
-        return resolve_device(getattr(self.workspace, "device", "auto"))
+        return resolve_device(self.workspace.device)
 
     @property
     def _precision(self) -> str:
         return resolve_precision(self.config.precision, self._device)
-
-    @property
-    def model_folder(self) -> Path:
-        """Where the trained model is saved; `local-dir:` reads it."""
-        return self.workspace.folder / "models" / f"{self.config.arm}-{self._cell.key[:8]}"
 
     # --- the training
 
     @cached_property
     def encoder(self) -> Encoder:
         """With its first weights, from the folder that the trained ones are saved to."""
-        config, mean_and_std = self.config, channel_statistics(self._datasets["data"])
-        training.make_folder(self.model_folder, config.architecture, config, *mean_and_std)
-        return training.fresh_encoder(self.model_folder, config.seed)
+        training.make_folder(self.model_folder, self.config, *channel_statistics(self._datasets["data"]))
+        return training.fresh_encoder(self.model_folder, self.config.seed)
 
     def pairs(self, name: str) -> CaptionedImages:
         """data, measured or tested."""
@@ -115,7 +105,7 @@ class TrainClip(Experiment):
             return image
 
         architecture = self.config.architecture
-        key = {"image_size": architecture["vision_cfg"]["image_size"], "text_cfg": architecture["text_cfg"]}
+        key = {"image_size": architecture.vision_cfg["image_size"], "text_cfg": architecture.text_cfg}
         key |= {"tokenizer": encoder.describe()["tokenizer"]}
         folder = self.workspace.folder.parent / "pictures"
         found = load_pairs(self._datasets[name], folder, image_bytes, encoder.tokenize, key)
@@ -126,93 +116,69 @@ class TrainClip(Experiment):
         return self.pairs("data")
 
     def trainer(self) -> training.ClipTrainer:
-        """Before its first step."""
-        config, pairs = self.config, self._trained
-        model: Any = training.fresh_encoder(self.model_folder, config.seed).model  # pyright: ignore[reportAttributeAccessIssue]
-        width, classes = config.architecture["embed_dim"], len(pairs.class_names)
-        preprocess = model.visual.preprocess_cfg
-        return training.ClipTrainer(
-            model,
-            training.ClipObjective(config, width=width, classes=classes, seed=config.seed),
-            pairs,
-            config,
-            mean=torch.tensor(preprocess["mean"]),
-            std=torch.tensor(preprocess["std"]),
-            seed=config.seed,
-            device=self._device,
-            prompts=self.training_prompts,
-            caption_noise=config.caption_noise,
-        )
-
-    def trained(self, callback: measuring.ClipCallback, checkpoint: Checkpoint | None = None) -> training.ClipTrainer:
-        """After its last step, resumed from the checkpoint if there is one."""
-        trainer = self.trainer()
-        trainer.run(self.steps, callback, checkpoint=checkpoint, name=f"training {self.config.arm}")
-        note(f"measuring took {trainer.measuring_share:.1%} of the training's time")
-        return trainer
-
-    @property
-    def steps(self) -> list[int]:
-        """Steps after which a state is measured; 0 is before the first."""
-        return measured_steps(self.config.steps, self.config.measurements)
+        pairs, prompts = self._trained, self._prompts(self.config.training_prompts or self.config.prompts)
+        fresh = training.fresh_encoder(self.model_folder, self.config.seed)
+        return training.ClipTrainer(fresh, pairs, prompts, self.config, device=self._device)
 
     @cached_property
     def prompts(self) -> ClassPrompts:
         """Texts for each class, and the classes seen in training."""
         return self._prompts(self.config.prompts)
 
-    @cached_property
-    def training_prompts(self) -> ClassPrompts:
-        """Captions in training that name the class only."""
-        return self._prompts(self.config.training_prompts or self.config.prompts)
-
     def _prompts(self, templates: Sequence[str]) -> ClassPrompts:
         names, seen = self._trained.class_names, np.unique(self._trained.labels)
         return prompt_tokens(templates, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
-        config, measured = self.config, self.pairs("measured")
-        checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
+        config, measured, seen = self.config, self.pairs("measured"), self.prompts.seen
         names = config.measures or measuring.NAMES
         callback = measuring.ClipCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
-        trainer = self.trained(callback, checkpoint)
-        rows = list(measuring.state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
+        trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self.cell.key))
+        note(f"measuring took {trainer.measuring_share:.1%} of the training's time")
+        rows: list[Row] = [
+            state_record(place, values, self.steps, **measuring.fields_of(config, place, measured, seen))
+            for place, values in trainer.trajectory.items()
+        ]
         rows += [
-            measuring.loss_row(config, trainer.losses, self.steps),
+            loss_record("train_clip.training_loss", trainer.losses, self.steps, config.at(), pipeline=[]),
             *measuring.change_rows(config, curves_of(rows)[0]),
         ]
-        rows = [{**self._context(config.measured, measured), **row} for row in rows]
+        batch_norm = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
+        origin = self._origin(config.measured, measured, batch_norm)
         weights = training.save_weights(trainer.model, self.model_folder)
         load_state_dict(trainer.model, read_state_dict(weights), str(weights))
-        return rows + self._tested_rows(trainer)
+        return [{**origin, **row} for row in rows] + self._tested_rows(trainer)
 
-    def _context(self, data: DatasetConfig, pairs: CaptionedImages) -> Row:
-        """What all records of these images have in common."""
+    def _origin(self, data: DatasetConfig, pairs: CaptionedImages, options: Mapping[str, Any]) -> Row:
+        """What all records of these images have in common. options: of the model."""
+        options = {**options} if self._precision == FULL else {**options, "trained_in": self._precision}
         cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
-        return measuring.context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
+        truncated: Row = {"truncated": cut} if any(cut.values()) else {}
+        return self.context(data, model_options=options, pipeline=list(measuring.PIPELINE), **truncated)
 
     def _tested_rows(self, trainer: training.ClipTrainer) -> list[Row]:
-        """Zero-shot accuracy of the model as it is saved, in float16."""
+        """Zero-shot accuracy of the model as it is saved, in float16, with the running statistics of batch norm."""
         config, data = self.config, self.config.tested
         if data is None:
             return []
-        tested = self.pairs("tested")
+        tested, seen = self.pairs("tested"), self.prompts.seen
+        origin = self._origin(data, tested, {})
+
+        def share(place: measuring.Place, value: float, **more: Any) -> Row:
+            fields = measuring.fields_of(config, place, tested, seen)
+            fields["at"]["pictures"] = "tested"
+            return {**origin, **share_record(place.measure, value, **fields, **more)}
+
         image, text, classes = measuring.encode(trainer, tested, self.prompts)
-        seen = self.prompts.seen
-        rows = list(
-            measuring.tested_rows(config, tested, seen, measuring.zero_shot_values(image, classes, tested.labels, seen))
-        )
+        zero_shot = measuring.zero_shot_values(image, classes, tested.labels, seen)
+        rows = [share(place, value) for place, value in zero_shot.items()]
         if config.tasks:
             measured = self.pairs("measured")
             fit = (*measuring.encode(trainer, measured, self.prompts)[:2], measured.labels)
             for pipeline, place, value in measuring.task_values(fit, (image, text, tested.labels), classes, seen):
                 fitted = None if pipeline == measuring.PIPELINE and "probe" not in place.measure else "measured"
-                rows += measuring.tested_rows(
-                    config, tested, seen, {place: value}, pipeline=list(pipeline), fitted_on=fitted
-                )
-        origin = self._context(data, tested)
-        origin["model_options"].pop("batch_norm", None)  # it is as users load it
-        return [{**origin, **row} for row in rows]
+                rows.append(share(place, value, pipeline=list(pipeline), fitted_on=fitted))
+        return rows
 
     # --- the report
 
@@ -223,22 +189,15 @@ class TrainClip(Experiment):
     def facts(self) -> Mapping[str, Any]:
         config, cut = self.config, [row["truncated"] for row in self.finished_rows() if "truncated" in row]
         return {
-            "architecture": architecture_words(config.architecture),
-            "arm": arm_words(config),
+            "architecture": str(config.architecture),
+            "arm": self.label(),
             "trained on": data_words(config.data),
             "measured on": data_words(config.measured),
             "tested on": None if config.tested is None else data_words(config.tested),
-            "prompts": " | ".join(config.prompts),
-            "class prompts among training captions": f"{config.class_captions:.0%}",
-            "images with the caption of another": f"{config.caption_noise:.0%}" if config.caption_noise else None,
-            "these prompts": " | ".join(config.training_prompts or config.prompts) if config.class_captions else None,
-            "AdamW": optimizer_words(config, f"batches of {config.batch_size}"),
             "trained in": self._precision,
             "states measured": len(self.steps),
-            "batch norm in these": config.batch_norm,
-            "seed": config.seed,
             "captions that are cut": cut[0] if cut else None,
-            "model": self.config.recorded or f"local-dir:{self.model_folder}",
+            "model": config.recorded or f"local-dir:{self.model_folder}",
         }
 
     @classmethod
@@ -255,13 +214,10 @@ class TrainClip(Experiment):
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Figures of one training; those of a sweep are side by side in the figures of `together`."""
         remove_finished(self.workspace.folder)
-        if group:
-            return []
-        return super().figures(folder, prefix=prefix)
+        return [] if group else super().figures(folder, prefix=prefix)
 
     def drawings(self) -> dict[str, Drawing]:
-        drawn = _drawings({self.label(): self.finished_rows()})
-        return drawn if self.config.recorded is None else dict([*drawn.items()][:1])  # the main one
+        return draw_train_clip({self.label(): curves_of(self.finished_rows())})
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> list[FigureEntry]:
@@ -269,8 +225,8 @@ class TrainClip(Experiment):
         if all(each.config.tasks for each in planned):
             return []
         labels = numbered_labels([each.label() for each in planned])
-        rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
-        return save_drawings(_drawings(rows), folder, origin=planned[0].origin(), prefix="arms_")
+        arms = {label: curves_of(each.finished_rows()) for label, each in zip(labels, planned, strict=True)}
+        return save_drawings(draw_train_clip(arms), folder, origin=planned[0].origin(), prefix="arms_")
 
     def origin(self) -> str:
         config, names = self.config, load_dataset(self.config.measured).class_names or ()
@@ -278,20 +234,12 @@ class TrainClip(Experiment):
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "
         return (
-            f"{data_words(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
+            f"{data_words(config.measured)}; {chance}{config.architecture}, pipeline: normalize, "
             f"batch norm: {config.batch_norm}; seed {config.seed}."
         )
 
     def label(self) -> str:
-        return arm_words(self.config)
-
-    def fresh_models(self) -> list[str]:
-        return []
-
-
-def _drawings(rows: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
-    """Figures of the records of one or several objectives, by label."""
-    return draw_train_clip({label: curves_of(each) for label, each in rows.items()})
+        return self.config.label()
 
 
 experiments.add("train_clip", TrainClip)

@@ -28,8 +28,6 @@ class CaptionedImages:
     """Images and their captions.
 
     Args:
-        name: of the data set.
-        split: of the data set.
         pixels: (n, s, s, 3) uint8, read when needed.
         labels: (n,).
         tokens: (m, t).
@@ -41,8 +39,6 @@ class CaptionedImages:
         truncated: captions that are cut.
     """
 
-    name: str
-    split: str
     pixels: np.ndarray
     labels: np.ndarray
     tokens: np.ndarray
@@ -109,8 +105,6 @@ def load_pairs(
     if truncated:
         note(f"{truncated} of {len(text)} captions of {dataset.config.name} are longer than the text tower reads; cut")
     return CaptionedImages(
-        name=dataset.config.name,
-        split=dataset.config.split,
         pixels=read_npy(place / "pixels.npy"),
         labels=np.asarray(labels),
         tokens=read_npy(place / "tokens.npy", mmap=False),

@@ -29,7 +29,6 @@ SEEN: Key = ("zero_shot.top_1", "both", "seen")
 HELD_OUT: Key = ("zero_shot.top_1", "both", "held out")
 STAYS = 0.1  # share of the total change within which a curve counts as settled
 CHANGES = 0.25  # relative change of IsoScore from which on it counts as one
-BESIDE = 6  # arms in a figure at most
 ACROSS = 3  # panels per row where there is one arm
 SECOND = "#AA4499"  # a second curve in a panel that is of no modality
 
@@ -52,18 +51,13 @@ class PanelLayout(NamedTuple):
     lines: Sequence[CurveStyle]
     limits: tuple[float | None, float | None] = (None, None)
     decimals: int = 2
-    log: bool = False
 
 
 def _each(measure: str) -> list[CurveStyle]:
     return [CurveStyle((measure, each, "all"), f"{each}s", COLOR[each], LINE[each]) for each in ("image", "text")]
 
 
-def _both(measure: str) -> list[CurveStyle]:
-    return [CurveStyle((measure, "both", "all"), "")]
-
-
-MAIN = (
+PANELS = (
     PanelLayout("modality gap", [CurveStyle(GAP, "")], (0, None)),
     PanelLayout(
         "modalities apart",
@@ -81,18 +75,6 @@ MAIN = (
         "zero-shot accuracy", [CurveStyle(SEEN, "seen"), CurveStyle(HELD_OUT, "held out", SECOND, LINES[1])], (0, 1.03)
     ),
 )
-MORE = (
-    PanelLayout("IsoScore, log axis", _each("isoscore"), decimals=3, log=True),
-    PanelLayout("I1", _each("isotropy_i1"), (0, 1.03)),
-    PanelLayout("I2", _each("isotropy_i2"), (0, None)),
-    PanelLayout("cone half angle, °", _each("cone_half_angle"), (0, None), decimals=0),
-    PanelLayout("uniformity", _each("uniformity")),
-    PanelLayout("alignment", _both("alignment"), (0, None)),
-    PanelLayout("relative gap", _both("relative_modality_gap"), (0, None)),
-    PanelLayout("loss", _both("train_clip.loss"), (0, None)),
-    PanelLayout("temperature", _both("train_clip.temperature"), (0, None), decimals=3),
-    PanelLayout("classifier accuracy", _each("train_clip.accuracy"), (0, 1.03)),
-)
 CAPTION: dict[str, tuple[Key, int]] = {  # name → curve and decimals
     "gap": (GAP, 2),
     "average cosine of images": (CONE, 2),
@@ -107,26 +89,13 @@ CAPTION: dict[str, tuple[Key, int]] = {  # name → curve and decimals
 
 
 def draw_train_clip(arms: Arms) -> dict[str, Drawing]:
-    """Draw the figures of the recorded states, six arms per figure at most.
+    """Draw the figure of the recorded states.
 
     arms: label of a training → its curves and their steps, as `curves_of` returns them.
     """
-    arms = {arm: curves for arm, curves in arms.items() if curves[0]}
-    drawn: dict[str, Drawing] = {}
-    for part, start in enumerate(range(0, len(arms), BESIDE)):
-        some = {arm: arms[arm] for arm in list(arms)[start : start + BESIDE]}
-        ends = {arm if len(some) > 1 else "": _ends(curves) for arm, (curves, _) in some.items()}
-        caption = words("caption", ends, "/".join(map(str, sorted({len(steps) for _, steps in some.values()}))))
-        further = f"_{part + 1}" if part else ""
-        if _recorded(some, MAIN):
-            figure = training_figure(some, MAIN)
-            drawn[f"train_clip{further}"] = Drawing("Geometry over training", figure, caption, wide=True)
-        if _recorded(some, MORE):
-            figure = training_figure(some, MORE)
-            drawn[f"train_clip_more{further}"] = Drawing(
-                "Geometry over training, further measures", figure, words("axis"), wide=True
-            )
-    return drawn
+    ends = {arm if len(arms) > 1 else "": _ends(curves) for arm, (curves, _) in arms.items()}
+    caption = words("caption", ends, "/".join(map(str, sorted({len(steps) for _, steps in arms.values()}))))
+    return {"train_clip": Drawing("Geometry over training", training_figure(arms), caption, wide=True)}
 
 
 def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:
@@ -134,17 +103,15 @@ def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:
     return {name: (*ends, decimals) for name, (ends, decimals) in found.items() if np.isfinite(ends).all()}
 
 
-def _recorded(arms: Arms, panels: Sequence[PanelLayout]) -> list[PanelLayout]:
-    return [panel for panel in panels if any(line.key in curves for curves, _ in arms.values() for line in panel.lines)]
-
-
 @styled
-def training_figure(arms: Arms, panels: Sequence[PanelLayout] = MAIN) -> Figure:
+def training_figure(arms: Arms) -> Figure:
     """A column for each arm and a row for each panel; for one arm the panels are side by side.
 
     The first and the last value are printed above each panel.
     """
-    shown, alone = _recorded(arms, panels), len(arms) == 1
+    keys = {key for curves, _ in arms.values() for key in curves}
+    shown = [panel for panel in PANELS if any(line.key in keys for line in panel.lines)]
+    alone = len(arms) == 1
     columns = ACROSS if alone else len(arms)
     made = []
     for panel in shown:
@@ -160,7 +127,6 @@ def training_figure(arms: Arms, panels: Sequence[PanelLayout] = MAIN) -> Figure:
                     "" if alone or column else fill(panel.label, 11),
                     drawn,
                     panel.limits,
-                    log=panel.log,
                     levels={0: {"color": NEUTRAL, "linewidth": 0.6, "zorder": 0.5}} if crosses else {},
                     title=panel.label if alone else "",
                     ends=panel.decimals,
@@ -176,8 +142,8 @@ def training_figure(arms: Arms, panels: Sequence[PanelLayout] = MAIN) -> Figure:
         for axes, arm in zip(figure.axes, arms, strict=False):
             unbroken = arm.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")  # no line begins with a sign
             axes.set_title(fill(unbroken, 18), fontsize=8, fontweight="bold", pad=14)
-    keys = [Line2D([], [], color=COLOR[m], ls=LINE[m], label=f"{m}s") for m in ("image", "text")]
-    figure.legend(handles=keys, loc="outside upper left", ncols=2)
+    modalities = [Line2D([], [], color=COLOR[m], ls=LINE[m], label=f"{m}s") for m in ("image", "text")]
+    figure.legend(handles=modalities, loc="outside upper left", ncols=2)
     return figure
 
 

@@ -1,6 +1,5 @@
 """What is measured of a state (geometry of other images and captions, losses, zero-shot accuracy), and the records."""
 
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
 from clip_geometry.evaluators import ensemble, linear_probe, retrieval
@@ -22,14 +20,15 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.steps import parse_pipeline
-from clip_geometry_experiments.kit import training, trajectories
+from clip_geometry_experiments.kit import trajectories
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
-from clip_geometry_experiments.kit.training import FULL
-from clip_geometry_experiments.studies.train_clip.config import PENALTIES, TrainClipConfig
+from clip_geometry_experiments.kit.training_states import Place
+from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
-from clip_geometry_experiments.studies.train_clip.training import ClipTrainer, Place
+from clip_geometry_experiments.studies.train_clip.training import ClipTrainer
 
 PIPELINE = ("normalize",)
+CENTERED = (*PIPELINE, "center")
 SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
 LOSS, TEMPERATURE, ACCURACY = "train_clip.loss", "train_clip.temperature", "train_clip.accuracy"
 GAP_DIMENSIONS = "train_clip.gap_dimensions"
@@ -109,19 +108,16 @@ class ClipCallback:
 
     def _geometry(self, image: Tensor, text: Tensor) -> dict[Place, float]:
         """Measures of unit rows, paired, labeled with the classes of the images; NaN if a measure is undefined."""
-        sets = {
-            modality: Embeddings(
-                vectors=rows.numpy(), modality=modality, item_id=self.pairs.item_id, labels=self.pairs.labels
-            )
-            for modality, rows in (("image", image), ("text", text))
-        }
+        items: dict[str, Any] = {"item_id": self.pairs.item_id, "labels": self.pairs.labels}
+        rows = {"image": image.numpy(), "text": text.numpy()}
+        sets = {name: Embeddings(vectors=each, modality=name, **items) for name, each in rows.items()}
         measured = MeasuredSets(sets, parse_pipeline(PIPELINE), blocks=0)
         found = {}
         for name, measure in self.names.items():
             if measure is None:
                 found[Place(name)] = gap_dimensions(image, text)
                 continue
-            for modality in ("both",) if measure.inputs.across else ("image", "text"):
+            for modality in ("both",) if measure.inputs.across else MODALITIES:
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # a classifier that has not converged is a number all the same
@@ -181,21 +177,21 @@ def task_values(
         classes: a row for each class.
         seen: classes in training.
     """
-    known_class = np.isin(test[2], fit[2])
-    train, tested = (functional.normalize(each[0], dim=-1).numpy() for each in (fit, test))
-    probe = linear_probe(train, fit[2], tested[known_class], test[2][known_class], C=PROBE_C, solver="torch")
+    image_fit, text_fit, image, text, classes = (
+        functional.normalize(each, dim=-1) for each in (*fit[:2], *test[:2], classes)
+    )
+    fitted, labels = fit[2], test[2]
+    asked = np.isin(labels, fitted)
+    probe = linear_probe(image_fit.numpy(), fitted, image.numpy()[asked], labels[asked], C=PROBE_C, solver="torch")
     yield PIPELINE, Place("linear_probe.top_1", "image"), float(probe["top_1"])
-    for pipeline in (PIPELINE, (*PIPELINE, "center")):
-        rows = [functional.normalize(each, dim=-1) for each in (test[0], test[1], classes)]
-        if "center" in pipeline:
-            means = [functional.normalize(each, dim=-1).mean(0) for each in fit[:2]]
-            rows = [rows[0] - means[0], rows[1] - means[1], rows[2] - means[1]]
-            for place, value in zero_shot_values(rows[0], rows[2], test[2], seen).items():
+    for pipeline in (PIPELINE, CENTERED):
+        if pipeline == CENTERED:
+            image, text, classes = image - image_fit.mean(0), text - text_fit.mean(0), classes - text_fit.mean(0)
+            for place, value in zero_shot_values(image, classes, labels, seen).items():
                 yield pipeline, place, value
-        image, text = (each.numpy() for each in rows[:2])
         found = {
-            "retrieval": retrieval(image, text, k=RANK),
-            "retrieval[mixed]": retrieval(image, text, k=RANK, index="mixed"),
+            "retrieval": retrieval(image.numpy(), text.numpy(), k=RANK),
+            "retrieval[mixed]": retrieval(image.numpy(), text.numpy(), k=RANK, index="mixed"),
         }
         for name, scores in found.items():
             for direction in ("image_to_text", "text_to_image"):
@@ -205,74 +201,19 @@ def task_values(
 # --- records
 
 
-def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Row:
-    """The fields that all rows of a data set share. trained_in: the precision."""
-    model_options = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
-    options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
-    model_options |= {} if trained_in == FULL else {"trained_in": trained_in}
-    own = {"model_options": model_options, "pipeline": list(PIPELINE)}
-    return training.context(data.name, data.split, options, config.seed, **own)
-
-
-def at_arm(config: TrainClipConfig) -> Row:
-    """For the `at` of rows: the arm, the weight and tower of its penalty, and what else differs from the default."""
-    at: Row = {"arm": config.arm}
-    if config.arm in PENALTIES:
-        at |= {"penalty": config.penalty, "tower": config.tower}
-    named = ("temperature", "caption_noise", *(["class_captions"] if config.tasks else []))
-    values = {name: getattr(config, name) for name in named}
-    return at | {name: value for name, value in values.items() if value != type(config).model_fields[name].default}
-
-
-def state_rows(
-    config: TrainClipConfig,
-    measured: CaptionedImages,
-    seen: np.ndarray,
-    states: Mapping[Place, Sequence[float]],
-    steps: list[int],
-) -> Iterator[Record]:
-    """One record for each number: `trajectory` at `steps`, None where it is undefined; its value is the last."""
-    for place, values in states.items():
-        curve = trajectories.trajectory(values)
-        at = {**at_arm(config), "step": steps[-1], **_where(place)}
-        n, d = _size(place, measured, seen, config.architecture["embed_dim"])
-        more: dict[str, Any] = {"null_value": 1 / len(measured.class_names)} if place.measure == ZERO_SHOT else {}
-        if curve[-1] is None:
-            more["note"] = "not defined in the last state"
-        yield Record(place.measure, curve[-1], n=n, d=d, at=at, trajectory=curve, steps=steps, **more)
-
-
-def _where(place: Place) -> Row:
-    return {"modality": place.modality} | ({} if place.classes == "all" else {"classes": place.classes})
-
-
-def _size(place: Place, pairs: CaptionedImages, seen: np.ndarray, width: int) -> tuple[int, int | None]:
+def fields_of(config: TrainClipConfig, place: Place, pairs: CaptionedImages, seen: np.ndarray) -> Row:
+    """Size, null value and `at` of a number of these pairs."""
+    n: int = len(pairs)
+    width, null = config.architecture.embed_dim, {}
     if place.measure == ZERO_SHOT:
-        known_class = np.isin(pairs.labels, seen)
-        return int((known_class if place.classes == "seen" else ~known_class).sum()), width
-    if place.measure.startswith("train_clip."):
-        return len(pairs), None
-    if place.measure.startswith(("retrieval", "linear_probe")):
-        return len(pairs), width
-    return len(pairs) * (2 if known(place.measure).takes == "two sets" else 1), width
-
-
-def tested_rows(
-    config: TrainClipConfig, tested: CaptionedImages, seen: np.ndarray, values: Mapping[Place, float], **more: Any
-) -> Iterator[Record]:
-    """Shares of the saved model, with their standard errors, and the null value of zero-shot accuracy."""
-    for place, value in values.items():
-        n, d = _size(place, tested, seen, config.architecture["embed_dim"])
-        at = {**at_arm(config), "step": config.steps, **_where(place), "pictures": "tested"}
-        null = {"null_value": 1 / len(tested.class_names)} if place.measure == ZERO_SHOT else {}
-        yield Record(place.measure, value, math.sqrt(value * (1 - value) / n), n=n, d=d, at=at, **null, **more)
-
-
-def loss_row(config: TrainClipConfig, losses: Sequence[float], steps: list[int]) -> Record:
-    """Mean loss of the training batches between two measured states; None at the first."""
-    means = trajectories.means_between(losses, steps)
-    at, states = {**at_arm(config), "step": steps[-1]}, {"trajectory": means, "steps": steps}
-    return Record("train_clip.training_loss", means[-1], None, n=None, d=None, pipeline=[], at=at, **states)
+        n = int((np.isin(pairs.labels, seen) == (place.classes == "seen")).sum())
+        null = {"null_value": 1 / len(pairs.class_names)}
+    elif place.measure.startswith("train_clip."):
+        width = None
+    elif not place.measure.startswith(("retrieval", "linear_probe")) and known(place.measure).takes == "two sets":
+        n *= 2
+    classes = {} if place.classes == "all" else {"classes": place.classes}
+    return {"n": n, "d": width, **null, "at": {**config.at(), "step": config.steps, "modality": place.of, **classes}}
 
 
 def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
@@ -284,10 +225,10 @@ def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
         for place in (Place(*key) for key in curves if key[0] == name):
             values = curves[place]
             if np.isfinite(values[[0, -1]]).all():
-                at = {**at_arm(config), "of": name, **_where(place)}
+                at = {**config.at(), "of": name, "modality": place.of}
                 yield Record("train_clip.change", float(values[-1] - values[0]), n=len(values), d=None, at=at)
     for (first, second), modality in product(COMPARED, MODALITIES):
         x, y = (curves.get(Place(name, modality), curves.get(Place(name))) for name in (first, second))
         if x is not None and y is not None:
-            at = {**at_arm(config), "of": first, "with": second, "modality": modality}
+            at = {**config.at(), "of": first, "with": second, "modality": modality}
             yield from trajectories.correlation_rows("train_clip", x, y, d=None, at=at)

@@ -23,7 +23,7 @@ from clip_geometry_experiments.run.runner import RunFolder, run
 TINY = {
     "name": "tiny",
     "experiment": "finetune",
-    "model": {"model": "bert/fresh", "width": 8},
+    "model": "bert/fresh",
     "task": {"name": "scenes", "size": 48},
     "methods": ["none", "i_star(-1)", "i_star(3)", "cosreg(1)", "all_but_the_top(2)"],
     "seeds": [0, 1],
@@ -171,7 +171,6 @@ def test_tasks_are_judged_by_their_own_number():
         return {name: metric() for name, metric in judged(*given).items()}
 
     assert values("rte", predicted, targets) == {"accuracy": 0.6}
-    assert values("mrpc", predicted, targets) == {"accuracy": 0.6, "f1": pytest.approx(2 / 3)}
     cola = values("cola", predicted, targets)
     assert cola == {"matthews": pytest.approx((2 * 1 - 1 * 1) / (3 * 3 * 2 * 2) ** 0.5), "accuracy": 0.6}
     assert next(iter(cola)) == "matthews"
@@ -222,15 +221,15 @@ def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(whole, tmp_path, monkeypatc
 def test_every_setting_makes_its_own_cells(tmp_path):
     changes = (
         {}, {"lr": 0.01}, {"epochs": 2}, {"held_out": 0.2}, {"zeta": 0.1}, {"clip": None}, {"warmup": 0.0},
-        {"refresh_sample": 20}, {"max_length": 16}, {"model": {"model": "bert/fresh", "width": 8, "layers": 1}},
-        {"measure_tokens": 100}, {"precision": "bf16"}, {"seed": 1}, {"task": {"name": "scenes", "size": 40}},
+        {"refresh_sample": 20}, {"max_length": 16}, {"model": {"model": "bert/fresh", "layers": 1}},
+        {"precision": "bf16"}, {"seed": 1}, {"task": {"name": "scenes", "size": 40}},
     )  # fmt: skip
     folder = RunFolder(tmp_path / "run", "cpu")
     keys = []
     for change in changes:
         values = TINY | {"seeds": [0], "methods": ["none", "cosreg(1)"]} | change
         keys.append({cell.key for cell in Finetune(validate(FinetuneConfig, values, "test"), folder).cells()})
-    assert [len(each) for each in keys] == [3] * 14 and len(set.union(*keys)) == 42
+    assert [len(each) for each in keys] == [3] * 13 and len(set.union(*keys)) == 39
     more = configured(seeds=[0, 2], methods=["none", "cosreg(1)", "cosreg(2)"])
     assert len({cell.key for cell in Finetune(more, folder).cells()} & keys[0]) == 2  # trainings, not what is pooled
 
@@ -243,18 +242,7 @@ def test_a_task_in_a_file_of_its_own_needs_another_to_validate_on(tmp_path):
     path.write_text("sentence1\tsentence2\tlabel\na\tb\t0\nc\td\t1\n")
     with pytest.raises(InputError, match="the task rte has one set of examples here"):
         configured(task={"name": "rte", "path": str(path)})
-    other = configured(task={"name": "rte", "path": str(path)}, validation={"name": "rte", "path": str(path)})
-    assert other.validation_task().path == path
     cut = configured(task={"name": "rte", "limit": 10}).validation_task()
     assert (cut.split, cut.limit) == ("validation", None)  # a limit is that of what is trained on
-    assert configured(task="mnli").validation_task().split == "validation_matched"
     assert configured(task="squad").validation_task().split == "validation"
-    assert configured(task="rte", held_out=0.1).validation_task() is None
-
-
-def test_validation_has_the_classes_of_the_training(tmp_path):
-    path = tmp_path / "mine.tsv"
-    path.write_text("text\tlabel\na\tno\nb\tyes\n")
-    planned = Finetune(configured(validation={"name": "table", "path": str(path)}), RunFolder(tmp_path / "run", "cpu"))
-    with pytest.raises(InputError, match="scenes and table have different targets"):
-        _ = planned.examples
+    assert configured(task={"name": "rte", "path": str(path)}, held_out=0.1).held_out == 0.1

@@ -84,11 +84,7 @@ def test_other_families_have_first_layers_too(tmp_path, family):
     [
         ({"model": "open_clip:RN50/fresh"}, "cannot be fine-tuned here; expected hf-text:ORG/NAME or PATH, sentence"),
         ({"model": "bert"}, "model 'bert' cannot be fine-tuned here"),
-        ({"model": "all-MiniLM-L6-v2", "fresh": True}, "fresh and seed are for hf-text: models"),
-        ({"model": "hf-text:a/b", "seed": 3}, "seed and zero_bias are for freshly initialised models"),
-        ({"model": "hf-text:a/b", "width": 64}, "width is that of bert/fresh; hf-text:a/b has its own"),
         ({"model": "hf-text:no such"}, "is neither an existing folder nor a name"),
-        ({"model": "bert/fresh", "width": 7}, "width"),
         ({"model": "bert/fresh", "layers": 0}, "layers"),
     ],
 )

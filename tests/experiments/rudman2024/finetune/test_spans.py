@@ -136,18 +136,6 @@ def test_the_span_loss_is_the_mean_cross_entropy_of_both_ends():
 # --- what cannot be
 
 
-def test_a_question_that_leaves_no_room_is_one_sentence():
-    with pytest.raises(InputError, match="a question has 4 tokens, which with overlap = 8 leaves no room for its pass"):
-        encoded(asked(), max_length=16)
-
-
-def test_a_slow_tokenizer_does_not_tell_characters():
-    model, tokenizer = tiny_bert([("a", "b")], width=8, layers=1, seed=0)
-
-    class Slow:
-        is_fast, model_max_length, pad_token_id = False, 64, 0
-
-    with pytest.raises(InputError, match="answers are found by their characters, which only a fast tokenizer tells"):
-        encode(asked(), Slow(), model, name="tiny", max_length=64, overlap=8)
+def test_more_tokens_than_the_model_takes_are_one_sentence():
     with pytest.raises(InputError, match="max_length is 300, but tiny takes 128 tokens; lower max_length"):
-        encode(asked(), tokenizer, model, name="tiny", max_length=300, overlap=8)
+        encoded(asked(), max_length=300)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from clip_geometry_experiments.report.gallery import save_drawings
-from clip_geometry_experiments.rudman2024.stability.figures import draw_stability, errors_figure, numbers_of, tell
+from clip_geometry_experiments.rudman2024.stability.figures import errors_figure, numbers_of, tell
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -22,8 +21,6 @@ def made_up():
                 size = (e + 1) * (c + 1) / n if estimator != "isoscore[unbiased]" else 1.5 / n**0.7
                 for name, value in (("bias", -size), ("standard_deviation", size / 10), ("rmse", 1.01 * size)):
                     yield {**shared, "measure": f"stability.{name}", "value": value}
-            at = {"estimator": "isoscore[unbiased]"}
-            yield {**shared, "at": at, "measure": "stability.ratio_bias", "value": 0.5 / n}
 
 
 ROWS = list(made_up())
@@ -51,7 +48,7 @@ def test_the_summary_has_biases_the_least_error_and_twins():
     assert tell([], 64, (0.2,)) == []
 
 
-def test_the_zetas_that_are_asked_for_are_those_that_are_shown(tmp_path):
+def test_the_zetas_that_are_asked_for_are_those_that_are_shown():
     zetas, labels = (0.0, 1.0), ["IsoScore* (ζ = 0)", "IsoScore* (ζ = 1)"]
     figure = errors_figure(NUMBERS, zetas)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "unbiased", *labels]
@@ -61,8 +58,3 @@ def test_the_zetas_that_are_asked_for_are_those_that_are_shown(tmp_path):
         assert list(lines[f"rmse:long:{label}"].get_ydata()) == expected[2::3]
     best = [{**row, "d": 128, "value": 1e-9} if row["at"].get("zeta") == 1 else {**row, "d": 128} for row in ROWS]
     assert "IsoScore* (ζ = 1)" in tell(best, 64, zetas)[1] and "ζ" not in tell(best, 64, (0.2,))[1]
-    drawings = draw_stability(best, n=64, zetas=zetas)
-    shown = drawings["stability_errors"].figure.legends[0].get_texts()
-    assert [text.get_text() for text in shown] == ["plain", "unbiased", *labels]
-    _, entry = save_drawings(drawings, tmp_path, origin="")
-    assert "IsoScore* (ζ = 1) at n = 8 to 512" in entry.caption

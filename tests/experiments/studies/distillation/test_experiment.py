@@ -14,10 +14,10 @@ from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import measured_steps
+from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.distillation.config import StudentConfig
 from clip_geometry_experiments.studies.distillation.measuring import encode
 from clip_geometry_experiments.studies.distillation.training import (
-    TextPlace,
     fresh_student,
     make_folder,
     save_student,
@@ -108,9 +108,9 @@ def test_the_distance_to_the_teacher_falls(tmp_path):
     states = trainer.trajectory
     assert np.mean(trainer.losses[-5:]) < 0.5 * np.mean(trainer.losses[:2])
     for language in LANGUAGES:
-        before, *_, after = states[TextPlace("distillation.loss", language)]
+        before, *_, after = states[Place("distillation.loss", language)]
         assert after < 0.5 * before
-        before, *_, after = states[TextPlace("distillation.cosine", language)]
+        before, *_, after = states[Place("distillation.cosine", language)]
         assert after > 0.7 > before
 
 
@@ -158,7 +158,7 @@ def test_the_tokenizer_covers_the_language(tmp_path, language):
 @pytest.mark.slow
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been(tmp_path):
     """By SIGKILL, some time after its first checkpoint."""
-    settings = TINY | {"steps": 40, "tested": None}
+    settings = TINY | {"steps": 40}
     assert 0 < kill_after_a_checkpoint(tmp_path, settings) < 40
     report, rows = ran(tmp_path, **settings)
     (tmp_path / "other").mkdir()

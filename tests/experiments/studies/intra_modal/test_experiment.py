@@ -9,8 +9,8 @@ from clip_geometry.encoders import load_encoder
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.run.runner import RunFolder, plan
+from clip_geometry_experiments.studies.intra_modal import average_precision, chance_level
 from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
-from clip_geometry_experiments.studies.intra_modal.precision import average_precision, chance_level
 
 VALUES = {
     "name": "c",

@@ -11,16 +11,15 @@ from clip_geometry_experiments.studies.train_clip.interventions import (
     StudyClaim,
     Training,
     effects,
-    holm,
     interval,
     judge,
-    over_settings,
-    related,
     trainings,
     verdict,
 )
+from support.generated import site_module
 from support.train_clip import planned
 
+page = site_module("claims")
 OBJECTIVES = ("ClipLoss", "SigLIP", "ClipLoss at 0.02", "ClipLoss at 0.2")
 NUMBERS = ("x both last", "y both tested", "z both last", "flat both last")
 
@@ -91,11 +90,11 @@ def test_the_interval_over_settings_is_that_of_drawn_settings(kind):
         chosen = [stratum[k] for stratum in strata for k in rng.integers(8, size=8)]
         rows = [each for setting in chosen for each in found if each.setting == setting]
         drawn.append(np.mean(list(effects(test, rows).values())))
-    low, high = over_settings(test, found, draws=2000)
+    low, high = page.over_settings(test, found, draws=2000)
     assert (low, high) == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.15) and low < np.mean(drawn) < high
     assert high - low > 0.2
     constant = test.model_copy(update={"of": NUMBERS[3], "than": ""})
-    assert over_settings(constant, found, draws=5) == (0.0, 0.0)
+    assert page.over_settings(constant, found, draws=5) == (0.0, 0.0)
 
 
 def test_a_test_without_trainings_is_an_error():
@@ -115,12 +114,12 @@ def test_holm_tests_each_verdict_for_all_claims():
     judged = [of("strong", strong), of("weak", weak), of("refuted", strong, "below")]
     assert [each.verdict for each in judged] == ["holds", "tie", "does not hold"]
     assert judged[1].p["holds"] == pytest.approx(stats.ttest_1samp(weak, 0, alternative="greater").pvalue)
-    assert judged[0].p["holds"] == judged[2].p["does not hold"] and holm(judged) == {"strong", "refuted"}
+    assert judged[0].p["holds"] == judged[2].p["does not hold"] and page.holm(judged) == {"strong", "refuted"}
     few = [0.07, 0.3, 0.2, 0.43]  # p = 0.023, of three 0.017 is needed
     barely = [of("barely", few), of("barely not", few, "below"), judged[1]]
-    assert [each.verdict for each in barely[:2]] == ["holds", "does not hold"] and holm(barely) == set()
+    assert [each.verdict for each in barely[:2]] == ["holds", "does not hold"] and page.holm(barely) == set()
     # the strong one is the first of its family, so that 0.025 is enough for the next: each verdict has its own steps
-    assert holm([judged[0], barely[0], barely[1]]) == {"strong", "barely"}
+    assert page.holm([judged[0], barely[0], barely[1]]) == {"strong", "barely"}
 
 
 @pytest.mark.parametrize("expects", ["above", "below", "equal"])
@@ -147,7 +146,7 @@ def test_rank_correlations_are_over_settings_and_see_what_a_line_at_a_floor_does
     """A task that follows the measure, but is near 0 in most settings."""
     order = {(o, d, share): k for k, (o, d, share) in enumerate(product(OBJECTIVES, (16, 128), (0.0, 0.3)))}
     found = grid(lambda *key: {"x": order[key[:3]], "y": np.exp(order[key[:3]] - 15.0)}, noise=1e-9)
-    judged = related(found, NUMBERS[0], NUMBERS[1])
+    judged = page.related(found, NUMBERS[0], NUMBERS[1])
     numbers = {}
     for each in found:
         numbers.setdefault(each.setting, []).append([each.values[key] for key in NUMBERS[:2]])
@@ -157,7 +156,7 @@ def test_rank_correlations_are_over_settings_and_see_what_a_line_at_a_floor_does
 
 
 def test_a_measure_without_relation_is_within_its_null():
-    judged = related(grid(lambda o, d, share, s: {"y": share}, noise=0.05), NUMBERS[0], NUMBERS[1])
+    judged = page.related(grid(lambda o, d, share, s: {"y": share}, noise=0.05), NUMBERS[0], NUMBERS[1])
     assert judged.p > 0.05 and judged.low < 0 < judged.high
 
 
