@@ -12,6 +12,7 @@ import yaml
 from pydantic import Field
 
 from clip_geometry.config import Config, read_yaml, validate
+from clip_geometry_experiments.run.config import PUBLISHED, shipped_configs
 
 FOLDER = Path(__file__).parent
 FILE = FOLDER / "published.yaml"
@@ -281,7 +282,8 @@ class LedgerEntry:
 
 @cache
 def _has_own_setup(config: str) -> bool:
-    return PUBLISHED in read_yaml(find_config(config))
+    path = shipped_configs().get(config)
+    return path is not None and PUBLISHED in read_yaml(path)
 
 
 @cache

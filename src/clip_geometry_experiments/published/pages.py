@@ -118,8 +118,7 @@ def _run_words(judged: Judged) -> str:
     """What runs the numbers of a claim, short enough for a table: the config, and where its options are."""
     if judged.run.startswith("tests/"):
         return f"`pytest {judged.run.partition('::')[0]}`"
-    _, _, command = judged.run.partition("configs/")
-    config, _, options = command.partition(" ")
+    config, _, options = judged.run.removeprefix("clip-geometry run ").removeprefix("configs/").partition(" ")
     name = f"`{Path(config).stem}`" if config else ""
     where = anchor(judged.table) if judged.verdict == "not run here" else "setups"
     return ", ".join(filter(None, (name + f" ([options](#{where}))" * bool(options), judged.needs)))

@@ -5,7 +5,6 @@ here. They carry the origin that a store of that model and data would carry. Onl
 so `n` is checked on the config: nothing limits it.
 """
 
-import shlex
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.config import parse_overrides
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.results import read_rows
 from clip_geometry_experiments.kit.base import RunFolder
@@ -69,8 +67,9 @@ def commands():
 
 
 def configs(command):
-    _, _, path, *assignments = shlex.split(command)
-    return plan(resolve(ROOT / path, parse_overrides(assignments), smoke=False), path)
+    _, _, name, flag = command.split()
+    assert flag == "--published"
+    return plan(resolve(name, {}, smoke=False, published=True), name)
 
 
 @pytest.fixture
