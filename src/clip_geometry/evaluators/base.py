@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from scipy.special import gammaincinv
 from torch import Tensor
 
 from clip_geometry import catalog
@@ -140,13 +139,13 @@ class Share:
         covers only 84% there.
         """
         p, variance = self.value, self.variance
-        spread = p * (1 - p)
+        q = 1 - p
+        spread = p * q
         n = spread / variance if spread > 0 and variance > 0 else len(self.items.unique())
         center, half = p + Z**2 / (2 * n), Z * (spread / n + (Z / (2 * n)) ** 2) ** 0.5
         low, high = ((center + sign * half) / (1 + Z**2 / n) for sign in (-1, 1))
-        low = min(low, float(gammaincinv(n * p, 0.05)) / n) if 0 < n * p <= FEW else max(low, 0.0) * (p > 0)
-        q = 1 - p
-        high = max(high, 1 - float(gammaincinv(n * q, 0.05)) / n) if 0 < n * q <= FEW else min(high, 1.0) if q else 1.0
+        low = min(low, _of_counts(n * p) / n) if 0 < n * p <= FEW else max(low, 0.0) * (p > 0)
+        high = max(high, 1 - _of_counts(n * q) / n) if 0 < n * q <= FEW else min(high, 1.0) if q else 1.0
         return low, high
 
     @property
@@ -154,3 +153,10 @@ class Share:
         """Half of the interval over 1.96: never 0."""
         low, high = self.interval
         return (high - low) / (2 * Z)
+
+
+def _of_counts(mean: float) -> float:
+    """The lower end of the interval of Poisson counts with this mean."""
+    from scipy.special import gammaincinv  # a fifth of a second, which shares far from 0 and 1 do not need
+
+    return float(gammaincinv(mean, 0.05))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from clip_geometry.data.tables import read_table
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io import reading
 from clip_geometry.paths import existing_file
@@ -39,6 +38,8 @@ def read_labels(path: str | Path) -> np.ndarray:
         case ".txt":
             array = _array([line.strip() for line in reading.read_text(path, what).rstrip().splitlines()])
         case ".csv" | ".parquet":
+            from clip_geometry.data.tables import read_table
+
             table = read_table(path)
             chosen = [name for name in table.names if name.casefold() in COLUMNS] or table.names
             if len(chosen) != 1:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import pdtrc
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry.distances.nearest import nearest
@@ -216,6 +215,8 @@ def too_near(distances: np.ndarray) -> Tail | None:
     the extrapolation expects too many small distances rather than too few. Marked rows are left out and m is taken
     again; where more than LOW of all are copies, those below a tenth of the upper decile are left out first.
     """
+    from scipy.special import pdtrc
+
     nearest = np.sort(distances)
     marked = int((nearest < MOST * np.quantile(nearest, 0.9)).sum()) if len(nearest) else 0
     found: Tail | None = None

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.special import bdtrc, ndtri
 
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
@@ -70,6 +68,8 @@ def shifted_pairs(context: Context) -> Findings:
 
 @add_check
 def shuffled_pairs(context: Context) -> Findings:
+    from scipy.special import bdtrc  # a fifth of a second, which `measure` does not need
+
     for one, other, found in _matchings(context, "shuffled_pairs"):
         n, far = len(found.queries), int((found.corrected > 0.5).sum() / 2)
         p_value = float(bdtrc(far - 1, n, CLEAN)) if far else 1.0
@@ -288,6 +288,8 @@ def _shift(pairs: _CenteredPairs, rows: np.ndarray) -> tuple[int, float]:
 
     Of n random sums the largest is near √(2 ln n) standard deviations.
     """
+    from scipy.fft import irfft, next_fast_len, rfft
+
     a, b, n = pairs.a, pairs.b, pairs.n
     size: Any = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
     spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
@@ -333,6 +335,8 @@ def random_share(percentiles: np.ndarray, least: float) -> RandomShare:
         percentiles: (q, 2), in both directions.
         least: The smallest step of a percentile.
     """
+    from scipy.special import ndtri
+
     values = percentiles.ravel()
     n = len(percentiles)
     # both directions of a pair are nearly equal: n pairs, not 2 n values

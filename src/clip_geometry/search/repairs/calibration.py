@@ -178,12 +178,11 @@ def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
     cosines, grades = cosines[::every], grades[::every]
     queries = grades.sum(1) > 0
     grades = grades[queries] / grades[queries].sum(1, keepdims=True)
-    of_relevant = float((grades * cosines[queries]).sum())
-    asked = torch.from_numpy(cosines[queries])
+    of_relevant = (grades * cosines[queries]).sum(1, keepdims=True)
+    beyond = torch.from_numpy(cosines[queries] - of_relevant)
 
     def loss(log_scale: float) -> float:
-        scale = float(np.exp(log_scale))
-        return float((scale * asked).logsumexp(1).sum()) - scale * of_relevant
+        return float((float(np.exp(log_scale)) * beyond).logsumexp(1).sum())
 
     return float(np.exp(minimize_scalar(loss, bounds=(0, 7), method="bounded").x))
 
