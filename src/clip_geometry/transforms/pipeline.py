@@ -245,7 +245,7 @@ def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
         if not sources:
             raise InputError(f"{step} maps other modalities onto {target}, but only {target} rows were given")
         return {name: step.make().fit(*_onto(step, name, target, rows, pairs)) for name in sources}
-    transform = step.make()
+    transform: Transform = step.make()
     if isinstance(transform, IsoCLIP):
         names = sorted(rows)  # the result does not depend on the order in which sets are given
         return dict(zip(names, transform.fit_sets([rows[name] for name in names]), strict=True))
