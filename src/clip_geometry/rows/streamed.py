@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -233,11 +232,12 @@ def _gaussian_block(k: int, shape: tuple[int, int], seed: int) -> Float[Tensor, 
     return torch.randn(shape, generator=generator)
 
 
-def taken(x: Any, rows: np.ndarray) -> Any:
-    """Returns the chosen rows in this order; of StreamedRows, nothing is read yet."""
-    if np.array_equal(rows, np.arange(len(x))):
+def taken(x: Any, rows: Any) -> Any:
+    """Returns the rows of an array with these numbers, an array of integers; of StreamedRows, nothing is read yet."""
+    numbers = torch.as_tensor(rows)
+    if torch.equal(numbers, torch.arange(len(x))):
         return x
-    return x.take(torch.from_numpy(rows)) if isinstance(x, StreamedRows) else x[rows]
+    return x.take(numbers) if isinstance(x, StreamedRows) else x[rows]
 
 
 def release(source: Any) -> None:

@@ -26,6 +26,12 @@ class StudentConfig(Config):
     heads: int = Field(default=4, ge=1)
     hidden: int = Field(default=256, ge=1)
 
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.width % self.heads:
+            raise InputError(f"width is {self.width} and heads are {self.heads}; expected a width that they divide")
+        return self
+
 
 class DistillationConfig(RunConfig, OptimizerConfig):
     """Keys of the experiment.
@@ -62,6 +68,9 @@ class DistillationConfig(RunConfig, OptimizerConfig):
                 f"batch_size is {self.batch_size} for {len(self.languages)} languages; expected a multiple, each has "
                 "as many"
             )
+        for name in ("measured", "tested"):
+            if getattr(self, name) == self.data:
+                raise InputError(f"{name} is the data that is trained on; expected other items, another split")
         for prompts in (self.prompts, self.training_prompts or self.prompts):
             for language in self.languages:
                 if not with_a_place(prompts.get(language, ())):

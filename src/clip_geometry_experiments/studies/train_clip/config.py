@@ -32,7 +32,14 @@ class ArchitectureConfig(Config):
     @field_validator("text_cfg")
     @classmethod
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return {**ARCHITECTURES["text"], **given}
+        own = ARCHITECTURES["text"]
+        text = {**own, **given}
+        if text["hf_tokenizer_name"] != own["hf_tokenizer_name"] or text["vocab_size"] < own["vocab_size"]:
+            expected = f"{own['hf_tokenizer_name']} and at least its {own['vocab_size']} tokens"
+            raise InputError(
+                f"tokenizer {text['hf_tokenizer_name']}, vocab_size {text['vocab_size']}; expected {expected}"
+            )
+        return text
 
     def __str__(self) -> str:
         """`test_byobnet; text: 1 layer of width 128; 256 columns`."""
@@ -115,7 +122,10 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         return prompts if prompts is None else with_a_place(prompts)
 
     @model_validator(mode="after")
-    def _tested(self) -> Self:
+    def _of_use(self) -> Self:
+        for name, arms in (("penalty", (*PENALTIES,)), ("temperature", ("clip", "fixed_temperature", *PENALTIES))):
+            if self.arm not in arms and getattr(self, name) != type(self).model_fields[name].default:
+                raise InputError(f"{name} has no effect on the arm {self.arm}; leave it out")
         if self.tasks and self.tested is None:
             raise InputError("tasks are scored on `tested`, which this config lacks")
         return self
