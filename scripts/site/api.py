@@ -22,7 +22,7 @@ TOPICS = {
         *("search.diagnosis", "search.comparison", "search.mixed_index", "search.held_out", "search.checks"),
         *("search.repairs", "search.index_map"),
     ),
-    "Transforms": ("transforms",),
+    "Transforms": ("steps", "transforms"),
     "Embed, read and export": (
         *("data", "encoders"),
         *("embedding.loop", "embedding.engines", "embedding.store", "embeddings"),
