@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
+from clip_geometry.search.repairs import repairs
 
 NAMES = {
     "airplane": "airplane jet_plane fighter_jet seaplane",
@@ -81,7 +82,7 @@ def main() -> None:
         return
     lines = []
     for dataset, sets in INDICES.items():
-        found = cg.compare_repairs(cg.MixedIndex.of(sets()))
+        found = cg.compare_repairs(cg.MixedIndex.of(sets()), [*repairs])
         print(f"\n{dataset}: take {found.recommended} for both")
         for name, each in sorted(found.candidates.items(), key=lambda one: -one[1].numbers["both"].value):
             numbers = [f"{key} {each.numbers[key].value:.3f}" for key in SHOWN if key in each.numbers]

@@ -124,6 +124,14 @@ def test_help_and_lists_import_no_torch(arguments, fresh_process):
     assert not {"torch", "sklearn"} & {*imported} and outcome.status == 0
 
 
+def test_measure_imports_no_slow_library_that_it_does_not_need(tmp_path, fresh_process):
+    for seed, name in enumerate(("image", "text")):
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(seed).normal(size=(60, 8)))
+    for pipeline, needed in (("normalize", set()), ("normalize,center[each]", {"sklearn", "pandas", "scipy.stats"})):
+        outcome, imported = fresh_process("measure", "image.npy", "text.npy", "--pipeline", pipeline, folder=tmp_path)
+        assert outcome.status == 0 and {*imported} == {"torch", "numpy"} | needed
+
+
 @pytest.fixture(scope="module")
 def mistaken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mistaken")

@@ -9,6 +9,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.search.held_out import HeldOutSearch, SearchNumbers
+from clip_geometry.search.repairs import repairs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -78,7 +79,7 @@ def coco(coco500):
 def scenes():
     """Drawn scenes through the shipped model; the labels of images and captions are their classes."""
     index = cg.MixedIndex.of(SCRIPT["scenes"]())
-    return index, cg.compare_repairs(index)
+    return index, cg.compare_repairs(index, [*repairs])
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def cifar(data):
     sets = SCRIPT["cifar10_names"]()
     assert set(SCRIPT["NAMES"]) == set(sets["image"].labels) == {each for each in sets["text"].labels if each}
     index = cg.MixedIndex.of(sets)
-    return index, cg.compare_repairs(index)
+    return index, cg.compare_repairs(index, [*repairs])
 
 
 def no_worse_than_baselines(compared):

@@ -7,6 +7,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
+from clip_geometry.search.repairs import repairs
 from support.clip_like import clip_like
 
 NAMES = ["center", "zscore", "posterior", "rrf"]
@@ -89,3 +90,11 @@ def test_what_cannot_be_compared_is_refused():
         cg.compare_repairs(index_of(rows), ["zscores"])
     with pytest.raises(InputError, match="splits = 0"):
         cg.compare_repairs(index_of(rows), splits=0)
+
+
+def test_rerankers_are_compared_where_they_are_named():
+    """No index can hold their scores."""
+    index = index_of(clip_like(60, d=8))
+    compared = cg.compare_repairs(index, splits=1)
+    assert {*compared.candidates, *compared.failed} == {name for name, each in repairs.items() if not each.reranker}
+    assert {*cg.compare_repairs(index, ["quantile"], splits=1).candidates} == {"none", "quantile"}

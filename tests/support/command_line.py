@@ -7,7 +7,7 @@ from pathlib import Path
 from clip_geometry.cli import main
 from support.forks import serve
 
-SLOW = ("torch", "numpy", "sklearn")
+SLOW = ("torch", "numpy", "sklearn", "pandas", "open_clip", "transformers", "matplotlib", "scipy.stats")
 
 
 def run(job):

@@ -62,7 +62,8 @@ def run(
     if reports:
         print(printable(f"rows beside published numbers: {expanded(runs) / RECORDED}"))
     if failed:
-        raise InputError("; ".join(failed))
+        several = f"{len(failed)} of {len(failed) + len(reports)} configs did not run: {', '.join(failed)}"
+        raise InputError(f"{several}; the notes above say why, and the same command continues")
 
 
 def init(

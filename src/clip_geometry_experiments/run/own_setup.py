@@ -1,36 +1,20 @@
 """The papers' own setups: what a config needs for the paper's model and data, and runs of whole papers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from clip_geometry.config import Config, read_yaml, validate
+from clip_geometry.config import read_yaml, validate
 from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.paths import expanded
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry_experiments.published.recorded import record_run
 from clip_geometry_experiments.run.config import PUBLISHED, find_config, shipped_configs
-from clip_geometry_experiments.run.runner import run
+from clip_geometry_experiments.run.runner import Needs, run
 
 RECORDED = "reproduction"  # folder below that of the runs, like docs/reproduction
-
-
-class Needs(Config):
-    """What the section `published:` of a config says beside the keys that it replaces.
-
-    Args:
-        downloads: What the run downloads, unless it is there → its size in GB, about; null if unknown.
-        fetch: What has to be there before, see docs/data.md → its size in GB.
-        hours: How long it takes on one GPU, estimated.
-    """
-
-    downloads: dict[str, float | None] = Field(default_factory=dict)
-    fetch: dict[str, float | None] = Field(default_factory=dict)
-    hours: float
 
 
 def needs_of(path: Path) -> Needs | None:
@@ -84,7 +68,7 @@ def _sum(sizes: Mapping[str, float | None]) -> float:
 
 def run_papers(
     given: str | Path, overrides: Mapping[str, Any], *, runs: Path, device: str, command: str
-) -> tuple[list[Path], Sequence[str]]:
+) -> tuple[list[Path], list[str]]:
     """Run one config, or all of a folder, in the paper's own setup, and record the rows beside published numbers.
 
     The same call again continues. A config that cannot run, such as one without its data, does not stop the others.
@@ -97,7 +81,7 @@ def run_papers(
         command: The command shown in the reports.
 
     Returns:
-        The reports, and a sentence for each config that did not run.
+        The reports, and the names of the configs that did not run; a note said why.
     """
     reports, failed = [], []
     for path in own_setups(given):
@@ -105,7 +89,8 @@ def run_papers(
         try:
             report = run(path, overrides, published=True, runs=runs, device=device, command=command)
         except InputError as error:
-            failed.append(f"{path.stem} did not run: {error}")
+            note(f"{path.stem} did not run: {error}")
+            failed.append(path.stem)
             continue
         reports.append(report)
         with suppress(InputError):  # no row stands beside a published number

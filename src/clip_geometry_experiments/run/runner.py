@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import Field
 
 from clip_geometry.catalog import descriptions
-from clip_geometry.config import digest, read_yaml, validate
+from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError, did_you_mean, library_versions
@@ -21,7 +22,19 @@ from clip_geometry_experiments.report.page import Section, write_report
 from clip_geometry_experiments.run.config import PUBLISHED, SMOKE, expand_sweep, find_config
 from clip_geometry_experiments.run.parts import PAGE, change, spread
 
-NEEDS = ("downloads", "fetch", "hours")  # keys of `published:` that are read by `own_setup`
+
+class Needs(Config):
+    """What the section `published:` of a config says beside the keys that it replaces.
+
+    Args:
+        downloads: What the run downloads, unless it is there → its size in GB, about; null if unknown.
+        fetch: What has to be there before, see docs/data.md → its size in GB.
+        hours: How long it takes on one GPU, estimated.
+    """
+
+    downloads: dict[str, float | None] = Field(default_factory=dict)
+    fetch: dict[str, float | None] = Field(default_factory=dict)
+    hours: float
 
 
 def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, published: bool = False) -> dict[str, Any]:
@@ -36,7 +49,7 @@ def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, publ
     section = sections[name] if smoke or published else {}
     if not isinstance(section, dict):
         raise InputError(f"{path} has no section {name!r} (dotted keys and their {'small ' * smoke}values)")
-    section = {key: value for key, value in section.items() if not (published and key in NEEDS)}
+    section = {key: value for key, value in section.items() if not (published and key in Needs.model_fields)}
     values = spread(values, str(path))
     for changes in (section, overrides):
         values = change(values, changes, str(path))

@@ -153,6 +153,13 @@ def test_likely_scale_recovers_a_planted_one(planted):
     assert np.exp(np.mean(without)) == pytest.approx(planted, rel=0.05)
 
 
+def test_the_likely_scale_of_pairs_far_apart_is_the_largest():
+    """The likelihood still rises there, by less than the rounding of scores in the thousands."""
+    cosines = np.full((500, 500), 0.3) + np.random.default_rng(0).uniform(-0.01, 0, (500, 500))
+    np.fill_diagonal(cosines, 0.33)
+    assert likely_scale(cosines, np.eye(500)) > 0.99 * np.exp(7)
+
+
 # -- targets
 
 

@@ -205,11 +205,13 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     weak = (float(WEAK / deviation), float(rate - WEAK * mean / deviation))
     if targets.min() == targets.max():
         return weak
-    z, wanted = torch.from_numpy((cosines - mean) / deviation), torch.from_numpy(np.float64(targets))
+    z = torch.from_numpy((cosines - mean) / deviation)
+    wanted = torch.from_numpy(np.float64(targets))
     slope, offset = 1.0, rate
     for _ in range(50):  # Newton; the likelihood is concave
         p = torch.sigmoid(slope * z + offset)  # four times as fast as SciPy's
-        missing, weight = wanted - p, p * (1 - p)
+        missing = wanted - p
+        weight = p * (1 - p)
         weighted = weight * z
         gradient = np.array([float(z @ missing) / n - ridge * slope, float(missing.mean())])
         cross = -float(weighted.mean())
