@@ -1,7 +1,7 @@
 """What a repaired index returns: a value for every query, and their mean with its error."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ from clip_geometry.search.repairs import Repair, kept_in, make_repair
 
 K = 10
 QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
+AT_ONCE = 64  # queries whose scores are ranked at a time, which a cache holds
 EDGE = 1e-4  # of a mean that is extrapolated by its log odds
 RATES = ("r_at_1", "hit_at_10", "cross_r_at_1")  # shares of queries, from the rank of the first relevant item
 # what each number is, for tables; all are means over queries of the share or the rank of one query
@@ -97,9 +98,10 @@ class HeldOutSearch:
                 raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
             near = _highest(scores[query], k)
             before = kept_in(self._kept, ("before", query), lambda near=near: near)
-            values, without = self._ranked(scores, query)
-            listed, listed_without = self._listed(scores, query, places)
-            values |= listed | {"neighbors": (before[:, :, None] == near[:, None, :]).any(2).mean(1)}
+            spans = [slice(start, start + AT_ONCE) for start in range(0, len(places), AT_ONCE)]
+            parts = [self._found(query, {item: each[span] for item, each in scores.items()}, span) for span in spans]
+            values, without = (_joined(of) for of in zip(*parts, strict=True))
+            values["neighbors"] = (before[:, :, None] == near[:, None, :]).any(2).mean(1)
             if self.index.complete:
                 relevant = self._relevant(query, query)
                 hits = np.take_along_axis(relevant, near, axis=1)
@@ -107,7 +109,7 @@ class HeldOutSearch:
             asked = self._one_hot[query][places].T
             effects = {
                 number: asked @ np.nan_to_num(each - values[number][:, None]).astype(np.float32)
-                for number, each in (without | listed_without).items()
+                for number, each in without.items()
             }
             numbers.add(query, self.rows[query], values, effects)
         return numbers
@@ -124,9 +126,17 @@ class HeldOutSearch:
         """Return which items of a modality are relevant to the queries of one."""
         return kept_in(self._kept, (query, item), lambda: self.relevance.dense(query, item, self.places[query]))
 
-    def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[QueryValues, QueryValues]:
+    def _found(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
+        """The numbers of a span of the queries, and those without each block of items."""
+        (values, without), (listed, listed_without) = (
+            self._ranked(query, scores, span),
+            self._listed(query, scores, span),
+        )
+        return values | listed, without | listed_without
+
+    def _ranked(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """The numbers of the rank of the first relevant item of another modality, and those without each block."""
-        relevant = {item: self._relevant(query, item) for item in scores if item != query}
+        relevant = {item: self._relevant(query, item)[span] for item in scores if item != query}
         best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
         # how many own and other items of each block are before it
         before = np.zeros((2, len(best), self.index.block_count))
@@ -138,14 +148,13 @@ class HeldOutSearch:
         before[:, np.isneginf(best)] = np.nan  # without such an item, no number is defined
         return _of_ranks(*before.sum(2)), _of_ranks(*(before.sum(2, keepdims=True) - before))
 
-    def _listed(
-        self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray
-    ) -> tuple[QueryValues, QueryValues]:
+    def _listed(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """The numbers of the top ten; and of relevant items in it, up to four of each modality, without each block.
 
         Of equal scores, those of relevant items come last.
         """
-        wanted_items, by_block = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query))
+        kept = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query))
+        wanted_items, by_block = ({item: each[span] for item, each in of.items()} for of in kept)
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
         every[wanted] = np.nextafter(every[wanted], -np.inf)
         block = np.concatenate([self.blocks[item] for item in scores])
@@ -191,6 +200,11 @@ class HeldOutSearch:
 def _highest(scores: np.ndarray, k: int) -> np.ndarray:
     """Numbers of the k highest scores of each query, highest first."""
     return torch.from_numpy(scores).topk(k).indices.numpy()
+
+
+def _joined(parts: Sequence[QueryValues]) -> QueryValues:
+    """The values of consecutive spans of the queries, one after another."""
+    return {number: np.concatenate([each[number] for each in parts]) for number in parts[0]}
 
 
 def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:

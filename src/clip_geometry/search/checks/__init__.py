@@ -25,7 +25,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 HERE = Path(__file__).parent
 SEVERITIES = ("error", "warning", "note")
 ROWS = 100_000  # of a modality that are looked at, at most
-WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 rows are all queries
+WORK = 10**8  # cosines computed for the neighbors of a modality: 10,000 rows are all queries
 NEIGHBORS = 10
 BLOCK = 4096
 

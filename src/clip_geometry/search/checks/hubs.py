@@ -23,6 +23,7 @@ DRAWS = 3
 LEAST = 100  # rows
 LEAST_OF_CLASS = 40
 NULL_WORK = 5 * 10**6
+NULL_ROWS = 20_000  # at most; among more rows, the share of the most frequent one is smaller
 
 
 @add_check
@@ -135,9 +136,9 @@ def _null(
 ) -> np.ndarray:
     """In which share of the lists the most frequent one of n Gaussian rows is, by length of the lists and draw.
 
-    asked: independent queries; by default, the rows are the queries.
+    n: of more than 20,000, so many are drawn. asked: independent queries; by default, the rows are the queries.
     """
-    generator = torch.Generator().manual_seed(context.seed)
+    generator, n = torch.Generator().manual_seed(context.seed), min(n, NULL_ROWS)
     lists, shares = min(lists, max(LEAST, NULL_WORK // n)), []
     for _ in range(DRAWS):
         drawn = rows.draw(n, generator)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clip_geometry.search.repairs import InnerProduct, Known, Repair, RepairView, Sets, Term
+from clip_geometry.search.repairs import InnerProduct, Known, Repair, RepairView, Sets, Term, kept_in
 
 BEHIND = -4.0  # added to a cosine: below all others
 CONSTANT = 60.0  # of the paper; with an item in one index only, it changes no order
@@ -108,13 +108,22 @@ class ReciprocalRank(TwoViews):
         found = {}
         order = sorted(items, key=lambda item: ((item == query) != self.own_first, item))
         for item, x in items.items():
-            cosines = self.view(query, item).products(query, q, item, x)
-            if item == query and itself is not None:
-                cosines = cosines.copy()
-                cosines[np.arange(len(q)), itself] = -np.inf
-            ranks = np.empty(cosines.shape)
-            best = np.argsort(-cosines, axis=1, kind="stable")
-            np.put_along_axis(ranks, best, np.arange(1.0, len(x) + 1)[None], axis=1)
+            view, without = self.view(query, item), itself if item == query else None
+            cosines = view.products(query, q, item, x)
+            key = id(cosines), "ranks", without is None
+            ranks = kept_in(view.kept, key, lambda c=cosines, without=without: ranked(c, without))
             found[item] = 1 / (CONSTANT + ranks + TIE * order.index(item))
-            found[item][np.isneginf(cosines)] = -np.inf
+            if without is not None:
+                found[item][np.arange(len(q)), without] = -np.inf
         return found
+
+
+def ranked(cosines: np.ndarray, itself: np.ndarray | None) -> np.ndarray:
+    """Return the rank of each item for each query from 1 on, of equal ones the first first; `itself` comes last."""
+    if itself is not None:
+        cosines = cosines.copy()
+        cosines[np.arange(len(cosines)), itself] = -np.inf
+    best = np.argsort(-cosines, axis=1, kind="stable")
+    ranks = np.empty(cosines.shape, dtype=np.int32)
+    np.put_along_axis(ranks, best, np.arange(1, cosines.shape[1] + 1, dtype=np.int32)[None], axis=1)
+    return ranks

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+import torch
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import InnerProduct, Known, Term
 from clip_geometry.transforms import Normalize
 
 SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
-ENTRIES = 2**20  # of a block of cosines: 8 MB, of which `logsumexp` makes several copies
+ENTRIES = 2**20  # of a block of cosines: 8 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class BankStatistic:
             if k:
                 values[start : start + step] = np.partition(cosines, -k, axis=1)[:, -k:].mean(1)
             else:
-                values[start : start + step] = logsumexp(self.beta * cosines, axis=1)
+                values[start : start + step] = torch.from_numpy(self.beta * cosines).logsumexp(1).numpy()
         return self.factor * values
 
     @property
