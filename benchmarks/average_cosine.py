@@ -11,7 +11,7 @@ def setup(n, d):
 
 
 def ours(rows):
-    from clip_geometry import average_cosine
+    from clip_geometry.geometry import average_cosine
 
     return average_cosine(rows)
 

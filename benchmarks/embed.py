@@ -92,7 +92,7 @@ def parts(models, given):
     import torch
 
     from clip_geometry.embedding import supply as images
-    from clip_geometry.encoders import load_encoder, resolve_encoder
+    from clip_geometry.encoders import load_encoder
     from clip_geometry.encoders.runtime import DTYPES
 
     found = {"hand_over": {}, "alone": []}
@@ -102,7 +102,7 @@ def parts(models, given):
             found["hand_over"][f"{kind}, pipe"] = hand_over(given.hand_over, kind)
     print("  ".join(f"{how}: {rate:,.0f} images/s from one worker" for how, rate in found["hand_over"].items()))
     for model in models:
-        encoder = load_encoder(resolve_encoder(model, precision=given.precision))
+        encoder = load_encoder(model, precision=given.precision)
         peak = rate(encoder.device, DTYPES[given.precision], given.matmul)
         for compiled in (False, True):
             if compiled:
@@ -159,14 +159,14 @@ def contest(model, dataset, given):
     """One row: ours and the peer alternately, after both have warmed up."""
     import torch
 
-    from clip_geometry.data import Dataset, load_dataset, resolve_dataset
+    from clip_geometry.data import Dataset, load_dataset
     from clip_geometry.embedding.supply import throughput_line
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
 
     encoder = built(load_encoder, resolve_encoder, model, given.precision)
     size = {"size": given.images} if dataset == "scenes" else {}
-    whole = load_dataset(resolve_dataset(dataset, **size))
+    whole = load_dataset(dataset, **size)
     images = Dataset(whole.config, whole.revision, whole.image)
     warm = min(given.images, given.batch_size, 16)
     ours(encoder, images, warm, warm, 0), peer(encoder, whole.image, warm, warm)

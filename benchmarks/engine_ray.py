@@ -23,10 +23,10 @@ def cluster():
 
 
 def setup_embed(n, wide=1):
-    from clip_geometry import resolve_encoder
-    from clip_geometry.data import Dataset, load_dataset, resolve_dataset
+    from clip_geometry.data import Dataset, load_dataset
+    from clip_geometry.encoders import resolve_encoder
 
-    whole = load_dataset(resolve_dataset("scenes", size=max(n, 8)))
+    whole = load_dataset("scenes", size=max(n, 8))
     images = Dataset(whole.config, whole.revision, whole.image)
     return resolve_encoder("open_clip:ViT-B-32/fresh" if wide else "scenes-clip/fresh"), images, n
 

@@ -11,7 +11,7 @@ def setup(n, d):
 
 
 def ours(rows):
-    from clip_geometry import isoscore
+    from clip_geometry.geometry import isoscore
 
     return isoscore(rows)
 

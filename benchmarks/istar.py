@@ -37,7 +37,7 @@ def update(model, optimizer, ids, labels, mask, istar):
 
 def with_hidden_states(**size):
     """The batch, its detached hidden states, C_0, and the value of the library's float64 function on them."""
-    from clip_geometry import isoscore_star
+    from clip_geometry.geometry import isoscore_star
 
     parts = batch_of(**size)
     model, _, ids, _, mask = parts

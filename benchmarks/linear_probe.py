@@ -25,7 +25,7 @@ def setup(n, d):
 
 
 def ours(rows, labels):
-    from clip_geometry.evaluators.linear_probe import fit_logistic, objective
+    from clip_geometry.evaluate.linear_probe import fit_logistic, objective
 
     return objective(rows, labels, fit_logistic(rows, labels, CLASSES, C=1.0, max_iter=1000), 1.0)
 
@@ -35,7 +35,7 @@ def peer(tol):
         import torch
         from sklearn.linear_model import LogisticRegression
 
-        from clip_geometry.evaluators.linear_probe import Logistic, objective
+        from clip_geometry.evaluate.linear_probe import Logistic, objective
 
         model = LogisticRegression(max_iter=1000, tol=tol).fit(rows.numpy(), labels.numpy())
         weights, bias = torch.from_numpy(model.coef_.T.copy()), torch.from_numpy(model.intercept_)

@@ -44,7 +44,7 @@ def update(model, optimizer, images, texts):
 
 def gap(features):
     """The modality gap of several batches, by the library's function."""
-    from clip_geometry import modality_gap
+    from clip_geometry.geometry import modality_gap
 
     image, text = (torch.cat(each) for each in zip(*features, strict=True))
     return float(modality_gap(*(torch.nn.functional.normalize(each.double(), dim=1) for each in (image, text))))

@@ -53,7 +53,7 @@ def across(x, y):
 
 
 def ranks(image, text):
-    from clip_geometry import retrieval
+    from clip_geometry.evaluate import retrieval
 
     return np.array(list(retrieval(image, text).values()))
 

@@ -12,7 +12,7 @@ def setup(n, d):
 
 
 def ours(rows):
-    from clip_geometry import partition_isotropy
+    from clip_geometry.geometry import partition_isotropy
 
     return partition_isotropy(rows).i1
 

@@ -20,7 +20,7 @@ def setup(n, d, k):
 
 
 def ours(metric):
-    from clip_geometry import silhouette
+    from clip_geometry.geometry import silhouette
 
     return lambda rows, labels: silhouette(rows, labels, metric=metric)
 

@@ -55,7 +55,7 @@ def errors(rows, labels, of=64, block=4096):
     """Of random rows: the distance of their silhouettes from those of exact float64 distances."""
     import torch
 
-    from clip_geometry import silhouette_samples
+    from clip_geometry.geometry import silhouette_samples
 
     chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:of].to(rows.device)
     mine, sizes = labels[chosen], torch.bincount(labels).double()
@@ -102,7 +102,7 @@ def rate(size):
 
 def alone(size, device, matrix_size):
     """Ours, its share of the matrix rate, and its error."""
-    from clip_geometry import silhouette
+    from clip_geometry.geometry import silhouette
 
     rows, labels = setup(device, **size)
     silhouette(rows[: size["n"] // 50 + 20], labels[: size["n"] // 50 + 20])  # compiles
@@ -142,7 +142,7 @@ def note(row):
 
 def beside(size, device):
     """Ours and the peer alternately, on the same rows."""
-    from clip_geometry import silhouette
+    from clip_geometry.geometry import silhouette
 
     rows, labels = setup(device, **size)
     runs = {"ours": [], "peer": []}

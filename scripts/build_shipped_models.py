@@ -171,10 +171,10 @@ def rounded(value: Any) -> Any:
 
 def recorded(model: str, languages: Sequence[str]) -> list[dict[str, Any]]:
     """Embeddings of the first test scenes and their captions, in float32 on the CPU."""
-    encoder = cg.load_encoder(cg.resolve_encoder(model), "cpu")
+    encoder = cg.encoders.load_encoder(model, "cpu")
     found = []
     for language in languages:
-        scenes = cg.load_dataset(cg.resolve_dataset("scenes", split="test", size=ITEMS, language=language))
+        scenes = cg.data.load_dataset("scenes", split="test", size=ITEMS, language=language)
         for side in (each for each in scenes.sides if each.modality in encoder.modalities):
             items: list[Any] = [side.load(k) for k in range(ITEMS)]
             if side.modality == "image":
@@ -230,13 +230,11 @@ def accuracies(rows: Rows) -> list[str]:
 
 def prompt_lines(shipped: Shipped, model: str, config: Mapping[str, Any]) -> list[str]:
     """Table rows: zero-shot accuracy with one prompt, of the training or another, on the images of `tested`."""
-    tower = cg.load_encoder(cg.resolve_encoder(config["teacher"]["model"] if "teacher" in config else model), "cpu")
-    encoder = cg.load_encoder(cg.resolve_encoder(model), "cpu")
+    tower = cg.encoders.load_encoder(config["teacher"]["model"] if "teacher" in config else model, "cpu")
+    encoder = cg.encoders.load_encoder(model, "cpu")
     scenes = {key: config["tested"][key] for key in ("split", "size", "seed")}
-    data = cg.load_dataset(cg.resolve_dataset("scenes", **scenes)).image
-    known = cg.load_dataset(
-        cg.resolve_dataset("scenes", **{k: config["data"][k] for k in ("split", "size", "classes")})
-    )
+    data = cg.data.load_dataset("scenes", **scenes).image
+    known = cg.data.load_dataset("scenes", **{k: config["data"][k] for k in ("split", "size", "classes")})
     seen = np.isin(data.labels, np.unique(known.image.labels))
     batches = [range(k, min(k + BATCH, len(data))) for k in range(0, len(data), BATCH)]
     image = torch.cat(
@@ -246,10 +244,11 @@ def prompt_lines(shipped: Shipped, model: str, config: Mapping[str, Any]) -> lis
     for language in shipped.languages:
         own = trained[language] if isinstance(trained, Mapping) else trained
         for prompt in (*own, *OTHERS[language]):
-            names = cg.load_dataset(cg.resolve_dataset("scenes", prompt=prompt, language=language)).text
+            names = cg.data.load_dataset("scenes", prompt=prompt, language=language).text
             text = encoder.text_features(encoder.tokenize([names.load(k) for k in range(len(names))]))
             found = [
-                cg.zero_shot(image[torch.from_numpy(part)], data.labels[part], text)["top_1"] for part in (seen, ~seen)
+                cg.evaluate.zero_shot(image[torch.from_numpy(part)], data.labels[part], text)["top_1"]
+                for part in (seen, ~seen)
             ]
             lines.append(
                 f"| {language} | {prompt} | {'yes' if prompt in own else 'no'} | {found[0]:.3f} | {found[1]:.3f} |"

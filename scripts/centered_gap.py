@@ -51,7 +51,7 @@ def gaps(rows: dict[str, np.ndarray], steps: str) -> dict[str, float]:
     def gap(fit: np.ndarray, measured: np.ndarray) -> float:
         fitted = cg.Pipeline(steps).fit({name: each[fit] for name, each in rows.items()})
         moved = fitted.transform({name: each[measured] for name, each in rows.items()})
-        return float(cg.modality_gap(moved["image"], moved["text"]))
+        return float(cg.geometry.modality_gap(moved["image"], moved["text"]))
 
     n = len(rows["image"])
     halves = [np.split(np.random.default_rng(seed).permutation(n), 2) for seed in range(HALVES)]

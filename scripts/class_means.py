@@ -31,7 +31,9 @@ def main() -> None:
     row = {entry["name"]: k for k, entry in enumerate(json.loads((names / "lvis.json").read_text()))}
     classes = json.loads((images / "classes.json").read_text())
     prompts = [(row[name], k) for k, each in enumerate(classes) for name in NAMES.get(each, [each])]
-    text = np.asarray(cg.ensemble(np.load(names / "lvis.npy")[[r for r, _ in prompts]], [k for _, k in prompts]))
+    text = np.asarray(
+        cg.evaluate.ensemble(np.load(names / "lvis.npy")[[r for r, _ in prompts]], [k for _, k in prompts])
+    )
     found: dict[str, list[float]] = {}
     for seed in range(options.splits):
         for name, accuracy in accuracies(image, labels, text, seed).items():
@@ -59,10 +61,12 @@ def accuracies(image: np.ndarray, labels: np.ndarray, text: np.ndarray, seed: in
     found = {"zero-shot": text, "nearest class mean": means}
     for name, each in prompts.items():
         with warnings.catch_warnings(
-            action="ignore", category=cg.RankWarning
+            action="ignore", category=cg.transforms.RankWarning
         ):  # ten prompts leave most of the map free
-            found[f"least squares from {name}"] = cg.LeastSquares().fit(each[labels[fit]], image[fit]).transform(each)
-    return {name: cg.zero_shot(image[rest], labels[rest], rows)["top_1"] for name, rows in found.items()}
+            found[f"least squares from {name}"] = (
+                cg.transforms.LeastSquares().fit(each[labels[fit]], image[fit]).transform(each)
+            )
+    return {name: cg.evaluate.zero_shot(image[rest], labels[rest], rows)["top_1"] for name, rows in found.items()}
 
 
 if __name__ == "__main__":

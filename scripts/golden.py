@@ -145,12 +145,12 @@ def of_repairs(names: list[str]) -> dict[str, Any]:
             name: cg.Embeddings(rows, name, None, labels if by == "labels" else None) for name, rows in sets.items()
         }
         seen, new = (
-            cg.MixedIndex.of({name: each.take(part) for name, each in given.items()})
+            cg.search.MixedIndex.of({name: each.take(part) for name, each in given.items()})
             for part in (np.arange(80), np.arange(80, 160))
         )
 
         def searched(name: str, seen: Any = seen, new: Any = new) -> dict[str, list[Any]]:
-            numbers = cg.search_index(new, cg.make_repair(name).fit(seen.known()))
+            numbers = cg.search.search_index(new, cg.search.make_repair(name).fit(seen.known()))
             return {key: [number(each.value), number(each.error)] for key, each in numbers.items()}
 
         found[by] = {name: attempt(lambda name=name: searched(name)) for name in names}  # type: ignore[misc]

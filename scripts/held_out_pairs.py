@@ -60,7 +60,9 @@ def shares(
         fitted = cg.Pipeline(pipeline).fit({"image": image[known], "text": text[known]}, pairs)
         raw = {"image": image[unseen], "text": text[unseen]}
         sets = (raw, fitted.transform(raw))
-        found.append([[cg.retrieval(s["image"], s["text"], index=i)[key] for s in sets] for i, key, _ in NUMBERS])
+        found.append(
+            [[cg.evaluate.retrieval(s["image"], s["text"], index=i)[key] for s in sets] for i, key, _ in NUMBERS]
+        )
     values = np.array(found)
     return {title: (values[:, k, 0], values[:, k, 1]) for k, (_, _, title) in enumerate(NUMBERS)}
 

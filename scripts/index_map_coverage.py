@@ -1,4 +1,4 @@
-"""How often the interval of `cg.map_index` holds the recall that the whole re-embedded index shows.
+"""How often the interval of `cg.search.map_index` holds the recall that the whole re-embedded index shows.
 
 python scripts/index_map_coverage.py --draws 40 --rows 300    # about a minute on one core
 """
@@ -36,8 +36,8 @@ def main() -> None:
     for seed in range(given.draws):
         old, new = two_models(seed)
         rows = np.random.default_rng(seed).permutation(SIZE)[: given.rows]
-        found = cg.map_index(old[:SIZE], new[rows], rows, k=K, candidates=["ridge(0.01)"], seed=seed)
-        unit = cg.Normalize().transform(new)
+        found = cg.search.map_index(old[:SIZE], new[rows], rows, k=K, candidates=["ridge(0.01)"], seed=seed)
+        unit = cg.transforms.Normalize().transform(new)
         true = recall(unit[SIZE:], found.transform(old[:SIZE]), unit[:SIZE])
         inside.append(found.interval[0] <= true <= found.interval[1])
         deviations.append((found.recall - true) / found.standard_error)

@@ -20,7 +20,7 @@ class IStarTrainer(Trainer):
 
     def __init__(self, *args, lambda_: float, zeta: float = 0.2, sample: int = 5000, **options):
         super().__init__(*args, **options)
-        self.istar, self.sample = cg.IStar(lambda_, zeta), sample
+        self.istar, self.sample = cg.training.IStar(lambda_, zeta), sample
         self.add_callback(RefreshC0(self))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -75,7 +75,7 @@ def main() -> None:
             IStarTrainer(model, arguments, train_dataset=examples, lambda_=lambda_).train()
         with torch.no_grad():
             outputs = model.eval()(ids, mask, output_hidden_states=True)
-        score = cg.isoscore(torch.cat(outputs.hidden_states[1:]).flatten(0, 1))
+        score = cg.geometry.isoscore(torch.cat(outputs.hidden_states[1:]).flatten(0, 1))
         right = (outputs.logits.argmax(1) == labels).float().mean()
         print(f"λ = {lambda_:g}: IsoScore of all layers {score:.4f}, correctly classified {right:.1%}")
 

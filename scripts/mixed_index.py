@@ -47,8 +47,11 @@ def coco500():
 
 def scenes():
     with tempfile.TemporaryDirectory() as folder:
-        model, items = cg.resolve_encoder("local-dir:shipped/scenes-trained"), cg.resolve_dataset("scenes", size=1000)
-        cg.embed(model, cg.load_dataset(items), Path(folder) / "store")
+        model, items = (
+            cg.encoders.resolve_encoder("local-dir:shipped/scenes-trained"),
+            cg.data.resolve_dataset("scenes", size=1000),
+        )
+        cg.embed(model, cg.data.load_dataset(items), Path(folder) / "store")
         found = cg.read_store(Path(folder) / "store")
         return {
             name: cg.Embeddings(np.array(each.vectors), name, item_id=each.item_id, labels=each.labels)
@@ -82,7 +85,7 @@ def main() -> None:
         return
     lines = []
     for dataset, sets in INDICES.items():
-        found = cg.compare_repairs(cg.MixedIndex.of(sets()), [*repairs])
+        found = cg.search.compare_repairs(cg.search.MixedIndex.of(sets()), [*repairs])
         print(f"\n{dataset}: take {found.recommended} for both")
         for name, each in sorted(found.candidates.items(), key=lambda one: -one[1].numbers["both"].value):
             numbers = [f"{key} {each.numbers[key].value:.3f}" for key in SHOWN if key in each.numbers]

@@ -20,8 +20,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     def embedded(model: str, name: str, **options):
-        data = cg.load_dataset(cg.resolve_dataset("scenes", size=arguments.size, **options))
-        cg.embed(cg.resolve_encoder(model), data, arguments.out / name)
+        data = cg.data.load_dataset("scenes", size=arguments.size, **options)
+        cg.embed(cg.encoders.resolve_encoder(model), data, arguments.out / name)
         return cg.read_store(arguments.out / name)
 
     clip, tower = "local-dir:shipped/scenes-trained", "mclip:shipped/scenes-multilingual"
@@ -29,15 +29,22 @@ def main() -> None:
     for steps in MAPS:  # fitted on the train split, applied to the test split
         fitted = cg.Pipeline(steps).fit({m: e.vectors for m, e in other.items()}, cg.pair(**other))
         rows = fitted.transform({modality: each.vectors for modality, each in test.items()})
-        found = cg.retrieval(rows["image"], rows["text"], k=10, index="mixed")["image.same_modality_at_10"]
-        gap, score = cg.modality_gap(rows["image"], rows["text"]), cg.isoscore(rows["image"], unbiased=True)
+        found = cg.evaluate.retrieval(rows["image"], rows["text"], k=10, index="mixed")["image.same_modality_at_10"]
+        gap, score = (
+            cg.geometry.modality_gap(rows["image"], rows["text"]),
+            cg.geometry.isoscore(rows["image"], unbiased=True),
+        )
         print(f"{steps:50} gap {gap:.3f}, IsoScore {score:.3f}, images among the ten nearest to an image {found:.0%}")
-    repair = cg.make_repair("posterior").fit(cg.MixedIndex.of(other, "pairs").known())  # of scores, not of rows
-    found = cg.search_index(cg.MixedIndex.of(test, "pairs"), repair)
+    repair = cg.search.make_repair("posterior").fit(
+        cg.search.MixedIndex.of(other, "pairs").known()
+    )  # of scores, not of rows
+    found = cg.search.search_index(cg.search.MixedIndex.of(test, "pairs"), repair)
     print(f"calibrated score: images among the ten nearest to an image {found['own_share.image'].value:.0%}")
     for language, prompt in LANGUAGES.items():  # image tower of scenes-trained, text tower of scenes-multilingual
         names = embedded(tower, language, prompt=prompt, language=language)["text"]
-        right = cg.zero_shot(test["image"].vectors, test["image"].labels, names.vectors[names.labels.argsort()])
+        right = cg.evaluate.zero_shot(
+            test["image"].vectors, test["image"].labels, names.vectors[names.labels.argsort()]
+        )
         print(f"{prompt:20} zero-shot accuracy {right['top_1']:.1%} on {arguments.size} images")
 
 

@@ -41,7 +41,7 @@ def test_a_model_is_built_with_its_card_and_records(script, tmp_path):
 
 
 def check(folder, steps):
-    encoder = cg.load_encoder(cg.resolve_encoder(f"local-dir:{folder}"), "cpu")
+    encoder = cg.encoders.load_encoder(f"local-dir:{folder}", "cpu")
     assert encoder.describe()["dim"] == {"image": 256, "text": 256}
     assert f"steps={steps}" in (folder / "README.md").read_text(encoding="utf-8")
 

@@ -12,13 +12,13 @@ import torch
 import clip_geometry as cg
 
 image = np.zeros((10, 4))
-reveal_type(cg.modality_gap(image, image))
-reveal_type(cg.modality_gap(torch.zeros(3, 4), torch.zeros(3, 4)))
-reveal_type(cg.Procrustes().fit(image, image))
-reveal_type(cg.Procrustes().fit(image, image).transform(image))
-reveal_type(cg.read_any("x.npy"))
+reveal_type(cg.geometry.modality_gap(image, image))
+reveal_type(cg.geometry.modality_gap(torch.zeros(3, 4), torch.zeros(3, 4)))
+reveal_type(cg.transforms.Procrustes().fit(image, image))
+reveal_type(cg.transforms.Procrustes().fit(image, image).transform(image))
+reveal_type(cg.read("x.npy"))
 reveal_type(cg.Pipeline("normalize").fit({"image": image}))
-reveal_type(cg.measures)
+reveal_type(cg.geometry.measures)
 reveal_type(cg.measure(image))
 reveal_type(cg.measure(image)["isoscore"].value)
 """

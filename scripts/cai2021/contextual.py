@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/contextual"), help="folder of the embeddings")
     given = parser.parse_args()
     folder = given.out / f"{given.model}-{given.data}".replace("/", "-").replace(":", "-")
-    model, data = cg.resolve_encoder(given.model), cg.load_dataset(cg.resolve_dataset(given.data))
+    model, data = cg.encoders.resolve_encoder(given.model), cg.data.load_dataset(given.data)
     cg.embed(model, data, folder, limit=given.limit)
     words = cg.read_store(folder, limit=given.limit)["text"]
 
@@ -29,7 +29,7 @@ def main() -> None:
         rows = words.take(words.metadata["layer"] == layer)
         x, types = rows.vectors, rows.metadata["token"]
         # between and within types, as they are and with the mean subtracted
-        raw = float(cg.inter_type_cosine(x, types)), float(cg.intra_type_cosine(x, types))
+        raw = float(cg.geometry.inter_type_cosine(x, types)), float(cg.geometry.intra_type_cosine(x, types))
         centered = adjusted_type_cosines(x, types, np.zeros(len(x)))
         lid, error = neighborhoods(x, k=100, of=2000).dimension("mackay")
         print(f"layer {layer:2}  between types {raw[0]:.3f} → {centered.mean('inter'):.3f} centered", end="  ")

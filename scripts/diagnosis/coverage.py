@@ -25,7 +25,9 @@ from clip_geometry.search.comparison import AIMS
 NAMES = ("posterior", "other", "rrf")
 UNFITTED = ("other", "rrf")  # the same after every task, and measured on all items
 
-Indexes: TypeAlias = Mapping[int, Sequence[tuple[cg.MixedIndex, Mapping[str, Any]]]]  # by size, searched as they are
+Indexes: TypeAlias = Mapping[
+    int, Sequence[tuple[cg.search.MixedIndex, Mapping[str, Any]]]
+]  # by size, searched as they are
 Changes: TypeAlias = Mapping[tuple[int, str], Sequence[float]]
 
 
@@ -41,14 +43,15 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--noise", type=float, default=0.0, help="length of Gaussian noise added to unit rows")
     given = parser.parse_args()
-    whole = cg.MixedIndex.of(noisy(cg.read_any(given.source), given.noise), by=given.by)
+    whole = cg.search.MixedIndex.of(noisy(cg.read(given.source), given.noise), by=given.by)
     order = np.random.default_rng(given.seed).permutation(whole.items)
     fresh, drawn = order[: given.fresh], order[given.fresh :]
     sizes = (given.pairs - given.pairs // 2, given.pairs)
     indexes = {size: in_parts(whole, fresh, size) for size in sizes}
     everything = {size: in_parts(whole, order, size) for size in sizes}
     unfitted = {
-        name: true_changes(cg.make_repair(name).fit(taken(whole, drawn[:2]).known()), everything) for name in UNFITTED
+        name: true_changes(cg.search.make_repair(name).fit(taken(whole, drawn[:2]).known()), everything)
+        for name in UNFITTED
     }
     done = {json.loads(line)["task"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
     with given.out.open("a") as file:
@@ -73,7 +76,7 @@ def noisy(sets: Mapping[str, cg.Embeddings], noise: float) -> Mapping[str, cg.Em
     return found
 
 
-def taken(index: cg.MixedIndex, items: np.ndarray) -> cg.MixedIndex:
+def taken(index: cg.search.MixedIndex, items: np.ndarray) -> cg.search.MixedIndex:
     """Return the index of some items; modalities that are not split stay whole."""
     chosen = {name: slice(None) if group is None else np.isin(group, items) for name, group in index.groups.items()}
     return replace(
@@ -84,17 +87,19 @@ def taken(index: cg.MixedIndex, items: np.ndarray) -> cg.MixedIndex:
     )
 
 
-def in_parts(whole: cg.MixedIndex, items: np.ndarray, size: int) -> list[tuple[cg.MixedIndex, Mapping[str, Any]]]:
+def in_parts(
+    whole: cg.search.MixedIndex, items: np.ndarray, size: int
+) -> list[tuple[cg.search.MixedIndex, Mapping[str, Any]]]:
     """Return indices of so many of the items, with what is found in each without a repair."""
     parts = [taken(whole, items[k : k + size]) for k in range(0, len(items) - size + 1, size)]
-    return [(part, cg.search_index(part)) for part in parts]
+    return [(part, cg.search.search_index(part)) for part in parts]
 
 
-def true_changes(repair: cg.Repair, indexes: Indexes) -> Changes:
+def true_changes(repair: cg.search.Repair, indexes: Indexes) -> Changes:
     """Return (size, number) → the change in each index."""
     found = {}
     for size, some in indexes.items():
-        after = [cg.search_index(index, repair) for index, _ in some]
+        after = [cg.search.search_index(index, repair) for index, _ in some]
         for aim in AIMS.values():
             found[size, aim] = [
                 each[aim].value - before[aim].value for each, (_, before) in zip(after, some, strict=True)
@@ -103,15 +108,15 @@ def true_changes(repair: cg.Repair, indexes: Indexes) -> Changes:
 
 
 def task(
-    part: cg.MixedIndex, indexes: Indexes, unfitted: Mapping[str, Changes], *, splits: int, seed: int
+    part: cg.search.MixedIndex, indexes: Indexes, unfitted: Mapping[str, Changes], *, splits: int, seed: int
 ) -> list[dict[str, Any]]:
     """Return what is predicted and what is true, for each number, candidate and size of the index."""
-    compared = cg.compare_repairs(part, NAMES, splits=splits, seed=seed)
+    compared = cg.search.compare_repairs(part, NAMES, splits=splits, seed=seed)
     served, rows = compared.served(), []
     for role, name in (("recommended", compared.recommended), ("repair", served.name if served else "none")):
         if name == "none":
             continue
-        true = unfitted.get(name) or true_changes(cg.make_repair(name).fit(part.known()), indexes)
+        true = unfitted.get(name) or true_changes(cg.search.make_repair(name).fit(part.known()), indexes)
         for size, candidates in zip(indexes, (compared.candidates, compared.full), strict=True):
             for aim in AIMS.values():
                 change = candidates[name].changes[aim]

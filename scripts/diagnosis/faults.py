@@ -28,7 +28,7 @@ from scipy.stats import binomtest
 import clip_geometry as cg
 from clip_geometry.embedding.store import Shard, Store, summary
 from clip_geometry.io.labels import with_labels
-from clip_geometry.io.sources import read_any
+from clip_geometry.io.sources import read
 from clip_geometry.search.checks import Context, checks, run_checks
 
 SIZES = (200, 3000)
@@ -114,8 +114,8 @@ def _npy(folder: Path) -> Rows:
 
 
 def _embedded(folder: Path, model: str, size: int, **options: Any) -> Rows:
-    data = cg.load_dataset(cg.resolve_dataset("scenes", size=size, split="test"))
-    cg.embed(cg.resolve_encoder(model, **options), data, folder, device="cpu")
+    data = cg.data.load_dataset("scenes", size=size, split="test")
+    cg.embed(cg.encoders.resolve_encoder(model, **options), data, folder, device="cpu")
     sets = cg.read_store(folder)
     if (labels := sets["image"].labels) is not None:
         np.save(folder.with_name(f"{folder.name}-labels.npy"), labels // 10)  # 8 classes of 10 kinds of scenes
@@ -169,8 +169,8 @@ def trial(sources: Mapping[str, Sequence[Source]], seed: int, number: int) -> di
         if folder.other is not None:
             write_npy(folder.other, other)
         begun = time.perf_counter()
-        sets = read_any(path) if folder.labels is None else with_labels(read_any(path), folder.labels)
-        found = run_checks(Context(sets, other=read_any(other) if folder.other is not None else None))
+        sets = read(path) if folder.labels is None else with_labels(read(path), folder.labels)
+        found = run_checks(Context(sets, other=read(other) if folder.other is not None else None))
         seconds = time.perf_counter() - begun
     return {
         "seed": seed,

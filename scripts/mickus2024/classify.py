@@ -22,8 +22,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/classify"), help="folder of the embeddings")
     given = parser.parse_args()
     folder = given.out / f"{given.model}-{given.data}".replace("/", "-").replace(":", "-")
-    data = cg.load_dataset(cg.resolve_dataset(given.data))
-    cg.embed(cg.resolve_encoder(given.model), data, folder, limit=given.limit)
+    data = cg.data.load_dataset(given.data)
+    cg.embed(cg.encoders.resolve_encoder(given.model), data, folder, limit=given.limit)
     rows = cg.read_store(folder, limit=given.limit)["image"]
 
     classes = np.unique(rows.labels, return_inverse=True)[1]  # each row is an example, its embedding a parameter

@@ -30,7 +30,13 @@ def main() -> None:
     scores = []
     for _ in range(given.draws):
         x, c_0 = draw(given.rows), cg.Moments.of(draw(given.larger)).covariance
-        scores.append([cg.isoscore(x), cg.isoscore(x, unbiased=True), cg.isoscore_star(x, c_0, zeta=given.zeta)])
+        scores.append(
+            [
+                cg.geometry.isoscore(x),
+                cg.geometry.isoscore(x, unbiased=True),
+                cg.geometry.isoscore_star(x, c_0, zeta=given.zeta),
+            ]
+        )
     print(f"true IsoScore {truth:.3f}; {given.draws} samples of {given.rows} rows in {given.dimension} dimensions")
     for name, error in zip(("plain", "unbiased", "IsoScore*"), np.transpose(scores) - truth, strict=True):
         print(f"{name:10} bias {error.mean():+.3f}  deviation {error.std():.3f}  RMSE {(error**2).mean() ** 0.5:.3f}")

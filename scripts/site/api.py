@@ -1,60 +1,33 @@
-"""The API reference: a page per topic with every public name, whose docstrings mkdocstrings renders."""
+"""The API reference: a page for the top level and one for each subpackage, whose docstrings mkdocstrings renders."""
 
-from collections import defaultdict
+from types import ModuleType
 
-from clip_geometry import _MODULE
-from clip_geometry.training import _HOME as TRAINING
+import clip_geometry as cg
 
-# topic → the modules whose public names it has; a module that is on no page is an error
-TOPICS = {
-    "Measure and compare": (
-        "measuring.measurement",
-        "measuring.comparison",
-        "measuring.records",
-        "measuring.sets",
-        "results",
-        "registry",
-    ),
-    "Measures as functions": ("geometry",),
-    "Evaluators": ("evaluators", "search.relevance"),
-    "Diagnose, repair and explore": (
-        "explorer",
-        *("search.diagnosis", "search.comparison", "search.mixed_index", "search.held_out", "search.checks"),
-        *("search.repairs", "search.index_map"),
-    ),
-    "Transforms": ("steps", "transforms"),
-    "Embed, read and export": (
-        *("data", "encoders"),
-        *("embedding.loop", "embedding.engines", "embedding.store", "embeddings"),
-        *("io.sources", "io.export"),
-    ),
-    "Losses": ("training.losses",),
+TITLES = {
+    "geometry": "Measures as functions",
+    "transforms": "Transforms",
+    "evaluate": "Evaluators",
+    "search": "Mixed indexes",
+    "training": "Losses and live measures",
+    "encoders": "Encoders",
+    "data": "Data sets",
 }
 
 
 def pages() -> dict[str, str]:
     """Name of a page → its Markdown."""
-    homes: dict[str, list[str]] = defaultdict(list)
-    for name, module in _MODULE.items():
-        homes[module.removeprefix("clip_geometry.")].append(name)
-    if missing := homes.keys() - {module for modules in TOPICS.values() for module in modules}:
-        raise ValueError(f"scripts/site/api.py names no topic for {', '.join(sorted(missing))}")
-    made = {}
-    for topic, modules in TOPICS.items():
-        names = sorted((name for module in modules for name in homes[module]), key=str.lower)
-        made[_file_name(topic)] = _page(
-            topic, "import clip_geometry as cg", {f"clip_geometry.{name}" for name in names}
-        )
-    inside = {f"clip_geometry.training.{module}.{name}" for module, names in TRAINING.items() for name in names}
-    inside -= {f"clip_geometry.training.losses.{name}" for name in homes["training.losses"]}  # which are on a page
-    made[_file_name("Training")] = _page("Training", "from clip_geometry.training import …", inside)
+    subpackages = {name for name in dir(cg) if isinstance(getattr(cg, name), ModuleType)}
+    if subpackages != set(TITLES):
+        raise ValueError(f"scripts/site/api.py has no title for {sorted(subpackages ^ set(TITLES))}")
+    top = [name for name in dir(cg) if name not in subpackages and not name.startswith("__")]
+    made = {"clip_geometry.md": _page("Measure, compare, diagnose, embed, read", "clip_geometry", top)}
+    for name, title in TITLES.items():
+        made[f"{name}.md"] = _page(title, f"clip_geometry.{name}", dir(getattr(cg, name)))
     return made
 
 
-def _file_name(topic: str) -> str:
-    return f"{topic.lower().replace(',', '').replace(' ', '_')}.md"
-
-
-def _page(topic: str, how: str, names: set[str]) -> str:
-    ordered = sorted(names, key=lambda name: name.rpartition(".")[2].lower())
-    return "\n".join([f"# {topic}", "", f"`{how}`", "", *(f"::: {name}\n" for name in ordered)])
+def _page(title: str, package: str, names: list[str]) -> str:
+    how = f"cg.{package.partition('.')[2]}".rstrip(".")
+    intro = [f"# {title}", "", f"`import clip_geometry as cg`; these are attributes of `{how}`.", ""]
+    return "\n".join([*intro, *(f"::: {package}.{name}\n" for name in sorted(names, key=str.lower))])

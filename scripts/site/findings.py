@@ -423,8 +423,8 @@ def isoscore_numbers() -> Numbers:
         left={d: bias("Gaussian", "isoscore[unbiased]", d) for d in (16, 128)},
         left_heavy=bias("heavy-tailed", "isoscore[unbiased]"),
         left_steep=bias("Gaussian, steep spectrum", "isoscore[unbiased]", 16),
-        null={n: cg.null_value("isoscore", n, 512) for n in (300, 500, 2000)},
-        unbiased_null=cg.null_value("isoscore[unbiased]", 300, 512),
+        null={n: cg.geometry.null_value("isoscore", n, 512) for n in (300, 500, 2000)},
+        unbiased_null=cg.geometry.null_value("isoscore[unbiased]", 300, 512),
     )
 
 
@@ -590,7 +590,7 @@ def known_dimensions(n: int = 1000, seeds: int = 5) -> dict[int, dict[str, Numbe
             rng = np.random.default_rng(seed)
             rows = rng.normal(size=(n, k)) @ np.linalg.qr(rng.normal(size=(64, k)))[0].T
             for name, measure in (("published", "lid[cai2021]"), ("standard", "lid")):
-                estimates[name].append(float(cg.measures[measure](rows)))
+                estimates[name].append(float(cg.geometry.measures[measure](rows)))
         result[k] = {name: over(values) for name, values in estimates.items()}
     return result
 

@@ -91,7 +91,7 @@ def known(name: str) -> dict[str, str]:
 @cache
 def nulls(name: str) -> list[str]:
     """The null value at each of `SIZES`."""
-    return [svg.short(cg.null_value(name, n, d)) for n, d in SIZES]
+    return [svg.short(cg.geometry.null_value(name, n, d)) for n, d in SIZES]
 
 
 def figure(name: str, members: list[Measure]) -> dict[str, str]:
@@ -110,7 +110,7 @@ def figure(name: str, members: list[Measure]) -> dict[str, str]:
 
         null = None
         if not member.takes.startswith("train"):
-            null = cg.null_value(member, changes.N, changes.D)
+            null = cg.geometry.null_value(member, changes.N, changes.D)
         drawn.append(svg.moves(member.name, base, null, after, same=same))
         if not moved and not still:
             moved = [change for change, each in after.items() if each is not None and not same(each)]

@@ -41,7 +41,7 @@ def numbers(folder: Path) -> dict[str, Any]:
 @styled
 def draw(folder: Path) -> Figure:
     given = numbers(folder)
-    sets = {name: cg.Normalize().apply(np.load(folder / f"{name}.npy")) for name in ("image", "text")}
+    sets = {name: cg.transforms.Normalize().apply(np.load(folder / f"{name}.npy")) for name in ("image", "text")}
     figure = Figure(figsize=(9.2, 3), layout="constrained")
     *planes, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.25))
     chosen = np.random.default_rng(0).choice(len(sets["image"]), SHOWN, replace=False)

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 import clip_geometry as cg
-from clip_geometry.evaluators import contrastive_loss
+from clip_geometry.evaluate import contrastive_loss
 
 MAPS = {
     "CLIP": "normalize",
@@ -24,9 +24,9 @@ def main() -> None:
     folder = parser.parse_args().folder
     if folder is None:
         folder = Path("runs/script-clip-loss")
-        encoder = cg.resolve_encoder("local-dir:shipped/scenes-trained")
-        cg.embed(encoder, cg.load_dataset(cg.resolve_dataset("scenes")), folder)
-    pairs = {modality: each.vectors for modality, each in cg.read_any(folder).items()}
+        encoder = cg.encoders.resolve_encoder("local-dir:shipped/scenes-trained")
+        cg.embed(encoder, cg.data.load_dataset("scenes"), folder)
+    pairs = {modality: each.vectors for modality, each in cg.read(folder).items()}
     n = len(pairs["image"]) * 4 // 5
     train, test = ({name: x[part] for name, x in pairs.items()} for part in (slice(n), slice(n, None)))
     index = range(n)

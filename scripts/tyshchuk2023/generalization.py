@@ -25,9 +25,9 @@ def main() -> None:
     given = parser.parse_args()
     sets = {}
     for split in ("train", "test"):
-        data = cg.resolve_dataset(given.data, split=split, prompt="low-resolution photo of a {}")
+        data = cg.data.resolve_dataset(given.data, split=split, prompt="low-resolution photo of a {}")
         folder = Path("runs/script-zero-shot") / split
-        cg.embed(cg.resolve_encoder(given.model), cg.load_dataset(data), folder, limit=given.limit)
+        cg.embed(cg.encoders.resolve_encoder(given.model), cg.data.load_dataset(data), folder, limit=given.limit)
         sets[split] = cg.read_store(folder, limit=given.limit)
     train, test, prompts = sets["train"]["image"], sets["test"]["image"], sets["test"]["text"]
     for name, steps in MAPS.items():

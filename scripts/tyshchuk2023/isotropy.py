@@ -17,18 +17,18 @@ def main() -> None:
     folder = parser.parse_args().folder
     if folder is None:
         folder = Path("runs/script-isotropy")
-        encoder = cg.resolve_encoder("local-dir:shipped/scenes-trained")
-        cg.embed(encoder, cg.load_dataset(cg.resolve_dataset("scenes")), folder)
-    sets = {modality: each.vectors for modality, each in cg.read_any(folder).items()}
+        encoder = cg.encoders.resolve_encoder("local-dir:shipped/scenes-trained")
+        cg.embed(encoder, cg.data.load_dataset("scenes"), folder)
+    sets = {modality: each.vectors for modality, each in cg.read(folder).items()}
 
     for steps in ("normalize", "normalize,center,normalize", "normalize,whiten(128),normalize"):
         print(f"\n{steps:33} {'I1':>8} {'I2':>8}")
         for modality, x in cg.Pipeline(steps).fit_transform(sets)[1].items():
             for convention in ("invariant", "canonical", "rows"):
-                i1, i2 = cg.partition_isotropy(x, convention=convention)
+                i1, i2 = cg.geometry.partition_isotropy(x, convention=convention)
                 print(f"  {modality:6} {convention:24} {i1:8.4f} {i2:8.4f}")
             basis = np.linalg.qr(np.random.default_rng(0).normal(size=(x.shape[1],) * 2))[0]
-            i1, i2 = cg.partition_over(x, basis)
+            i1, i2 = cg.geometry.partition_over(x, basis)
             print(f"  {modality:6} {'a random basis':24} {i1:8.4f} {i2:8.4f}")
             print(f"  {modality:6} {'‖mean‖/√d':24} {'':8} {np.linalg.norm(x.mean(0)) / x.shape[1] ** 0.5:8.4f}")
 

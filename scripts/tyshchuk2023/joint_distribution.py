@@ -21,8 +21,8 @@ def main() -> None:
     given = parser.parse_args()
     folder, model = given.folder or given.out / "scenes", "local-dir:shipped/scenes-trained"
     if given.folder is None:
-        cg.embed(cg.resolve_encoder(model), cg.load_dataset(cg.resolve_dataset("scenes")), folder)
-    found = cg.read_any(folder)
+        cg.embed(cg.encoders.resolve_encoder(model), cg.data.load_dataset("scenes"), folder)
+    found = cg.read(folder)
     i, j = np.random.default_rng(0).permutation(np.transpose(cg.pair(found["image"], found["text"], distinct=True))).T
     paired, n = {"image": found["image"].vectors[i], "text": found["text"].vectors[j]}, len(i) * 4 // 5
     fit, held_out = ({name: x[part] for name, x in paired.items()} for part in (slice(n), slice(n, None)))
@@ -30,8 +30,8 @@ def main() -> None:
         fitted = cg.Pipeline(steps).fit(fit)  # row k of both is a pair
         for part, sets in ((f"fitted on {n}", fit), (f"held out {len(i) - n}", held_out)):
             x, y = (rows := fitted.transform(sets))["image"], rows["text"]
-            cosines = f"matching {cg.matching_cosine(x, y):.3f}  random {cg.random_cosine(x, y):.3f}"
-            print(f"{steps:40} {part:14} {cosines}  gap {cg.modality_gap(x, y):.3f}")
+            cosines = f"matching {cg.geometry.matching_cosine(x, y):.3f}  random {cg.geometry.random_cosine(x, y):.3f}"
+            print(f"{steps:40} {part:14} {cosines}  gap {cg.geometry.modality_gap(x, y):.3f}")
         about = {"model": "", "dataset": f"{folder}, held-out pairs", "pipeline": steps.split(",")}
         save_drawings(draw_figures(x, y, 2 * (np.arange(len(x)),), about), given.out / steps.rpartition(",")[2])
 

@@ -15,20 +15,20 @@ def main() -> None:
     parser.add_argument("--data", default="cifar100", help="a labeled set")
     parser.add_argument("--limit", type=int, default=5000, help="number of images per split")
     given = parser.parse_args()
-    model, sets = cg.resolve_encoder(given.model), {}
+    model, sets = cg.encoders.resolve_encoder(given.model), {}
     for split in ("train", "test"):
-        data = cg.load_dataset(cg.resolve_dataset(given.data, split=split))
+        data = cg.data.load_dataset(given.data, split=split)
         folder = Path("runs/script-linear-probe") / split
         cg.embed(model, data, folder, limit=given.limit)
         sets[split] = cg.read_store(folder, limit=given.limit)["image"]
     # whitening is fitted on captioned images of another data set
-    cg.embed(model, cg.load_dataset(cg.resolve_dataset("scenes", split="train")), "runs/script-linear-probe/pairs")
+    cg.embed(model, cg.data.load_dataset("scenes", split="train"), "runs/script-linear-probe/pairs")
     pairs = {name: each.vectors for name, each in cg.read_store("runs/script-linear-probe/pairs").items()}
 
     for steps in ("normalize", *(f"normalize,whiten({k})[pooled]" for k in (256, 128, 64))):
         fitted = cg.Pipeline(steps).fit(pairs)
         train, test = (fitted.transform({"image": each.vectors})["image"] for each in sets.values())
-        found = cg.linear_probe(train, sets["train"].labels, test, sets["test"].labels, solver="torch")
+        found = cg.evaluate.linear_probe(train, sets["train"].labels, test, sets["test"].labels, solver="torch")
         print(f"{steps:32} {100 * found['top_1']:6.2f} %  ({found['iterations']:.0f} iterations)")
 
 

@@ -23,16 +23,16 @@ def main() -> None:
     # the same captions in each language: row k of all belongs to one item
     rows = {}
     for language in given.languages:
-        captions = cg.load_dataset(cg.resolve_dataset(given.captions, language=language))
+        captions = cg.data.load_dataset(given.captions, language=language)
         folder = given.out / f"{given.model}-{given.captions}-{language}".replace("/", "-").replace(":", "-")
-        cg.embed(cg.resolve_encoder(given.model), captions, folder, limit=given.limit)
+        cg.embed(cg.encoders.resolve_encoder(given.model), captions, folder, limit=given.limit)
         rows[language] = cg.read_store(folder, limit=given.limit)["text"].vectors
 
     # whether a caption is nearest to its translation, and whether languages form clusters
     (source, x), *others = rows.items()
     for language, y in others:
         ratio = language_distance(x, y)["ratio"]
-        apart = cg.silhouette(np.concatenate([x, y]), np.repeat([source, language], [len(x), len(y)]))
+        apart = cg.geometry.silhouette(np.concatenate([x, y]), np.repeat([source, language], [len(x), len(y)]))
         print(f"{source}-{language}  distance of translations / of other captions {ratio:.3f}  silhouette {apart:.3f}")
 
 

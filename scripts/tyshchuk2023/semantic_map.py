@@ -19,8 +19,8 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=500, help="number of items")
     parser.add_argument("--out", type=Path, default=Path("runs/maps"), help="folder of embeddings and figures")
     given = parser.parse_args()
-    pairs = cg.load_dataset(cg.resolve_dataset(given.pairs))
-    cg.embed(cg.resolve_encoder(given.model), pairs, given.out / "embeddings", limit=given.limit)
+    pairs = cg.data.load_dataset(given.pairs)
+    cg.embed(cg.encoders.resolve_encoder(given.model), pairs, given.out / "embeddings", limit=given.limit)
     sets = cg.read_store(given.out / "embeddings", limit=given.limit)
     image, text = sets["image"], sets["text"]
     rows = cg.Pipeline("normalize").fit_transform({name: each.vectors for name, each in sets.items()})[1]

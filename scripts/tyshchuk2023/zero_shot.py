@@ -24,15 +24,15 @@ def main() -> None:
     given = parser.parse_args()
     sets = {}
     for split in ("train", "test"):
-        data = cg.load_dataset(cg.resolve_dataset(given.data, split=split, prompt="low-resolution photo of a {}"))
+        data = cg.data.load_dataset(given.data, split=split, prompt="low-resolution photo of a {}")
         folder = Path("runs/script-zero-shot") / split
-        cg.embed(cg.resolve_encoder(given.model), data, folder, limit=given.limit)
+        cg.embed(cg.encoders.resolve_encoder(given.model), data, folder, limit=given.limit)
         sets[split] = cg.read_store(folder, limit=given.limit)
     pairs = cg.pair(sets["train"]["image"], sets["train"]["text"])  # each image with the prompt of its class
     train, test = ({name: each.vectors for name, each in split.items()} for split in sets.values())
     for name, steps in MAPS.items():
         moved = cg.Pipeline(steps).fit(train, pairs).transform(test)
-        accuracy = cg.zero_shot(moved["image"], sets["test"]["image"].labels, moved["text"])["top_1"]
+        accuracy = cg.evaluate.zero_shot(moved["image"], sets["test"]["image"].labels, moved["text"])["top_1"]
         print(f"{name:14} {100 * accuracy:6.2f} %")
 
 

@@ -1,28 +1,24 @@
-"""clip-geometry: measures, explains and changes the geometry of multimodal embeddings.
+"""Measure, explain, and repair the geometry of multimodal embeddings.
 
-The public names and their modules are in __init__.pyi, which type checkers read, too. Names are imported at first use,
+The public names and their modules are in __init__.pyi, which type checkers read, too. They are imported at first use,
 so that `import clip_geometry` is instant.
 """
 
-import ast
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-_MODULE = {
-    alias.name: str(node.module)
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}  # name → its module
+import lazy_loader
 
-__all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
+_import, _, _names = lazy_loader.attach_stub(__name__, __file__)
+
+__all__ = sorted({*_names, "__version__"})  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'clip_geometry' has no attribute {name!r}")
-    return globals().setdefault(name, getattr(import_module(_MODULE[name]), name))  # asked for once
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("clip-geometry")
+    return _import(name)
 
 
 def __dir__() -> list[str]:

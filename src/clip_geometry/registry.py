@@ -29,7 +29,7 @@ class InputError(ValueError):
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.isoscore([[1.0, 2.0]])
+        >>> cg.geometry.isoscore([[1.0, 2.0]])
         Traceback (most recent call last):
             ...
         clip_geometry.registry.InputError: x has 1 row; expected at least 2

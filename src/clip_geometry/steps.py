@@ -96,7 +96,7 @@ def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
         InputError: For unknown names, scopes and parameters, and for wrong values.
 
     Example:
-        >>> from clip_geometry import parse_pipeline
+        >>> from clip_geometry.transforms import parse_pipeline
         >>> for step in parse_pipeline("normalize, pca(90, center=false)[text]"):
         ...     print(step.name, step.scope, step.parameters)
         normalize None ()

@@ -38,7 +38,7 @@ def test_everything_is_printed_and_written(cli, folder, monkeypatch):
     assert {"shapes", "findings", "repairs", "recommended", "verdict", "facts"} <= written.keys()
     assert all(" ".join(sentence.split()) in said for sentence in written["verdict"])
     assert "<svg" in (folder / "d.svg").read_text()
-    assert cg.Repair.load(folder / "r.safetensors").name == written["recommended"]
+    assert cg.search.Repair.load(folder / "r.safetensors").name == written["recommended"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_goal_is_stated(cli, folder):
     both, pairs = (cli("diagnose", "image.npy", "text.npy", "--want", want, *options) for want in ("both", "pairs"))
     assert "Use the baseline rrf" in both.out and "(--want both)" in both.out
     # a baseline needs no repair: the best one that an index serves is saved, and the verdict names it
-    assert "take zscore" in both.out and cg.Repair.load(folder / "r.safetensors").name == "zscore"
+    assert "take zscore" in both.out and cg.search.Repair.load(folder / "r.safetensors").name == "zscore"
     assert pairs.status == 2 and "r.safetensors exists" in pairs.err
     (folder / "r.safetensors").unlink()
     assert "Use the baseline other" in cli("diagnose", "image.npy", "text.npy", "--want", "pairs", *options).out
@@ -111,7 +111,7 @@ def test_everything_is_written_before_it_is_printed(folder):
     """`diagnose … --write FILE | head -1` ends the output after a line."""
     command = f"{Path(sys.executable).parent}/clip-geometry diagnose image.npy text.npy --repairs zscore --splits 1"
     subprocess.run(["sh", "-c", f"{command} --write r.safetensors --json d.json | head -1"], cwd=folder, check=True)
-    assert cg.Repair.load(folder / "r.safetensors").name == "zscore"
+    assert cg.search.Repair.load(folder / "r.safetensors").name == "zscore"
     assert json.loads((folder / "d.json").read_text())["recommended"] == "zscore"
 
 
@@ -125,7 +125,7 @@ def test_where_one_of_two_files_cannot_be_written_there_is_none(cli, folder, mon
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(cg.Repair, "save", fail)
+        patch.setattr(cg.search.Repair, "save", fail)
         assert cli(*TWO_FILES).status == (2 if isinstance(error, OSError) else 130)
     assert not (folder / "d.json").exists() and not (folder / "r.safetensors").exists()
     assert cli(*TWO_FILES).status == 0

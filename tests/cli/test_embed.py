@@ -11,11 +11,11 @@ import open_clip
 import pytest
 import torch
 
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
 from clip_geometry.encoders.open_clip import scenes_folder
-from clip_geometry.io.sources import read_any
+from clip_geometry.io.sources import read
 
 TINY = {
     "embed_dim": 24,
@@ -54,7 +54,7 @@ def test_a_checkpoint_with_the_activation_it_needs(embed, refused, tiny):
     name = f"open_clip:tiny-of-embed@{path}"
     assert "add quick_gelu=true" in refused("embed", name, "scenes", "-o", "out", "size=6")
     sets = embed(name, "scenes", "size=6", "quick_gelu=false")
-    data = load_dataset(resolve_dataset("scenes", size=6))
+    data = load_dataset("scenes", size=6)
     with torch.no_grad():
         images = model.encode_image(torch.stack([transform(data.image.load(k)) for k in range(6)]))
         tokens = open_clip.get_tokenizer("tiny-of-embed")([data.text.load(k) for k in range(6)])
@@ -95,7 +95,7 @@ def test_a_table_by_its_path(embed, refused, tmp_path):
 
 
 def test_shards_by_their_folder(embed):
-    data = load_dataset(resolve_dataset("scenes", size=6))
+    data = load_dataset("scenes", size=6)
     Path("shards").mkdir()
     for number in range(3):
         with tarfile.open(f"shards/{number:03d}.tar", "w") as tar:
@@ -163,7 +163,7 @@ def test_languages_are_modalities_of_one_folder(cli, embed):
     """The images are those of the first language, and what two models embed pairs by its ids."""
     out = cli("embed", "scenes-clip/fresh", "scenes", "--language", "de, en", "-o", "all", "size=6").out
     assert out.count("image: 6") == 1 and "store: all/de" in out and "store: all/en" in out
-    sets = read_any("all")
+    sets = read("all")
     assert list(sets) == ["image", "de", "en"]
     assert list(read_store("all/de")) == ["image", "text"] and list(read_store("all/en")) == ["text"]
     assert pair(sets["de"], sets["en"])[0].tolist() == list(range(6))

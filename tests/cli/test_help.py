@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
+from clip_geometry import Pipeline
 from clip_geometry.cli import EXAMPLES, app
 from clip_geometry.cli.lists import LISTS
 from clip_geometry.search.repairs import Known, make_repair
-from clip_geometry.transforms import Pipeline
 
 GROUP = get_command(app)
 COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(None)}  # pyright: ignore

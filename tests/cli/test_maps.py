@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clip_geometry import Pipeline
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io.export import export
-from clip_geometry.io.sources import read_any
+from clip_geometry.io.sources import read
 from clip_geometry.results import read_rows
 from clip_geometry.search.repairs import Known, repairs
 from clip_geometry.search.shipping import SavedPipeline, item_map, targets
-from clip_geometry.transforms import Pipeline, Procrustes
+from clip_geometry.transforms import Procrustes
 from support.shipped import SEARCHES, assert_same_top, ours, scale_of
 
 
@@ -54,7 +55,7 @@ def test_one_set_gives_one_map_for_everything(ok, sets, x):
     expected = Pipeline("normalize,whiten(3)[image]").fit(x).transform(x)
     for path in sets:
         ok("apply", "m.safetensors", path, "-o", f"out-{path.stem}", "--no-normalize")
-        found = read_any(f"out-{path.stem}")
+        found = read(f"out-{path.stem}")
         assert list(found) == [path.stem]  # a file called text.npy holds texts
         assert found[path.stem].vectors == pytest.approx(expected[path.stem], abs=1e-6)
 
@@ -83,13 +84,13 @@ def test_three_modalities_of_several_dimensions(ok, x):
     np.savez("all.npz", **x, audio=x["image"][:, :4])
     assert "audio: 4 → 6" in ok("fit", "normalize,least_squares[all-to-image]", "all.npz", "-o", "m.safetensors")
     ok("apply", "m.safetensors", "all.npz", "-o", "moved")
-    assert {name: each.dim for name, each in read_any("moved").items()} == dict.fromkeys(("image", "text", "audio"), 6)
+    assert {name: each.dim for name, each in read("moved").items()} == dict.fromkeys(("image", "text", "audio"), 6)
 
 
 def test_ids_labels_columns_and_origin_are_kept(ok, store):
     ok("fit", "normalize,center[pooled]", store, "-o", "m.safetensors")
     ok("apply", "m.safetensors", store, "-o", "moved")
-    before, after = read_any(store), read_any("moved")
+    before, after = read(store), read("moved")
     for modality, side in after.items():
         assert list(side.item_id) == list(before[modality].item_id) and side.language == before[modality].language
         assert {key: list(each) for key, each in side.metadata.items()} == {
@@ -101,7 +102,7 @@ def test_ids_labels_columns_and_origin_are_kept(ok, store):
     assert (applied["file"], applied["fitted_on"]) == ("m.safetensors", "coco/train:pooled")
     ok("fit", "pca(2)", "moved/text.parquet", "-o", "second.safetensors")
     ok("apply", "second.safetensors", "moved", "-o", "twice")
-    maps = read_any("twice")["image"].provenance["maps"]
+    maps = read("twice")["image"].provenance["maps"]
     assert [each["pipeline"] for each in maps] == [applied["pipeline"], ["pca(2)", "normalize"]]
     out = ok("measure", "twice", "--measures", "isoscore")
     assert "the map is taken as given" in out and "rows were made unit length after the map" in out
@@ -128,7 +129,7 @@ def test_rows_are_unit_length_unless_told_otherwise_and_stay_in_their_format(ok,
     for name, rows in expected.items():
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         assert np.load(f"moved/{name}.npy") == pytest.approx(unit, abs=1e-6)
-        side = read_any("as-it-is")[name].vectors
+        side = read("as-it-is")[name].vectors
         assert side.dtype == np.float64 and side == pytest.approx(rows, abs=1e-12)
 
 
@@ -138,7 +139,7 @@ def test_a_saved_repair_is_applied_where_it_is_a_map(ok, refused, sets, x):
         repairs[name].make().fit(known).save(f"{name}.safetensors")
     assert "pipeline: center\n" in ok("apply", "center.safetensors", sets[0].parent, "-o", "moved")
     repair = repairs["center"].make().fit(known)
-    for name, side in read_any("moved").items():
+    for name, side in read("moved").items():
         assert side.vectors == pytest.approx(item_map(repair, name)(known.rows[name]), abs=1e-6)
     said = refused("apply", "zscore.safetensors", sets[0].parent, "-o", "other")
     assert said.startswith("zscore changes scores, not only rows")
@@ -152,7 +153,7 @@ def test_large_sets_are_fitted_and_moved_in_blocks(ok, sets, x, monkeypatch):
     ok("fit", steps, *sets, "-o", "m.safetensors")
     ok("apply", "m.safetensors", sets[0].parent, "-o", "blocks", "--no-normalize")
     expected = Pipeline(steps).fit(x, (np.arange(40),) * 2).transform(x)
-    for modality, side in read_any("blocks").items():
+    for modality, side in read("blocks").items():
         assert np.allclose(side.vectors, expected[modality], atol=1e-6)
 
 

@@ -36,11 +36,11 @@ def test_the_core_of_unit_rows_and_of_rows_as_they_are(rows, sets):
     assert list(dict.fromkeys(row.measure for row in found)) == list(CORE)
     assert all(row.measure in outcome.out for row in found) and "pipeline: normalize" in outcome.out
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (image, text)]
-    assert value_of(found, "modality_gap", "both") == pytest.approx(float(cg.modality_gap(*unit)))
+    assert value_of(found, "modality_gap", "both") == pytest.approx(float(cg.geometry.modality_gap(*unit)))
     (sets[0].parent / "rows.jsonl").unlink()
     outcome, found = rows("--raw")
     assert "pipeline: raw; " in outcome.out
-    assert value_of(found, "modality_gap", "both") == pytest.approx(float(cg.modality_gap(image, text)))
+    assert value_of(found, "modality_gap", "both") == pytest.approx(float(cg.geometry.modality_gap(image, text)))
 
 
 def test_a_record_says_where_its_number_comes_from(rows, sets):
@@ -59,7 +59,7 @@ def test_all_by_a_column(rows, tmp_path):
     assert sizes == {(9, "image"): 30, (9, "text"): 30, (10, "image"): 10, (10, "text"): 10}
     places = [line.split()[1:3] for line in outcome.out.splitlines() if line.startswith("average_cosine")]
     assert places == [["image", "9"], ["image", "10"], ["text", "9"], ["text", "10"]]
-    default = {name for name, each in cg.measures.items() if each.by_default and not each.evaluator}
+    default = {name for name, each in cg.geometry.measures.items() if each.by_default and not each.evaluator}
     assert {row.measure for row in found} == default | set(CORE)
     assert {row.measure for row in found if row.value is None and "101" in row.note} == {"lid"}
 

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.registry import InputError
 
@@ -14,7 +14,7 @@ def _table(path, rows):
 
 
 def _load(path, **options):
-    return load_dataset(resolve_dataset("captions", path=path, **options))
+    return load_dataset("captions", path=path, **options)
 
 
 def _texts(dataset):

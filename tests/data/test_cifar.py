@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clip_geometry.data import cifar, load_dataset, resolve_dataset
+from clip_geometry.data import cifar, load_dataset
 from clip_geometry.registry import InputError
 
 FILE = "test-00000-of-00001.parquet"
 
 
 def _load(path, name="cifar100", **options):
-    return load_dataset(resolve_dataset(name, path=path, **options))
+    return load_dataset(name, path=path, **options)
 
 
 def _multiset(dataset):
@@ -155,10 +155,10 @@ def test_the_default_is_the_shared_folder_and_otherwise_the_hub(tmp_path, cifar_
     with pytest.raises(
         InputError, match=r"could not be fetched from huggingface\.co .* give a folder with cifar100/test-"
     ):
-        load_dataset(resolve_dataset("cifar100"))
+        load_dataset("cifar100")
     expected = _multiset(_load(cifar_parquet))
     cifar_parquet.rename(tmp_path / "cifar100")
-    assert _multiset(load_dataset(resolve_dataset("cifar100"))) == expected and len(fetched) == 1
+    assert _multiset(load_dataset("cifar100")) == expected and len(fetched) == 1
     monkeypatch.delenv("CLIP_GEOMETRY_DATA")
-    assert _multiset(load_dataset(resolve_dataset("cifar100"))) == expected
+    assert _multiset(load_dataset("cifar100")) == expected
     assert fetched[-1] == ("uoft-cs/cifar100", f"cifar100/{FILE}", "dataset")

@@ -5,7 +5,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.cli.stores import left_out
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
@@ -24,7 +24,7 @@ def coco(tmp_path):
 
 
 def _load(path, **options):
-    return load_dataset(resolve_dataset("coco", path=path, **options))
+    return load_dataset("coco", path=path, **options)
 
 
 def _texts(dataset):
@@ -85,7 +85,7 @@ def test_from_the_file_to_the_numbers_of_clip_benchmark(tmp_path, write_image, k
     for k in range(14):
         write_image(tmp_path / "val2017" / f"{k}.png", k, (32, 32))
     data = _load(path, captions_per_image=kept)
-    model = cg.resolve_encoder("scenes-clip/fresh")
+    model = cg.encoders.resolve_encoder("scenes-clip/fresh")
     manifest = cg.embed(model, data, tmp_path / "store", device="cpu", progress=quiet)
     said = f" ({dropped} more captions of these images left out by captions_per_image)" if dropped else ""
     assert left_out(manifest["sides"]["text"]) == said

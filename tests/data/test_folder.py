@@ -2,14 +2,14 @@ import os
 
 import pytest
 
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.registry import InputError
 
 SUFFIXES = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "JPG"]
 
 
 def _load(path, **options):
-    return load_dataset(resolve_dataset("folder", path=path, **options))
+    return load_dataset("folder", path=path, **options)
 
 
 def test_every_format_sorted_by_path_in_code_point_order(tmp_path, write_image):

@@ -48,7 +48,7 @@ def write_tar(path, **members):
 
 
 def load(path, **options):
-    return load_dataset(resolve_dataset(str(path), **options))
+    return load_dataset(str(path), **options)
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_no_more_than_the_index_is_held(tmp_path):
     code = (
         "import resource, sys; from clip_geometry.data import load_dataset, resolve_dataset\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "data = load_dataset(resolve_dataset(sys.argv[1])); assert data.text.load(99) == 'hello'\n"
+        "data = load_dataset(sys.argv[1]); assert data.text.load(99) == 'hello'\n"
         "print(len(data.image), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"
     )
     out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout
@@ -323,11 +323,11 @@ def test_compressed_and_missing_shards_are_refused(tmp_path):
         load(tmp_path)  # rather than leave it out
     with pytest.raises(InputError, match=r"holds no \.tar"):
         (tmp_path / "empty").mkdir()
-        load_dataset(resolve_dataset("webdataset", path=tmp_path / "empty"))
+        load_dataset("webdataset", path=tmp_path / "empty")
 
 
 def test_a_folder_of_images_with_an_archive_beside_them_is_a_folder_of_images(tmp_path, write_image):
     write_image(tmp_path / "a.png")
     write(tmp_path / "backup.tar", [sample(0)])
     assert resolve_dataset(str(tmp_path)).name == "folder"
-    assert len(load_dataset(resolve_dataset("webdataset", path=tmp_path)).image) == 1
+    assert len(load_dataset("webdataset", path=tmp_path).image) == 1

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import support.embed_fakes as fakes
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.store import Store, read_store
 from clip_geometry.embedding.supply import PARTS, Throughput, supply
@@ -35,7 +35,7 @@ def loader(monkeypatch):
 
 @pytest.fixture(scope="module")
 def encoder():
-    return load_encoder(resolve_encoder(MODEL), device="cpu")
+    return load_encoder(MODEL, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def photos(tmp_path_factory):
     for k in range(19):
         picture(20 + 7 * (k % 3), 30 + k, k).save(folder / f"{k:02}.png")
     (folder / "07b.png").write_bytes(b"no image")
-    return load_dataset(resolve_dataset(folder))
+    return load_dataset(folder)
 
 
 def picture(height, width, seed):

@@ -113,14 +113,14 @@ def test_a_module_or_functions_of_lists(kind):
 
 
 def test_an_open_clip_model_gives_the_rows_of_the_registered_encoder(tmp_path):
-    folder = cg.resolve_encoder("scenes-clip/fresh", seed=3)
-    encoder = cg.load_encoder(folder, device="cpu")
+    folder = cg.encoders.resolve_encoder("scenes-clip/fresh", seed=3)
+    encoder = cg.encoders.load_encoder(folder, device="cpu")
     images, texts = pictures(), [*TEXTS, "a red circle " * 60]
     images.append(images[0])
     own = embed(encoder.model, data(images, texts), preprocess=encoder.transform, tokenizer=encoder.tokenizer)
     for k, image in enumerate(images):
         image.save(tmp_path / f"{k}.png")
-    listed = cg.load_dataset(cg.resolve_dataset(tmp_path))
+    listed = cg.data.load_dataset(tmp_path)
     named = cg.embed(folder, listed, tmp_path / "store", device="cpu", progress=quiet, batch_size=2)
     assert np.array_equal(own["image"].vectors, cg.read_store(tmp_path / "store")["image"].vectors)
     expected = encoder.text_features(encoder.tokenize(texts))
@@ -153,14 +153,17 @@ def test_inputs_have_the_precision_of_the_model(kind, own):
 
 def test_an_open_clip_model_of_low_precision(kind=torch.bfloat16):
     """open_clip's conversion leaves the norms, the positional embeddings and the first parameters in float32."""
-    encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh", seed=3), device="cpu")
+    encoder = cg.encoders.load_encoder("scenes-clip/fresh", device="cpu", seed=3)
     options = {"preprocess": encoder.transform, "tokenizer": encoder.tokenizer}
     exact = embed(encoder.model, data(), **options)
     open_clip.model.convert_weights_to_lp(encoder.model, kind)
     assert {each.dtype for each in encoder.model.parameters()} == {torch.float32, kind}
     sets = embed(encoder.model, data(), **options)
     for modality, rows in sets.items():
-        cosines = (cg.Normalize().transform(rows.vectors) * cg.Normalize().transform(exact[modality].vectors)).sum(1)
+        cosines = (
+            cg.transforms.Normalize().transform(rows.vectors)
+            * cg.transforms.Normalize().transform(exact[modality].vectors)
+        ).sum(1)
         assert cosines.min() > 0.99, modality
 
 
@@ -197,8 +200,8 @@ def test_a_sentence_transformer_gives_what_its_encode_gives():
 def test_a_registered_model_and_data_may_be_named(tmp_path):
     pictures()[0].save(tmp_path / "a.png")
     by_name = embed("scenes-clip/fresh", str(tmp_path), device="cpu")
-    config = cg.resolve_encoder("scenes-clip/fresh")
-    dataset = cg.load_dataset(cg.resolve_dataset(tmp_path))
+    config = cg.encoders.resolve_encoder("scenes-clip/fresh")
+    dataset = cg.data.load_dataset(tmp_path)
     embed(config, dataset, tmp_path / "store", device="cpu")
     assert np.array_equal(by_name["image"].vectors, cg.read_store(tmp_path / "store")["image"].vectors)
     assert by_name["image"].item_id.tolist() == ["a.png"] and "source" not in by_name["image"].provenance
@@ -377,7 +380,7 @@ def test_what_is_no_model_or_no_data_is_one_sentence(model, given, sentence):
 
 
 def test_options_that_do_not_fit_the_model(tmp_path):
-    encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), device="cpu")
+    encoder = cg.encoders.load_encoder("scenes-clip/fresh", device="cpu")
     with pytest.raises(InputError, match=r"CLIP\.encode_image takes what a preprocess gives; give preprocess="):
         embed(encoder.model, data())
     with pytest.raises(InputError, match=r"encode_text takes what a tokenizer gives; give tokenizer="):

@@ -36,7 +36,7 @@ def legacy(legacy_mclip_folder, tmp_path):
 
 
 def load(folder, **options):
-    return load_encoder(resolve_encoder(f"mclip:{folder}", **options), device="cpu")
+    return load_encoder(f"mclip:{folder}", device="cpu", **options)
 
 
 def rows_of(folder, texts=TEXTS, **options):

@@ -7,14 +7,14 @@ import open_clip
 import pytest
 import torch
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry import Pipeline
+from clip_geometry.encoders import load_encoder
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Pipeline
 from support.encoding import pixels_of
 
 
 def load(name, features):
-    return load_encoder(resolve_encoder(f"open_clip:{name}/fresh", features=features, seed=1), device="cpu")
+    return load_encoder(f"open_clip:{name}/fresh", device="cpu", features=features, seed=1)
 
 
 PROJECTIONS = [
@@ -113,6 +113,6 @@ def test_isoclip_of_stored_embeddings_is_the_authors_of_pooled_features(images, 
 
 
 def test_other_families_do_not_hand_them_out(hf_clip_folder):
-    encoder = load_encoder(resolve_encoder(f"hf-clip:{hf_clip_folder}"), device="cpu")
+    encoder = load_encoder(f"hf-clip:{hf_clip_folder}", device="cpu")
     with pytest.raises(InputError, match=r"the projection heads of hf-clip:.* are not read; those of open_clip models"):
         encoder.heads()

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from clip_geometry.data.images import rgb
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.registry import InputError
 from support.encoding import pixels_of
@@ -48,7 +48,7 @@ def test_tf32_is_off_inside_and_as_the_caller_had_it_outside():
 def test_a_gpu_gives_what_the_cpu_gives(name, images, captions):
     rows = []
     for device in ("cpu", "cuda"):
-        encoder = load_encoder(resolve_encoder(f"open_clip:{name}/fresh"), device=device)
+        encoder = load_encoder(f"open_clip:{name}/fresh", device=device)
         pixels = pixels_of(encoder, images)
         rows.append((encoder.image_features(pixels), encoder.text_features(encoder.tokenize(captions))))
     for cpu, gpu in zip(*rows, strict=True):

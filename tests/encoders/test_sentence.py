@@ -27,7 +27,7 @@ def folder(sentence_folder, tmp_path):
 
 
 def load(folder, **options):
-    return load_encoder(resolve_encoder(f"sentence:{folder}", **options), device="cpu")
+    return load_encoder(f"sentence:{folder}", device="cpu", **options)
 
 
 def rows_of(folder, texts=TEXTS, **options):

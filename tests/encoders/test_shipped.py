@@ -23,16 +23,14 @@ LARGEST = {"scenes-trained": 8e6, "scenes-multilingual": 4e6}  # bytes of weight
 @pytest.mark.parametrize("model", MODELS)
 def test_the_recorded_embeddings_are_given_again(model):
     """float16 weights in float32 arithmetic: another machine rounds otherwise, by 1e-6 of a row."""
-    encoder = cg.load_encoder(cg.resolve_encoder(model), "cpu")
+    encoder = cg.encoders.load_encoder(model, "cpu")
     recorded = defaultdict(list)
     for line in (model_path(model.partition(":")[2]) / "embeddings.jsonl").read_text().splitlines():
         row = json.loads(line)
         recorded[row["modality"], row["language"]].append(row["vector"])
     assert len(recorded) >= 2
     for (modality, language), vectors in recorded.items():
-        scenes = cg.load_dataset(
-            cg.resolve_dataset("scenes", split="test", size=len(vectors), language=language or "en")
-        )
+        scenes = cg.data.load_dataset("scenes", split="test", size=len(vectors), language=language or "en")
         side = getattr(scenes, modality)
         items = [side.load(k) for k in range(len(vectors))]
         if modality == "image":
@@ -54,8 +52,8 @@ def test_the_card_has_the_hash_of_the_weights_and_the_folder_is_small(name):
 
 def zero_shot(prompt_model: str, prompt: str, language: str, labels: np.ndarray, image: torch.Tensor) -> np.ndarray:
     """Whether each image is correctly classified by the prompts of a language."""
-    scenes = cg.load_dataset(cg.resolve_dataset("scenes", prompt=prompt, language=language))
-    encoder = cg.load_encoder(cg.resolve_encoder(prompt_model), "cpu")
+    scenes = cg.data.load_dataset("scenes", prompt=prompt, language=language)
+    encoder = cg.encoders.load_encoder(prompt_model, "cpu")
     assert scenes.text is not None
     text = encoder.text_features(encoder.tokenize([scenes.text.load(k) for k in range(len(scenes.text))]))
     assert scenes.text.labels is not None
@@ -66,9 +64,9 @@ def zero_shot(prompt_model: str, prompt: str, language: str, labels: np.ndarray,
 @pytest.fixture(scope="module")
 def unseen() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     """(unit rows of held-out images, their labels, which labels are of classes in the training set)."""
-    encoder = cg.load_encoder(cg.resolve_encoder("local-dir:shipped/scenes-trained"), "cpu")
-    scenes = cg.load_dataset(cg.resolve_dataset("scenes", split="test", seed=7, size=400))
-    seen = cg.load_dataset(cg.resolve_dataset("scenes", split="train", classes="seen", size=2000)).image
+    encoder = cg.encoders.load_encoder("local-dir:shipped/scenes-trained", "cpu")
+    scenes = cg.data.load_dataset("scenes", split="test", seed=7, size=400)
+    seen = cg.data.load_dataset("scenes", split="train", classes="seen", size=2000).image
     assert scenes.image is not None and scenes.image.labels is not None and seen is not None
     rows = encoder.image_features(torch.stack([encoder.preprocess(scenes.image.load(k)) for k in range(400)]))
     labels = scenes.image.labels
@@ -101,10 +99,10 @@ def test_the_multilingual_tower_knows_them_by_prompts_in_its_languages(unseen):
 @pytest.mark.experiments
 def test_languages_form_no_clusters_and_a_probe_tells_them_apart():
     """The numbers of the caveat of `language_silhouette`: the silhouette does not see what a linear probe sees."""
-    encoder = cg.load_encoder(cg.resolve_encoder("mclip:shipped/scenes-multilingual"), "cpu")
+    encoder = cg.encoders.load_encoder("mclip:shipped/scenes-multilingual", "cpu")
     sets = []
     for language in PROMPTS:
-        text = cg.load_dataset(cg.resolve_dataset("scenes", split="test", size=300, language=language)).text
+        text = cg.data.load_dataset("scenes", split="test", size=300, language=language).text
         assert text is not None
         sets.append(encoder.text_features(encoder.tokenize([text.load(k) for k in range(300)])))
     rows = torch.nn.functional.normalize(torch.cat(sets), dim=1)
@@ -114,7 +112,9 @@ def test_languages_form_no_clusters_and_a_probe_tells_them_apart():
     caveat = EXPLANATIONS["language_silhouette"].caveat
     said = re.search(r"silhouette is (−\S+), and a linear probe names the language of (\d+)% .* \(chance 25%\)", caveat)
     assert said
-    assert cg.silhouette(rows, language) == pytest.approx(float(said[1].replace("−", "-")), abs=5e-4)  # as printed
+    assert cg.geometry.silhouette(rows, language) == pytest.approx(
+        float(said[1].replace("−", "-")), abs=5e-4
+    )  # as printed
     probe = LogisticRegression(C=1e3, max_iter=2000)
     right = cross_val_score(probe, rows.numpy(), language, groups=item, cv=GroupKFold(5)).mean()
     assert right == pytest.approx(int(said[2]) / 100, abs=0.02)  # 1,200 captions: a standard error of 0.008
@@ -122,17 +122,17 @@ def test_languages_form_no_clusters_and_a_probe_tells_them_apart():
 
 def test_an_unknown_model_is_refused():
     with pytest.raises(cg.InputError, match="brings no model 'scenes-traned'; did you mean 'scenes-trained'"):
-        cg.resolve_encoder("local-dir:shipped/scenes-traned")
+        cg.encoders.resolve_encoder("local-dir:shipped/scenes-traned")
     with pytest.raises(cg.InputError, match=r"brings no model 'x'; known are local-dir:shipped/scenes-trained"):
-        cg.resolve_encoder("mclip:shipped/x")
+        cg.encoders.resolve_encoder("mclip:shipped/x")
 
 
 def test_untrained_it_is_in_a_narrow_cone(unseen):
     """The same architecture with first weights: `fresh`."""
     trained, _, _ = unseen
-    encoder = cg.load_encoder(cg.resolve_encoder("local-dir:shipped/scenes-trained", fresh=True), "cpu")
-    scenes = cg.load_dataset(cg.resolve_dataset("scenes", split="test", seed=7, size=100))
+    encoder = cg.encoders.load_encoder("local-dir:shipped/scenes-trained", "cpu", fresh=True)
+    scenes = cg.data.load_dataset("scenes", split="test", seed=7, size=100)
     assert scenes.image is not None
     fresh = encoder.image_features(torch.stack([encoder.preprocess(scenes.image.load(k)) for k in range(100)]))
     fresh = torch.nn.functional.normalize(fresh, dim=1)
-    assert cg.average_cosine(fresh) > 0.9 > 0.4 > cg.average_cosine(trained)
+    assert cg.geometry.average_cosine(fresh) > 0.9 > 0.4 > cg.geometry.average_cosine(trained)

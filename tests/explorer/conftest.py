@@ -12,7 +12,7 @@ def sets():
 
 @pytest.fixture(scope="session")
 def scenes():
-    return cg.load_dataset(cg.resolve_dataset("scenes", size=60))
+    return cg.data.load_dataset("scenes", size=60)
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def test_counts_are_hubness(points):
     assert np.array_equal(counts, expected)
     rows = np.concatenate(list(points.rows.values()))
     excess = counts - K
-    assert float(cg.hubness(rows, k=K)) == pytest.approx((excess**3).mean() / (excess**2).mean() ** 1.5)
+    assert float(cg.geometry.hubness(rows, k=K)) == pytest.approx((excess**3).mean() / (excess**2).mean() ** 1.5)
 
 
 @pytest.mark.parametrize("name", ["none", "center", "posterior"])
@@ -73,7 +73,7 @@ def test_numbers_are_those_of_the_toolkit(name, points):
     repair, found = found_by(name, everyone, queries)
     _, before = found_by("none", everyone, queries)
     ours = search_numbers(everyone, queries, found, before)
-    theirs = cg.search_index(points.index, repair)
+    theirs = cg.search.search_index(points.index, repair)
     assert set(ours) == {"own_share", "r_at_1", "hit_at_10", "cross_r_at_1", "neighbors"}
     assert ours == pytest.approx({key: theirs[key].value for key in ours}, abs=1e-9)
 

@@ -41,7 +41,7 @@ class TestUmapPlane:
         x = (8 * generator.normal(size=(4, 16))[code] + generator.normal(size=(400, 16))).astype(np.float32)
         first, second = umap_plane(x, seed=1), umap_plane(x, seed=1)
         assert np.array_equal(first, second)
-        assert float(cg.silhouette(first, code)) > 0.7
+        assert float(cg.geometry.silhouette(first, code)) > 0.7
         mirrored = umap_plane(x, seed=1, start=first * [-1, 1])
         centers = [np.stack([plane[code == each].mean(0) for each in range(4)]) for plane in (first, mirrored)]
         centers = [each - each.mean(0) for each in centers]

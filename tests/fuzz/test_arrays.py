@@ -14,7 +14,7 @@ from fuzz.outcome import fuzzed, outcome, require_finite, require_ranges
 from fuzz.strategies import LONG, SCALES, SIZES, WIDTHS, arrays, junk, labels, often, rarely, rows
 
 FUNCTIONS = {
-    **{each.function.__name__: each.function for each in cg.measures.values()},
+    **{each.function.__name__: each.function for each in cg.geometry.measures.values()},
     **{name: getattr(cg, name) for name in ("conformity", "coordinate_std")},
     **{name: getattr(cg, name) for name in ("ensemble", "isoscore_star", "partition_isotropy", "partition_over")},
     **{name: getattr(cg, name) for name in ("silhouette_samples", "singular_values", "average_cosine")},
@@ -77,7 +77,7 @@ def test_functions(name):
     holds()
 
 
-QUICK = [*cg.measures, *(measure for measure in measures.values() if measure.function.__name__ not in SLOW)]
+QUICK = [*cg.geometry.measures, *(measure for measure in measures.values() if measure.function.__name__ not in SLOW)]
 ODD = junk.filter(lambda value: not callable(value))  # the errors of a function of the user's are its own
 MEASURES, OTHER = often(st.sampled_from(QUICK), ODD), often(rows(12, 3), labels(12), 2)
 DRAWS = often(st.integers(0, 4), st.sampled_from(["1", -1, 10**30, 2.5, None]))
@@ -87,13 +87,13 @@ NULL = {"n_text": COUNTS, "labels": labels(10), "scale": often(st.sampled_from(S
 
 @fuzzed(25, measure=MEASURES, n=COUNTS, d=COUNTS, options=st.fixed_dictionaries({}, optional={**NULL, "seed": junk}))
 def test_null_value(measure, n, d, options):
-    require_finite(outcome(cg.null_value, measure, n, d, **options))
+    require_finite(outcome(cg.geometry.null_value, measure, n, d, **options))
 
 
 @fuzzed(25, measure=MEASURES, x=rows(12, 3), y=OTHER, blocks=COUNTS)
 def test_standard_error(measure, x, y, blocks):
-    require_finite(outcome(cg.standard_error, measure, x, blocks=blocks))
-    require_finite(outcome(cg.standard_error, measure, x, y, blocks=blocks))
+    require_finite(outcome(cg.geometry.standard_error, measure, x, blocks=blocks))
+    require_finite(outcome(cg.geometry.standard_error, measure, x, y, blocks=blocks))
 
 
 TAILS = often(st.sampled_from(["two-sided", "greater", "less"]), junk)
@@ -101,7 +101,7 @@ TAILS = often(st.sampled_from(["two-sided", "greater", "less"]), junk)
 
 @fuzzed(25, measure=MEASURES, x=rows(12, 3), y=OTHER, draws=DRAWS, alternative=TAILS)
 def test_permutation_test(measure, x, y, draws, alternative):
-    found = outcome(cg.permutation_test, measure, x, y, draws=draws, alternative=alternative)
+    found = outcome(cg.geometry.permutation_test, measure, x, y, draws=draws, alternative=alternative)
     require_finite(found)
     assert found is None or 0 < found.p_value <= 1
 
@@ -111,7 +111,7 @@ def test_moments(x, y):
     a, b = outcome(cg.Moments.of, x), outcome(cg.Moments.of, y)
     for found in filter(None, (a, b, a and b and outcome(lambda: a + b))):
         require_finite(found)
-        for measure in (cg.participation_ratio, cg.isoscore, cg.effective_rank):
+        for measure in (cg.geometry.participation_ratio, cg.geometry.isoscore, cg.geometry.effective_rank):
             value = outcome(measure, found)
             require_ranges(measure, {}, value, found.d) if value is not None else None
 
@@ -151,7 +151,7 @@ def test_pipelines(steps, joined, sets, pairs, moved):
 @fuzzed(25, x=arrays(8, 3, [np.float32]), hidden=often(st.none(), junk), mask=often(st.none(), junk), weight=junk)
 def test_losses(x, hidden, mask, weight):
     states = torch.from_numpy(x).requires_grad_()
-    for make in (cg.CosReg, cg.IStar):
+    for make in (cg.training.CosReg, cg.training.IStar):
         outcome(make, weight)
         value = outcome(make(0.5), [states, states] if hidden is None else hidden, mask)
         if hidden is None and value is not None and np.abs(x).max(initial=0) < 1e15:  # beyond, a step is skipped

@@ -76,12 +76,12 @@ PICKLES = {
 
 
 def read_sides(path):
-    for side in (*cg.read_any(path).values(), cg.read_embeddings(path, modality="text")):
+    for side in (*cg.read(path).values(), cg.read_embeddings(path, modality="text")):
         assert np.asarray(side.vectors).shape == (len(side), side.dim)
 
 
 def read_captions(path):
-    for side in cg.load_dataset(cg.resolve_dataset(path)).sides:
+    for side in cg.data.load_dataset(path).sides:
         side.load(0)
 
 
@@ -109,8 +109,8 @@ def test_files(kind):
 def folders():
     """A store of `embed`, a folder of clip-retrieval and one with image.npy and text.npy, each as name → bytes."""
     with sandbox({}, "store", "retrieval", "files") as here:
-        data = cg.load_dataset(cg.resolve_dataset("scenes", size=6))
-        cg.embed(cg.resolve_encoder("scenes-clip/fresh"), data, here / "store", shard_size=4)
+        data = cg.data.load_dataset("scenes", size=6)
+        cg.embed(cg.encoders.resolve_encoder("scenes-clip/fresh"), data, here / "store", shard_size=4)
         for modality, side in cg.read_store(here / "store").items():
             folder = here / "retrieval" / {"image": "img_emb"}.get(modality, f"{modality}_emb")
             folder.mkdir(parents=True)
@@ -135,7 +135,7 @@ def resigned(draw, values, sign):
 def test_folders(data):
     files = data.draw(st.sampled_from(folders()).flatmap(one_damaged))
     with sandbox(files) as folder:
-        for read in (cg.read_any, cg.read_store):
+        for read in (cg.read, cg.read_store):
             sides = outcome(read, folder)
             assert sides is None or all(np.asarray(side.vectors).ndim == 2 for side in sides.values())
 

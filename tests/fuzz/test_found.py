@@ -15,17 +15,17 @@ from fuzz.strategies import LONG
 
 X = np.random.default_rng(0).normal(size=(8, 3))
 CALLS = {
-    "a value of an object": lambda: cg.CosReg(object()),
-    "a value of 999 characters": lambda: cg.CosReg(LONG),
-    "no hidden states": lambda: cg.CosReg(0.5)(None),
-    "a mask that is none": lambda: cg.CosReg(0.5)(torch.ones(2, 2), True),
+    "a value of an object": lambda: cg.training.CosReg(object()),
+    "a value of 999 characters": lambda: cg.training.CosReg(LONG),
+    "no hidden states": lambda: cg.training.CosReg(0.5)(None),
+    "a mask that is none": lambda: cg.training.CosReg(0.5)(torch.ones(2, 2), True),
     "no steps": lambda: cg.Pipeline(None),
     "a list without steps": lambda: cg.Pipeline([]).fit({"image": X.tolist()}),
     "nothing without steps": lambda: cg.Pipeline([]).fit({"image": []}),
     "a step of 999 characters": lambda: cg.Pipeline(f"whiten(,{LONG}"),
     "embeddings that are none": lambda: cg.Embeddings([], None),
-    "a model's name of 999 characters": lambda: cg.resolve_encoder(LONG),
-    "classifiers that do not converge": lambda: cg.modality_separability(
+    "a model's name of 999 characters": lambda: cg.encoders.resolve_encoder(LONG),
+    "classifiers that do not converge": lambda: cg.evaluate.modality_separability(
         6e4 * np.eye(6), 1e2 * np.outer(X[:6, 0], X[0, [0] * 6])
     ),
     "moments beyond float64": lambda: cg.Moments.of(1e80 * X),

@@ -43,7 +43,7 @@ def save_open_clip(folder):
     save_tokenizer(folder)
     config = {"model_cfg": {"embed_dim": 4, "vision_cfg": VISION, "text_cfg": TEXT}, "preprocess_cfg": {"size": 16}}
     (folder / "open_clip_config.json").write_text(json.dumps(config))
-    encoder = cg.load_encoder(cg.resolve_encoder(f"local-dir:{folder}", fresh=True), "cpu")
+    encoder = cg.encoders.load_encoder(f"local-dir:{folder}", "cpu", fresh=True)
     save_file(encoder.model.state_dict(), folder / "open_clip_model.safetensors")
 
 
@@ -92,8 +92,8 @@ def test_model_folders(kind):
     @fuzzed(7, files=st.sampled_from([files, trapped(files)]).flatmap(one_damaged), fresh=st.booleans())
     def holds(files, fresh):
         with sandbox(files) as folder, torch.random.fork_rng():
-            config = outcome(cg.resolve_encoder, f"{kind}:{folder}", **({"fresh": True} if fresh else {}))
-            encoder = config and outcome(cg.load_encoder, config, "cpu")
+            config = outcome(cg.encoders.resolve_encoder, f"{kind}:{folder}", **({"fresh": True} if fresh else {}))
+            encoder = config and outcome(cg.encoders.load_encoder, config, "cpu")
             if encoder:
                 outcome(lambda: encoder.text_rows(encoder.tokenize(["red circle"])))
 

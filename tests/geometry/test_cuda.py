@@ -56,9 +56,9 @@ rng = np.random.default_rng(0)
 labels = np.arange(3001) * 7 % 11 % 4
 rows = rng.normal(size=(3001, 96)) + 5 * rng.normal(size=96) + 0.5 * rng.normal(size=(4, 96))[labels]
 rows, labels = (torch.as_tensor(each, device={DEVICE!r}) for each in (rows.astype(np.float32), labels))
-exact = cg.silhouette_samples(rows.cpu().double(), labels.cpu())
+exact = cg.geometry.silhouette_samples(rows.cpu().double(), labels.cpu())
 by_class.WORTH_IT = 0
-found = cg.silhouette_samples(rows, labels).cpu()
+found = cg.geometry.silhouette_samples(rows, labels).cpu()
 print(abs(float(found.mean() - exact.mean())), float((found - exact).square().mean().sqrt()))
 """
 

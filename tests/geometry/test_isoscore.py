@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import Moments, isoscore, isoscore_star, participation_ratio
+from clip_geometry import Moments
+from clip_geometry.geometry import isoscore, isoscore_star, participation_ratio
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 

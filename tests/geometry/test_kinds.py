@@ -88,18 +88,18 @@ def test_gradients_are_those_of_differences(name):
 
 
 VECTORS = {
-    "silhouette_samples": lambda x: cg.silhouette_samples(x, LABELS),
-    "conformity": cg.conformity,
-    "coordinate_std": cg.coordinate_std,
-    "singular_values": cg.singular_values,
+    "silhouette_samples": lambda x: cg.geometry.silhouette_samples(x, LABELS),
+    "conformity": cg.geometry.conformity,
+    "coordinate_std": cg.geometry.coordinate_std,
+    "singular_values": cg.geometry.singular_values,
 }
 NUMBERS = {
-    "standard_error": lambda x: cg.standard_error("isoscore", x),
-    "standard_error, one by one": lambda x: cg.standard_error(lambda rows: rows.sum(), x),
-    "permutation_test of labels": lambda x: cg.permutation_test("silhouette", x, LABELS, draws=9),
-    "permutation_test of pairs": lambda x: cg.permutation_test("matching_cosine", X + 1, x, draws=9),
-    "isoscore_star": lambda x: cg.isoscore_star(x, np.eye(6), zeta=0.5),
-    "partition_over": lambda x: cg.partition_over(x, np.eye(6)),
+    "standard_error": lambda x: cg.geometry.standard_error("isoscore", x),
+    "standard_error, one by one": lambda x: cg.geometry.standard_error(lambda rows: rows.sum(), x),
+    "permutation_test of labels": lambda x: cg.geometry.permutation_test("silhouette", x, LABELS, draws=9),
+    "permutation_test of pairs": lambda x: cg.geometry.permutation_test("matching_cosine", X + 1, x, draws=9),
+    "isoscore_star": lambda x: cg.geometry.isoscore_star(x, np.eye(6), zeta=0.5),
+    "partition_over": lambda x: cg.geometry.partition_over(x, np.eye(6)),
 }
 
 
@@ -119,7 +119,7 @@ def test_what_else_takes_rows_gives_floats_for_arrays_too(function):
 
 
 def test_the_null_value_has_no_rows_and_is_a_float():
-    assert type(cg.null_value("isoscore", 20, 5, draws=2)) is float
+    assert type(cg.geometry.null_value("isoscore", 20, 5, draws=2)) is float
 
 
 @pytest.mark.parametrize("of_arrays", [lambda x: np.float64(2.5), lambda x: torch.tensor(2.5), lambda x: 2.5])
@@ -131,15 +131,15 @@ def test_a_measure_of_ones_own_needs_no_decorator(of_arrays):
 
 def test_a_list_of_tensors_keeps_its_gradient():
     x = TENSOR.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(cg.average_cosine(list(x)), x)
+    (gradient,) = torch.autograd.grad(cg.geometry.average_cosine(list(x)), x)
     assert gradient.abs().max() > 1e-3
-    assert torch.autograd.gradcheck(cg.average_cosine, x[:5].detach().requires_grad_())
+    assert torch.autograd.gradcheck(cg.geometry.average_cosine, x[:5].detach().requires_grad_())
 
 
 def test_streamed_rows_and_moments_give_tensors():
     for rows in (StreamedRows.of(X), Moments.of(X)):
-        assert float(cg.isoscore(rows)) == pytest.approx(cg.isoscore(X), rel=1e-12)
-        assert isinstance(cg.isoscore(rows), torch.Tensor)
+        assert float(cg.geometry.isoscore(rows)) == pytest.approx(cg.geometry.isoscore(X), rel=1e-12)
+        assert isinstance(cg.geometry.isoscore(rows), torch.Tensor)
 
 
 def test_numbers_are_where_the_rows_are():

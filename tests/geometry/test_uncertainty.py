@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.base import Z
+from clip_geometry.evaluate.base import Z
 from clip_geometry.geometry import (
     isoscore,
     measures,

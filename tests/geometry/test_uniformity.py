@@ -101,8 +101,8 @@ import clip_geometry as cg
 rows = np.random.default_rng(0).normal(size=(8_000, 32))
 peaks = []
 for n in (2_000, 8_000):
-    cg.uniformity(rows[:n])
-    cg.cross_uniformity(rows[:n], rows[:n])
+    cg.geometry.uniformity(rows[:n])
+    cg.geometry.cross_uniformity(rows[:n], rows[:n])
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 print(peaks[1] - peaks[0])
 """

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from clip_geometry.embeddings import FileRows
-from clip_geometry.io.sources import read_any
+from clip_geometry.io.sources import read
 from clip_geometry.registry import InputError
 from fuzz.outcome import require_sentence
 from support import format_clients as written
@@ -362,7 +362,7 @@ def test_bad_input(tmp_path, monkeypatch, name, make, message):
     else:
         path.write_bytes(make if isinstance(make, bytes) else make.encode())
     with pytest.raises(InputError, match=message) as caught:
-        read_any(path)
+        read(path)
     require_sentence(str(caught.value))
     assert not Path("canary").exists()
 
@@ -385,7 +385,7 @@ def test_a_file_of_something_else(tmp_path, name, content):
     if content == "text" and name in ("x.csv", "x.tsv"):
         return
     with pytest.raises(InputError) as caught:
-        read_any(tmp_path / name)
+        read(tmp_path / name)
     require_sentence(str(caught.value))
     assert "unsafe" not in str(caught.value) and ("is empty (0 bytes)" in str(caught.value)) == (content == "nothing")
 
@@ -396,7 +396,7 @@ def test_a_file_of_something_else(tmp_path, name, content):
 def read_whole(path):
     """The rows of every modality; None where they were refused in a sentence. Any other exception fails."""
     try:
-        return {name: np.asarray(side.vectors) for name, side in read_any(path).items()}
+        return {name: np.asarray(side.vectors) for name, side in read(path).items()}
     except InputError as error:
         require_sentence(str(error))
         return None
@@ -499,7 +499,7 @@ def test_bytes_that_were_altered(tmp_path, name):
 
 def test_text_that_ends_within_a_number_is_said(tmp_path, capsys):
     (tmp_path / "x.csv").write_text("0.5,1.5\n2.5,3.5")
-    read_any(tmp_path / "x.csv")
+    read(tmp_path / "x.csv")
     assert "if it was cut short, its last number is wrong" in capsys.readouterr().err
 
 
@@ -527,7 +527,7 @@ def test_a_header_of_any_length_is_read_in_linear_time(tmp_path, header):
     """A regular expression took minutes for the first, and looking columns up by name for the second."""
     line = ",".join("0.5" for _ in header.split(","))
     (tmp_path / "x.csv").write_text(f"{header}\n{line}\n{line}\n")
-    (side,) = read_any(tmp_path / "x.csv").values()
+    (side,) = read(tmp_path / "x.csv").values()
     assert side.vectors.shape in ((2, 2), (2, 16_000))
 
 
@@ -537,7 +537,7 @@ def test_an_origin_beside_a_file_of_the_wrong_type_is_one_sentence(tmp_path, val
     np.save(tmp_path / "image.npy", cloud())
     (tmp_path / "image.npy.json").write_text(json.dumps({"clip_geometry": {"maps": value}}))
     with pytest.raises(InputError, match=r"maps.* should be a valid"):
-        read_any(tmp_path / "image.npy")
+        read(tmp_path / "image.npy")
 
 
 # --- sizes: what a reader would allocate is compared with the memory before it reads, one case for each check
@@ -601,9 +601,9 @@ def test_what_does_not_fit_is_refused(tmp_path, monkeypatch, case):
     path = write(tmp_path)
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: needed(path) - 1)
     with pytest.raises(InputError, match=f"{what}.*in memory and there are"):
-        read_any(path)
+        read(path)
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: 4 * needed(path))
-    assert len(read_any(path)["image"]) in (5, 60, 500, STREAMED)
+    assert len(read(path)["image"]) in (5, 60, 500, STREAMED)
 
 
 def test_an_index_that_declares_more_than_its_file_has(tmp_path):
@@ -617,7 +617,7 @@ def test_an_index_that_declares_more_than_its_file_has(tmp_path):
     content[place : place + 8] = (2**33).to_bytes(8, "little")
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"is no readable FAISS file.*limit") as caught:
-        read_any(path)
+        read(path)
     assert "bad_alloc" not in str(caught.value) and "memory" not in str(caught.value)
     assert [limit() for limit in limits] == before
 
@@ -631,14 +631,14 @@ def test_an_index_with_an_id_more_than_rows(tmp_path):
         content[place : place + 8] = (N + 1).to_bytes(8, "little")
     path.write_bytes(content + N.to_bytes(8, "little"))
     with pytest.raises(InputError, match="is no readable FAISS file"):
-        read_any(path)
+        read(path)
 
 
 def test_rows_without_columns_in_arrow(tmp_path):
     empty = pa.table({"image": pa.array([[], []], pa.list_(pa.float32()))})
     feather.write_feather(empty, tmp_path / "x.feather", compression="uncompressed")
     with pytest.raises(InputError, match="rows without columns"):
-        read_any(tmp_path / "x.feather")
+        read(tmp_path / "x.feather")
 
 
 def test_an_index_of_more_rows_than_it_has_bytes(tmp_path, monkeypatch):
@@ -650,4 +650,4 @@ def test_an_index_of_more_rows_than_it_has_bytes(tmp_path, monkeypatch):
     index.ntotal += 1
     monkeypatch.setattr(faiss, "read_index", lambda *_: index)
     with pytest.raises(InputError, match=rf"is no readable FAISS file.*bytes for {N + 1} rows"):
-        read_any(path)
+        read(path)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import h5py, pyarrow.ipc, torch, zarr
-from clip_geometry import embeddings, memory, read_any
+from clip_geometry import embeddings, memory, read
 from clip_geometry.measuring.sets import stream
 
 size = int(sys.argv[2])
@@ -24,7 +24,7 @@ def peak():
 
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins at what is held now
 before = peak()
-rows = stream(read_any(sys.argv[1]))["image"]
+rows = stream(read(sys.argv[1]))["image"]
 chosen = rows[torch.arange(0, len(rows), 9973)].double().sum().item()
 total = sum(block.double().sum().item() for block in rows.split(4096))
 print(peak() - before, total, chosen)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embeddings import LazyRows, pair
 from clip_geometry.encoders import resolve_encoder
-from clip_geometry.io.sources import formats, read_any, read_embeddings, read_sets
+from clip_geometry.io.sources import formats, read, read_embeddings, read_sets
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support import format_clients as written
@@ -46,7 +46,7 @@ def held(request, monkeypatch):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_two_modalities_with_all_that_belongs_to_them(tmp_path, name):
-    found = read_any(WHOLE[name](tmp_path))
+    found = read(WHOLE[name](tmp_path))
     assert set(found) == {"image", "text"}
     for modality, rows in {"image": IMAGE, "text": TEXT}.items():
         side = found[modality]
@@ -63,7 +63,7 @@ def test_two_modalities_with_all_that_belongs_to_them(tmp_path, name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_rows_are_chosen_as_numpy_chooses_them(tmp_path, name, held):
-    vectors = read_any(ALL[name](tmp_path))["image"].vectors
+    vectors = read(ALL[name](tmp_path))["image"].vectors
     whole = np.asarray(vectors)
     chosen = np.random.default_rng(0).integers(0, N, 40)
     is_lazy = held == "streamed" and name in STREAMED
@@ -95,8 +95,8 @@ def test_every_precision_and_values_that_are_not_finite(tmp_path, suffix, dtype)
         assert_same_bits(np.asarray(embeddings.vectors), vectors)
         assert embeddings.modality == modality
         assert embeddings.provenance == {"source": str(path), "dtype": np.dtype(dtype).name}
-    assert [side.modality for side in read_any(path).values()] == ["x"]
-    assert [side.modality for side in read_any(path, unnamed="image").values()] == ["image"]
+    assert [side.modality for side in read(path).values()] == ["x"]
+    assert [side.modality for side in read(path, unnamed="image").values()] == ["image"]
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -114,23 +114,23 @@ def test_npy_of_another_byte_or_row_order(tmp_path, order):
 
 
 def test_large_files_are_memory_mapped(tmp_path, monkeypatch):
-    assert isinstance(read_any(write(tmp_path / "x.npy", cloud()))["x"].vectors, np.memmap)
+    assert isinstance(read(write(tmp_path / "x.npy", cloud()))["x"].vectors, np.memmap)
     path = write(tmp_path / "x.pt", cloud(1000, 50))
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: path.stat().st_size // 2)  # more than there is
-    assert_same_bits(read_any(path)["x"].vectors, cloud(1000, 50))
+    assert_same_bits(read(path)["x"].vectors, cloud(1000, 50))
     torch.save(torch.from_numpy(cloud(1000, 50)), path, _use_new_zipfile_serialization=False)
     with pytest.raises(InputError, match="in memory and there are"):
-        read_any(path)
+        read(path)
 
 
 def test_tensors_of_other_kinds(tmp_path):
     tensor = torch.from_numpy(cloud()).bfloat16()
     save_file({"image": tensor}, tmp_path / "x.safetensors")
-    vectors = read_any(tmp_path / "x.safetensors")["image"].vectors
+    vectors = read(tmp_path / "x.safetensors")["image"].vectors
     assert vectors.dtype == np.float32
     assert torch.equal(torch.from_numpy(vectors).bfloat16().view(torch.int16), tensor.view(torch.int16))
     torch.save(torch.ones(3, 2, requires_grad=True), tmp_path / "c.pt")
-    assert read_any(tmp_path / "c.pt")["c"].vectors.shape == (3, 2)
+    assert read(tmp_path / "c.pt")["c"].vectors.shape == (3, 2)
 
 
 # --- indexes
@@ -147,7 +147,7 @@ def test_tensors_of_other_kinds(tmp_path):
     ],
 )
 def test_rows_of_an_index_are_in_the_order_of_their_ids(tmp_path, factory, ids, expected, held):
-    (found,) = read_any(written.faiss(tmp_path, factory, ids)).values()
+    (found,) = read(written.faiss(tmp_path, factory, ids)).values()
     place = {own: k for k, own in enumerate(range(N) if ids is None else ids)}
     order = range(N) if expected is None else expected
     assert_same_bits(np.asarray(found.vectors), IMAGE[[place[k] for k in order]])
@@ -160,21 +160,21 @@ def test_rows_of_an_index_are_in_the_order_of_their_ids(tmp_path, factory, ids, 
 )
 def test_an_index_without_its_rows_in_order_is_refused(tmp_path, factory):
     with pytest.raises(InputError, match=r"is a FAISS Index\w+, not a flat index or HNSW on one"):
-        read_any(written.faiss(tmp_path, factory))
+        read(written.faiss(tmp_path, factory))
 
 
 def test_an_index_with_a_table_of_its_rows(tmp_path, held):
     written.faiss(tmp_path).rename(tmp_path / "index.faiss")
     columns = {"modality": ["image", "text"] * (N // 2), "item_id": IDS, "label": LABELS, "note": NOTES}
     pq.write_table(pa.table(columns), tmp_path / "items.parquet")
-    found = read_any(tmp_path)
+    found = read(tmp_path)
     for start, modality in enumerate(("image", "text")):
         assert_same_bits(np.asarray(found[modality].vectors), IMAGE[start::2])
         assert found[modality].item_id.tolist() == IDS[start::2]
         assert found[modality].metadata["note"].tolist() == NOTES[start::2]
     pq.write_table(pa.table({name: column[1:] for name, column in columns.items()}), tmp_path / "items.parquet")
     with pytest.raises(InputError, match=r"has 60 rows in index\.faiss and fewer in items\.parquet"):
-        read_any(tmp_path)
+        read(tmp_path)
 
 
 # --- tables
@@ -208,7 +208,7 @@ def test_vectors_as_text_are_those_of_a_database_dump(tmp_path, capsys, suffix):
         table.to_pandas().to_csv(path, index=False)
     else:
         pq.write_table(table, path)
-    sides = read_any(path)
+    sides = read(path)
     assert {name: (side.item_id.tolist(), [*side.metadata]) for name, side in sides.items()} == {
         "image": (["a", "b"], ["key1", "key2"]),
         "text": (["a", "b"], ["key1", "key2"]),
@@ -230,7 +230,7 @@ def test_vectors_as_text_are_those_of_a_database_dump(tmp_path, capsys, suffix):
 )
 def test_numbered_columns_of_a_text(tmp_path, text, ids, labels, rows):
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")
-    (found,) = read_any(tmp_path / "x.csv").values()
+    (found,) = read(tmp_path / "x.csv").values()
     assert_same_bits(found.vectors, np.array(rows))
     assert (found.item_id is None) == (ids is None) and (found.labels is None) == (labels is None)
     assert ids is None or found.item_id.tolist() == list(ids)
@@ -240,7 +240,7 @@ def test_numbered_columns_of_a_text(tmp_path, text, ids, labels, rows):
 def test_numbered_columns_of_parquet_keep_their_type(tmp_path):
     columns = {f"{name}_{k}": x[:, k] for name, x in {"image": IMAGE, "text": TEXT}.items() for k in range(x.shape[1])}
     pq.write_table(pa.table({"id": IDS, **columns}), tmp_path / "x.parquet")
-    found = read_any(tmp_path / "x.parquet")
+    found = read(tmp_path / "x.parquet")
     assert_same_bits(found["image"].vectors, IMAGE)
     assert_same_bits(found["text"].vectors, TEXT)
 
@@ -267,7 +267,7 @@ def test_the_column_modality_splits_the_rows_of_one_vector_column(tmp_path, held
     modality = pa.array([name for _ in range(7) for name in names]).dictionary_encode()
     columns = {"embedding": vector_column(cloud(28)), "modality": modality, "note": range(28)}
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
-    found = read_any(tmp_path / "x.parquet")
+    found = read(tmp_path / "x.parquet")
     assert tuple(found) == names
     for start, name in enumerate(names):
         assert_same_bits(np.asarray(found[name].vectors), cloud(28)[start::4])
@@ -276,7 +276,7 @@ def test_the_column_modality_splits_the_rows_of_one_vector_column(tmp_path, held
 
 def test_splits_of_a_dataset_are_asked_for(tmp_path):
     with pytest.raises(InputError, match="is a DatasetDict; give the folder of one of its splits"):
-        read_any(written.datasets(tmp_path).parent)
+        read(written.datasets(tmp_path).parent)
 
 
 def test_a_table_of_lancedb_gives_its_latest_version(tmp_path):
@@ -287,7 +287,7 @@ def test_a_table_of_lancedb_gives_its_latest_version(tmp_path):
     table.delete("note = 'a note, 3'")
     table.update(where="note = 'a note, 40'", values={"note": "changed"})
     stored = table.to_arrow()
-    found = read_any(path)["image"]
+    found = read(path)["image"]
     assert_same_bits(np.asarray(found.vectors), np.stack(stored["image"].to_numpy(zero_copy_only=False)))
     assert found.item_id.tolist() == stored["id"].to_pylist() and len(found) == N - 1
 
@@ -301,12 +301,12 @@ def test_a_database_of_lancedb_has_one_table_or_one_of_each_modality(tmp_path):
     database = lancedb.connect(tmp_path / "db")
     for name, x in {"image": IMAGE, "text": TEXT, "others": TEXT}.items():
         database.create_table(name, rows(x))
-    found = read_any(tmp_path / "db")
+    found = read(tmp_path / "db")
     assert set(found) == {"image", "text"}
     assert_same_bits(found["image"].vectors, IMAGE)
     assert_same_bits(found["text"].vectors, TEXT)
     lancedb.connect(tmp_path / "one").create_table("others", rows(TEXT))
-    assert_same_bits(read_any(tmp_path / "one")["one"].vectors, TEXT)
+    assert_same_bits(read(tmp_path / "one")["one"].vectors, TEXT)
 
 
 def test_shards_of_webdataset_that_count_alike(tmp_path):
@@ -316,7 +316,7 @@ def test_shards_of_webdataset_that_count_alike(tmp_path):
         with webdataset.TarWriter(str(tmp_path / f"{shard}.tar")) as tar:
             for k in range(3):
                 tar.write({"__key__": str(k), "npy": IMAGE[k : k + 1], "jpg": b"", "txt": f"é {k}", "cls": k})
-    (found,) = read_any(tmp_path).values()
+    (found,) = read(tmp_path).values()
     assert found.item_id.tolist() == ["a/0", "a/1", "a/2", "b/0", "b/1", "b/2"]
     assert_same_bits(found.vectors, np.concatenate([IMAGE[:3], IMAGE[:3]]))
     assert found.metadata["text"].tolist() == ["é 0", "é 1", "é 2"] * 2 and found.labels.tolist() == [0, 1, 2] * 2
@@ -329,7 +329,7 @@ def test_a_class_of_thousands_of_digits_stays_text(tmp_path):
     with webdataset.TarWriter(str(tmp_path / "x.tar")) as shard:
         for k in range(3):
             shard.write({"__key__": str(k), "npy": IMAGE[k], "cls": "9" * 6000})
-    (side,) = read_any(tmp_path / "x.tar").values()
+    (side,) = read(tmp_path / "x.tar").values()
     assert side.labels.tolist() == ["9" * 6000] * 3
 
 
@@ -352,7 +352,7 @@ def clip_retrieval(folder, shards, digits=1):
 @pytest.mark.parametrize("digits", [1, 4])
 def test_clip_retrieval_shards_come_in_numeric_order_and_pair_by_position(tmp_path, digits):
     shards = {2: 3, 10: 4, 0: 2}
-    sides = read_any(clip_retrieval(tmp_path, shards, digits))
+    sides = read(clip_retrieval(tmp_path, shards, digits))
     assert [*sides] == ["image", "text"]
     expected = [cloud(n, dtype=np.float16, seed=number) for number, n in sorted(shards.items())]
     assert_same_bits(sides["image"].vectors, np.concatenate(expected))
@@ -364,7 +364,7 @@ def test_clip_retrieval_shards_come_in_numeric_order_and_pair_by_position(tmp_pa
 def test_clip_retrieval_of_a_single_shard_of_images(tmp_path):
     (tmp_path / "img_emb").mkdir()
     np.save(tmp_path / "img_emb" / "img_emb_0.npy", cloud())
-    sides = read_any(tmp_path)
+    sides = read(tmp_path)
     assert list(sides) == ["image"] and isinstance(sides["image"].vectors, np.memmap)
     with pytest.raises(InputError, match="holds image embeddings; text embeddings were expected"):
         read_embeddings(tmp_path, modality="text")
@@ -396,7 +396,7 @@ SPOILED = {
 def test_clip_retrieval_folders_that_do_not_fit(tmp_path, sentence):
     SPOILED[sentence](clip_retrieval(tmp_path, {0: 2, 1: 3}))
     with pytest.raises(InputError, match=sentence):
-        read_any(tmp_path)
+        read(tmp_path)
 
 
 # --- folders with a file or a store for each modality
@@ -416,7 +416,7 @@ def test_a_folder_has_a_file_for_each_modality(tmp_path, capsys):
     (tmp_path / "gone.npy").symlink_to("nowhere")
     (tmp_path / "folder.npy").mkdir()
     pq.write_table(pa.table({"caption": ["a"]}), tmp_path / "captions.parquet")
-    found = read_any(tmp_path)
+    found = read(tmp_path)
     assert [*found] == ["image", "audio", "text_de"]
     for seed, name in enumerate(("image", "text_de", "audio")):
         assert_same_bits(found[name].vectors, cloud(seed=seed))
@@ -424,32 +424,32 @@ def test_a_folder_has_a_file_for_each_modality(tmp_path, capsys):
     assert "left out" in capsys.readouterr().err  # the pickle
     write(tmp_path / "image.npz", cloud())
     with pytest.raises(InputError, match=r"has image rows in image\.npy and image\.npz: give one of these"):
-        read_any(tmp_path)
+        read(tmp_path)
 
 
 def test_a_folder_without_rows_or_with_a_name_that_pipelines_cannot_carry_is_refused(tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(7))
     with pytest.raises(InputError, match="is a directory, but neither a store nor"):
-        read_any(tmp_path)
+        read(tmp_path)
     np.save(tmp_path / "a+b.npy", cloud())
     with pytest.raises(InputError, match=r"a\+b\.npy 'a\+b' is no name of a modality"):
-        read_any(tmp_path)
+        read(tmp_path)
 
 
 def test_a_folder_of_stores_has_the_sides_of_all(tmp_path):
     """The only side of a store, and its texts, are called as the store; others keep their names."""
     model = resolve_encoder("scenes-clip/fresh")
-    data = load_dataset(resolve_dataset("scenes", size=3))
+    data = load_dataset("scenes", size=3)
     for name, part in {"en": data, "text_again": data.only("text")}.items():
         embed(model, part, tmp_path / name, device="cpu", progress=quiet)
     np.save(tmp_path / "audio.npy", cloud())
-    assert list(found := read_any(tmp_path)) == ["image", "audio", "en", "text_again"]
+    assert list(found := read(tmp_path)) == ["image", "audio", "en", "text_again"]
     assert found["en"].modality == "en"
     assert np.array_equal(found["en"].vectors, found["text_again"].vectors)
     assert found["en"].item_id.tolist() == found["image"].item_id.tolist()
     np.save(tmp_path / "en.npy", cloud())
     with pytest.raises(InputError, match=r"has en rows in en and en\.npy: give one of these"):
-        read_any(tmp_path)
+        read(tmp_path)
 
 
 # --- names
@@ -460,7 +460,7 @@ def test_a_file_that_names_no_side_goes_by_its_own_name(tmp_path, name):
     path = write(tmp_path / name, cloud())
     if name.endswith(".npz"):
         np.savez(path, rows=cloud())
-    assert [*read_any(path)] == ["text"]
+    assert [*read(path)] == ["text"]
     with pytest.raises(InputError, match="holds text embeddings; image embeddings were expected"):
         read_embeddings(path, modality="image")
 
@@ -477,7 +477,7 @@ def test_one_file_with_an_array_for_each_modality(tmp_path, suffix):
         pq.write_table(pa.table({name: list(x) for name, x in arrays.items()} | {"labels": range(7)}), path)
     else:
         save_file(tensors, path) if suffix == ".safetensors" else torch.save(tensors, path)
-    found = read_any(path)
+    found = read(path)
     assert sorted(found) == sorted(names)
     for seed, name in enumerate(names):
         assert_same_bits(found[name].vectors, cloud(seed=seed))
@@ -517,13 +517,13 @@ def test_a_missing_library_is_one_sentence(tmp_path, monkeypatch, name, package)
     path = ALL[name](tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"needs {package}.*, which is not installed: pip install {package}"):
-        read_any(path)
+        read(path)
 
 
 def test_a_file_imports_no_library_of_another_format(tmp_path):
     outside = ["h5py", "zarr", "lancedb", "datasets", "faiss", "webdataset", "pyarrow"]
     np.save(tmp_path / "image.npy", cloud())
-    code = f"""import sys; from clip_geometry.io.sources import read_any; read_any({str(tmp_path / "image.npy")!r})
+    code = f"""import sys; from clip_geometry.io.sources import read; read({str(tmp_path / "image.npy")!r})
 print([name for name in {outside} if name in sys.modules])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

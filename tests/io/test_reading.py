@@ -17,7 +17,7 @@ from safetensors.numpy import save, save_file
 
 from clip_geometry.files import npy_bytes
 from clip_geometry.io import reading
-from clip_geometry.io.sources import read_any
+from clip_geometry.io.sources import read
 from clip_geometry.registry import InputError
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
@@ -191,7 +191,7 @@ def test_a_table_whose_text_is_not_unicode_is_refused_when_it_is_read(tmp_path, 
         with pa.ipc.new_file(path, broken.schema) as file:
             file.write_table(broken)
     with pytest.raises(InputError, match="Invalid UTF8 sequence"):
-        read_any(path)
+        read(path)
 
 
 def test_an_archive_of_zeros_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
@@ -336,7 +336,7 @@ def test_texts_that_an_arrow_file_holds_once_are_counted_where_they_are_used(tmp
         writer.write_table(table)
     monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
     with pytest.raises(InputError, match=r"columns a, takes 0\.003 GB"):
-        read_any(tmp_path / "x.arrow")
+        read(tmp_path / "x.arrow")
 
 
 def test_pictures_in_objects_that_do_not_repeat(tmp_path):

@@ -161,7 +161,7 @@ def test_a_table_keeps_what_belongs_to_its_rows(tmp_path):
         "text_de.parquet",
     ]
     paths = sorted((tmp_path / "out").iterdir())
-    for again in (cg.read_any(tmp_path / "out"), {path.stem: cg.read_any(path)[path.stem] for path in paths}):
+    for again in (cg.read(tmp_path / "out"), {path.stem: cg.read(path)[path.stem] for path in paths}):
         for modality, side in given.items():
             assert_same_bits(again[modality].vectors, side.vectors)
             assert (again[modality].language, again[modality].pair_on) == (side.language, side.pair_on)
@@ -170,7 +170,7 @@ def test_a_table_keeps_what_belongs_to_its_rows(tmp_path):
         assert list(again["text"].metadata["text"]) == ["p", "q", "r", "s"]
         assert again["image"].provenance["model"] == "m"
     cg.export(tmp_path / "out", tmp_path / "again", to="parquet")
-    assert_same_bits(cg.read_any(tmp_path / "again")["text"].vectors, given["text"].vectors)
+    assert_same_bits(cg.read(tmp_path / "again")["text"].vectors, given["text"].vectors)
 
 
 def test_columns_of_all_kinds_in_the_table_of_an_index():
@@ -231,7 +231,7 @@ def test_rows_without_ids_pair_as_before(tmp_path):
     rng = np.random.default_rng(0)
     for n in (5, 4):
         cg.export({"image": rng.normal(size=(5, 3)), "text": rng.normal(size=(n, 3))}, tmp_path / f"{n}", to="faiss")
-        found = cg.read_any(tmp_path / f"{n}")
+        found = cg.read(tmp_path / f"{n}")
         assert all(side.item_id is None for side in found.values())
         if n == 5:
             assert [each.tolist() for each in cg.pair(found["image"], found["text"])] == [[0, 1, 2, 3, 4]] * 2

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators.base import Z
+from clip_geometry.evaluate.base import Z
 from clip_geometry.geometry import by_group, measures
 from clip_geometry.measuring.records import CORE
 from clip_geometry.measuring.sets import MeasuredSets

@@ -70,7 +70,7 @@ def test_every_kind_of_set_gives_the_same_numbers(sets, folder):
 def test_pipelines(pipeline, expected):
     result = cg.measure(X, pipeline=pipeline, measures=["isoscore"], blocks=0)
     value, error, _ = result["isoscore", "rows"]
-    assert value == pytest.approx(cg.isoscore(expected), rel=1e-9) and error is None
+    assert value == pytest.approx(cg.geometry.isoscore(expected), rel=1e-9) and error is None
     assert all(record.standard_error is None for record in result)
 
 
@@ -83,8 +83,8 @@ def test_pipelines(pipeline, expected):
 )  # fmt: skip
 def test_labels(labels, of_text, folder):
     result = cg.measure(X, Y, labels=labels, measures="silhouette[cosine]", blocks=0)
-    expected = {"image": cg.silhouette(X, LABELS, metric="cosine")}
-    expected |= {} if of_text is None else {"text": cg.silhouette(Y, of_text, metric="cosine")}
+    expected = {"image": cg.geometry.silhouette(X, LABELS, metric="cosine")}
+    expected |= {} if of_text is None else {"text": cg.geometry.silhouette(Y, of_text, metric="cosine")}
     found = {record.at["modality"]: record.value for record in result}
     assert found == {name: pytest.approx(value, rel=1e-9) for name, value in expected.items()}
 
@@ -108,7 +108,7 @@ def test_ids(ids, pairs, folder):
 def test_the_core_by_default_everything_by_all_or_what_is_named():
     core, everything = cg.measure(X, Y, labels=LABELS), cg.measure(X, Y, measures="all")
     assert list(dict.fromkeys(record.measure for record in core)) == list(CORE) and not core.notes
-    defaults = {name for name, measure in cg.measures.items() if measure.by_default}
+    defaults = {name for name, measure in cg.geometry.measures.items() if measure.by_default}
     assert {record.measure for record in everything.records} == defaults | {*CORE}
     assert everything.notes["silhouette"].startswith("needs labels") and everything.notes["lid"].startswith(
         "image: x has 40"
@@ -129,7 +129,7 @@ def test_each_value_of_a_column_is_measured():
             (name, label, place): row for (name, place), row in alone.items()
         }
     layers = cg.measure(cg.Embeddings(X, "image", metadata={"layer": LABELS}), by="layer", measures=["isoscore"])
-    assert layers["isoscore", 2].value == pytest.approx(cg.isoscore(unit(X[LABELS == 2])), rel=1e-9)
+    assert layers["isoscore", 2].value == pytest.approx(cg.geometry.isoscore(unit(X[LABELS == 2])), rel=1e-9)
 
 
 def test_the_seed_is_that_of_noise_and_blocks():
@@ -146,14 +146,16 @@ def test_three_modalities_one_of_another_dimension_and_one_without_ids():
     found = {(record.measure, record.at["modality"]): record.value for record in result}
     image, text, audio, video = unit(X), unit(Y), unit(Z[:, :4]), unit(Z)
     expected = {
-        ("isoscore", "audio"): cg.isoscore(audio),
-        ("modality_gap", "image+text"): cg.modality_gap(image, text),
-        ("modality_gap", "image+video"): cg.modality_gap(image, video),
-        ("matching_cosine", "image+text"): cg.matching_cosine(image, text),
-        ("matching_cosine", "image+video"): cg.matching_cosine(image, video),  # by position, and so with the text
-        ("matching_cosine", "text+video"): cg.matching_cosine(text[ORDER], video),
-        ("cka", "audio+image"): cg.measures["cka"](audio, image),
-        ("cka", "audio+text"): cg.measures["cka"](audio, text),
+        ("isoscore", "audio"): cg.geometry.isoscore(audio),
+        ("modality_gap", "image+text"): cg.geometry.modality_gap(image, text),
+        ("modality_gap", "image+video"): cg.geometry.modality_gap(image, video),
+        ("matching_cosine", "image+text"): cg.geometry.matching_cosine(image, text),
+        ("matching_cosine", "image+video"): cg.geometry.matching_cosine(
+            image, video
+        ),  # by position, and so with the text
+        ("matching_cosine", "text+video"): cg.geometry.matching_cosine(text[ORDER], video),
+        ("cka", "audio+image"): cg.geometry.measures["cka"](audio, image),
+        ("cka", "audio+text"): cg.geometry.measures["cka"](audio, text),
     }
     assert {key: found[key] for key in expected} == {key: pytest.approx(x, rel=1e-9) for key, x in expected.items()}
     assert not any("audio" in place and "+" in place for name, place in found if name != "cka")

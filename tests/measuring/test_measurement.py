@@ -87,7 +87,7 @@ def test_the_frame_and_its_file_have_all_numbers(two, three, groups, tmp_path):
             named = ("measure", "value", "standard_error", "null_value", "n", "d")
             row = {key: None if pd.isna(cell) else cell for key, cell in row.items()}
             assert [row[key] for key in named] == [record.get(key) for key in named]
-            measure = cg.measures[record.measure]
+            measure = cg.geometry.measures[record.measure]
             assert (row["set"], row["unit"], row["direction"]) == (
                 record.at["modality"], measure.unit, measure.direction,
             )  # fmt: skip

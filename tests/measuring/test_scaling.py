@@ -24,7 +24,7 @@ def pairs(n, seed=0):
 
 def measured(*rows, names, steps="normalize", full_size=None, **columns):
     sets = {name: cg.Embeddings(x, name, **columns) for name, x in zip(("image", "text"), rows, strict=False)}
-    found = cg.MeasuredSets(sets, cg.parse_pipeline(steps), blocks=0)
+    found = cg.MeasuredSets(sets, cg.transforms.parse_pipeline(steps), blocks=0)
     rows = list(cg.measure_sets(found, names))
     add_scaling(found, rows, full_size)
     return {row["measure"]: row for row in rows}
@@ -49,7 +49,10 @@ def test_the_values_are_those_of_slices():
     for size in row["scaling"][:-1]:
         values = np.array(
             [
-                [cg.retrieval(image[each], text[each], k=1, index="mixed")["image.same_modality_at_1"] for each in part]
+                [
+                    cg.evaluate.retrieval(image[each], text[each], k=1, index="mixed")["image.same_modality_at_1"]
+                    for each in part
+                ]
                 for part in divisions(90, size["n"])
             ]
         )
@@ -89,7 +92,7 @@ def test_items_are_drawn_with_all_their_captions():
         for each in part:
             rows = np.sort(np.concatenate([2 * each, 2 * each + 1]))
             numbers = np.searchsorted(np.sort(each), rows // 2), np.arange(48)
-            found = cg.retrieval(image[np.sort(each)], captions[rows], np.stack(numbers), k=1)
+            found = cg.evaluate.retrieval(image[np.sort(each)], captions[rows], np.stack(numbers), k=1)
             values.append(found["image_to_text.r_at_1"])
     assert half["n"] == 24 and half["value"] == pytest.approx(np.mean(values), rel=1e-12)
 
@@ -201,7 +204,7 @@ def test_the_value_at_four_times_the_size_lies_in_the_interval():
     """Samples of 240 of 1920 pairs: the value in sets of 960 is in at least 90 % of the 95 % intervals."""
     image, text = pairs(1920)
     names = [OWN, f"{OWN}0", OWN.replace("image", "text"), "retrieval[mixed].image_to_text.r_at_1"]
-    found = [cg.retrieval(image[half], text[half], index="mixed") for half in next(divisions(1920, 960))]
+    found = [cg.evaluate.retrieval(image[half], text[half], index="mixed") for half in next(divisions(1920, 960))]
     truth = {name: np.mean([each[name.removeprefix("retrieval[mixed].")] for each in found]) for name in names}
     hits = []
     for each in next(divisions(1920, 240, seed=1))[:4]:

@@ -3,6 +3,7 @@ import pytest
 import torch
 from scipy.linalg import orthogonal_procrustes
 
+from clip_geometry import Pipeline
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import (
     average_cosine,
@@ -20,7 +21,6 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import Items
 from clip_geometry.registry import InputError
 from clip_geometry.steps import parse_pipeline
-from clip_geometry.transforms import Pipeline
 from support.clouds import cone
 
 

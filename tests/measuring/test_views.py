@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry import Pipeline
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators import ensemble, retrieval, zero_shot
-from clip_geometry.evaluators.base import Z
+from clip_geometry.evaluate import ensemble, retrieval, zero_shot
+from clip_geometry.evaluate.base import Z
 from clip_geometry.measuring.records import measure_sets, named
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.steps import parse_pipeline
-from clip_geometry.transforms import Pipeline
 from support.clouds import cone
 
 CLASSES = np.array(["cat", "dog", "owl"])

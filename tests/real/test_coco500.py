@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
+from clip_geometry import Pipeline
 from clip_geometry import geometry as g
 from clip_geometry.cli import main
 from clip_geometry.geometry import measures
 from clip_geometry.results import read_rows
-from clip_geometry.transforms import Pipeline
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.data.cifar import russian_names
 from clip_geometry.registry import InputError
 
@@ -21,7 +21,7 @@ def _texts(dataset):
 
 @pytest.mark.parametrize(("split", "per_class"), [("test", 100), ("train", 500)])
 def test_cifar100(split, per_class):
-    dataset = load_dataset(resolve_dataset("cifar100", split=split, prompt="a photo of a {}"))
+    dataset = load_dataset("cifar100", split=split, prompt="a photo of a {}")
     image, names = dataset.image, dataset.class_names
     assert image is not None and image.labels is not None and names is not None and dataset.text is not None
     assert len(image) == 100 * per_class
@@ -32,7 +32,7 @@ def test_cifar100(split, per_class):
 
 
 def test_coco128_is_a_folder_of_photographs():
-    dataset = load_dataset(resolve_dataset(ROOT / "images/coco128"))
+    dataset = load_dataset(ROOT / "images/coco128")
     assert dataset.config.name == "folder"
     assert dataset.image is not None and dataset.image.labels is None
     assert len(dataset.image) == 128
@@ -41,7 +41,7 @@ def test_coco128_is_a_folder_of_photographs():
 
 
 def test_cifar100_in_russian():
-    dataset = load_dataset(resolve_dataset("cifar100", prompt="изображение {}", language="ru"))
+    dataset = load_dataset("cifar100", prompt="изображение {}", language="ru")
     assert dataset.text is not None and dataset.class_names is not None
     assert list(russian_names()) == list(dataset.class_names)
     assert dataset.text.load(dataset.class_names.index("pickup_truck")) == "изображение пикап"
@@ -52,7 +52,7 @@ def test_cifar100_in_russian():
 def test_xtd10_has_eleven_languages():
     texts = {}
     for language in XTD10:
-        dataset = load_dataset(resolve_dataset("xtd10", language=language))
+        dataset = load_dataset("xtd10", language=language)
         assert dataset.image is None and dataset.text is not None
         assert len(set(dataset.text.item_id)) == 1000
         assert dataset.text.item_id[0] == "COCO_train2014_000000061844.jpg"
@@ -63,7 +63,7 @@ def test_xtd10_has_eleven_languages():
     assert texts["jp"][1] == "マウスの上に猫の手が乗っている"
     assert {len(captions) for captions in texts.values()} == {1000}
     with pytest.raises(InputError, match=f"has no captions in 'sv'; its languages are {', '.join(XTD10)}$"):
-        load_dataset(resolve_dataset("xtd10", language="sv"))
+        load_dataset("xtd10", language="sv")
 
 
 @pytest.mark.experiments
@@ -71,10 +71,10 @@ def test_xtd10_has_eleven_languages():
 def test_multi30k_is_numbered_by_row(split, rows):
     texts = {}
     for language in ("en", "de", "fr", "cs"):
-        dataset = load_dataset(resolve_dataset("multi30k", split=split, language=language))
+        dataset = load_dataset("multi30k", split=split, language=language)
         assert dataset.image is None and dataset.text is not None
         assert list(dataset.text.item_id) == [str(k) for k in range(rows)]
         texts[language] = _texts(dataset)
     assert all(texts[a] != texts[b] for a, b in combinations(texts, 2))
     with pytest.raises(InputError, match=r"has no captions in 'ru'; its languages are en, de, fr, cs$"):
-        load_dataset(resolve_dataset("multi30k", split=split, language="ru"))
+        load_dataset("multi30k", split=split, language="ru")

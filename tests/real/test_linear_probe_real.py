@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.linear_probe import Logistic, linear_probe, objective
+from clip_geometry.evaluate.linear_probe import Logistic, linear_probe, objective
 from support import oracles_evaluators as oracles
 
 

@@ -78,16 +78,16 @@ def coco(coco500):
 @pytest.fixture(scope="module")
 def scenes():
     """Drawn scenes through the shipped model; the labels of images and captions are their classes."""
-    index = cg.MixedIndex.of(SCRIPT["scenes"]())
-    return index, cg.compare_repairs(index, [*repairs])
+    index = cg.search.MixedIndex.of(SCRIPT["scenes"]())
+    return index, cg.search.compare_repairs(index, [*repairs])
 
 
 @pytest.fixture(scope="module")
 def cifar(data):
     sets = SCRIPT["cifar10_names"]()
     assert set(SCRIPT["NAMES"]) == set(sets["image"].labels) == {each for each in sets["text"].labels if each}
-    index = cg.MixedIndex.of(sets)
-    return index, cg.compare_repairs(index, [*repairs])
+    index = cg.search.MixedIndex.of(sets)
+    return index, cg.search.compare_repairs(index, [*repairs])
 
 
 def no_worse_than_baselines(compared):
@@ -156,8 +156,8 @@ def without_labels(index, name):
     for split in index.splits(10, **SPLITS):
         known = replace(index.known(split.fit), relevance=None)
         search = HeldOutSearch(index, split)
-        search.run(cg.make_repair("none").fit(known))
-        sums += search.run(cg.make_repair(name).fit(known))
+        search.run(cg.search.make_repair("none").fit(known))
+        sums += search.run(cg.search.make_repair(name).fit(known))
     return {key: value.value for key, value in sums.estimates().items()}
 
 

@@ -36,14 +36,14 @@ def sets(data):
 @pytest.mark.parametrize("name", TABLE)
 def test_values(sets, name):
     for (image, text), expected in zip(sets, TABLE[name], strict=True):
-        assert cg.measures[name](image, text) == pytest.approx(expected, abs=1e-4)
+        assert cg.geometry.measures[name](image, text) == pytest.approx(expected, abs=1e-4)
 
 
 def test_hubs_within_a_modality_and_what_centering_does_to_them(sets):
     for (before, after), lost in (((sets[0][0], sets[1][0]), 0.05), ((sets[0][1], sets[1][1]), 0.062)):
-        assert cg.hubs(before).antihub_share == pytest.approx(lost, abs=1e-9)
-        assert cg.hubs(after).antihub_share == pytest.approx(0.01, abs=1e-9)
-        assert cg.hubs(after).robin_hood < cg.hubs(before).robin_hood - 0.1
+        assert cg.geometry.hubs(before).antihub_share == pytest.approx(lost, abs=1e-9)
+        assert cg.geometry.hubs(after).antihub_share == pytest.approx(0.01, abs=1e-9)
+        assert cg.geometry.hubs(after).robin_hood < cg.geometry.hubs(before).robin_hood - 0.1
 
 
 def test_classes_of_photographs(data):
@@ -51,6 +51,6 @@ def test_classes_of_photographs(data):
     x = np.load(data / "embeddings" / "cifar10-500-clip-vit-b32" / "image.npy").astype(float)
     labels = np.load(data / "embeddings" / "cifar10-500-clip-vit-b32" / "labels.npy")
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    assert cg.clisi(x, labels) == pytest.approx(0.9370, abs=1e-4)
-    assert cg.clisi(x, np.random.default_rng(0).permutation(labels)) == pytest.approx(0.4283, abs=1e-4)
-    assert cg.silhouette(x, labels) == pytest.approx(0.079, abs=1e-3)
+    assert cg.geometry.clisi(x, labels) == pytest.approx(0.9370, abs=1e-4)
+    assert cg.geometry.clisi(x, np.random.default_rng(0).permutation(labels)) == pytest.approx(0.4283, abs=1e-4)
+    assert cg.geometry.silhouette(x, labels) == pytest.approx(0.079, abs=1e-3)

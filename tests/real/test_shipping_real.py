@@ -6,10 +6,10 @@ Repairs are fitted on one half of the items, and the other half is the index; it
 import numpy as np
 import pytest
 
+from clip_geometry import Pipeline
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.search.repairs import Known, repairs
 from clip_geometry.search.shipping import SavedPipeline, write_shipment
-from clip_geometry.transforms import Pipeline
 from support.mixed_index import paired
 from support.shipped import SEARCHES, assert_same_top, ours, scale_of
 
@@ -23,8 +23,8 @@ def scenes(tmp_path_factory):
     import clip_geometry as cg
 
     folder = tmp_path_factory.mktemp("scenes")
-    dataset = cg.load_dataset(cg.resolve_dataset("scenes", size=400))
-    cg.embed(cg.resolve_encoder("local-dir:shipped/scenes-trained"), dataset, folder, device="cpu")
+    dataset = cg.data.load_dataset("scenes", size=400)
+    cg.embed(cg.encoders.resolve_encoder("local-dir:shipped/scenes-trained"), dataset, folder, device="cpu")
     found = cg.read_store(folder)
     return np.asarray(found["image"].vectors), np.asarray(found["text"].vectors)
 

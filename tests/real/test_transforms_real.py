@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from clip_geometry.transforms import PCA, Pipeline, Procrustes, RankWarning
+from clip_geometry import Pipeline
+from clip_geometry.transforms import PCA, Procrustes, RankWarning
 
 SHIPS = ("boat", "cargo_ship", "cruise_ship")  # LVIS has no "ship"
 

@@ -10,8 +10,8 @@ def unit(x):
 
 
 def searched(image, text):
-    return cg.search_index(
-        cg.MixedIndex.of({"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text, "text")})
+    return cg.search.search_index(
+        cg.search.MixedIndex.of({"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text, "text")})
     )
 
 
@@ -24,7 +24,7 @@ def test_centering_is_no_repair_of_the_mixed_index(data):
         fit, test = order[:250], order[250:]
         u, v = unit(image[test] - image[fit].mean(0)), unit(text[test] - text[fit].mean(0))
         numbers = searched(u, v)
-        kept = cg.mutual_knn(image[test], u)
+        kept = cg.geometry.mutual_knn(image[test], u)
         found.append([numbers["own_share.image"].value, numbers["r_at_1.image"].value, kept])
     share, first, kept = np.mean(found, axis=0)
     assert (round(share, 3), round(first, 3)) == (0.896, 0.062)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry import Moments
 from clip_geometry.embeddings import chosen_rows
-from clip_geometry.geometry import Moments, isoscore, measures
+from clip_geometry.geometry import isoscore, measures
 from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.geometry.statistics.moments import moments_of_groups
 from clip_geometry.registry import InputError

@@ -21,7 +21,7 @@ import torch
 
 from clip_geometry.geometry import measures
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.transforms import Pipeline
+from clip_geometry import Pipeline
 
 
 def status(key):

@@ -14,12 +14,12 @@ NAMES = ["center", "zscore", "posterior", "rrf"]
 
 
 def index_of(rows, **fields):
-    return cg.MixedIndex.of({name: cg.Embeddings(x, name, **fields) for name, x in rows.items()})
+    return cg.search.MixedIndex.of({name: cg.Embeddings(x, name, **fields) for name, x in rows.items()})
 
 
 @pytest.fixture(scope="module")
 def compared():
-    return cg.compare_repairs(index_of(clip_like(300)), NAMES, splits=3)
+    return cg.search.compare_repairs(index_of(clip_like(300)), NAMES, splits=3)
 
 
 def test_a_calibration_costs_nothing_and_helps(compared):
@@ -51,14 +51,14 @@ def test_no_candidate_beats_one_of_the_front(compared):
 
 def test_what_costs_recall_says_so():
     """Least squares on fewer pairs than dimensions fits them and no others."""
-    compared = cg.compare_repairs(index_of(clip_like(90)), ["least_squares"], splits=2)
+    compared = cg.search.compare_repairs(index_of(clip_like(90)), ["least_squares"], splits=2)
     costs = compared.candidates["least_squares"].costs
     assert {cost.of for cost in costs} >= {"recall"}
     assert str(costs[0]).startswith("recall of image queries across modalities −")
 
 
 def test_a_repair_that_cannot_be_fitted_is_left_out_with_the_reason():
-    compared = cg.compare_repairs(index_of(clip_like(60, d=16)), ["whiten", "zscore"], splits=2)
+    compared = cg.search.compare_repairs(index_of(clip_like(60, d=16)), ["whiten", "zscore"], splits=2)
     assert "whiten" in compared.failed
     assert "whiten" not in compared.candidates
 
@@ -71,30 +71,30 @@ def test_progress_counts_the_fits():
         seen.append(total)
         yield seen.append
 
-    cg.compare_repairs(index_of(clip_like(60)), ["zscore"], splits=2, progress=progress)
+    cg.search.compare_repairs(index_of(clip_like(60)), ["zscore"], splits=2, progress=progress)
     assert seen == [4, 2, 2]
 
 
 def test_what_cannot_be_compared_is_refused():
     rows = clip_like(60)
     with pytest.raises(InputError, match="need two modalities"):
-        cg.compare_repairs(index_of({"image": rows["image"]}))
+        cg.search.compare_repairs(index_of({"image": rows["image"]}))
     with pytest.raises(InputError, match="nothing says which items are relevant"):
-        cg.compare_repairs(index_of({"image": rows["image"], "text": rows["text"][:50]}))
+        cg.search.compare_repairs(index_of({"image": rows["image"], "text": rows["text"][:50]}))
     labels = {"image": np.repeat(["a", "b"], 30), "text": [*np.repeat(["c", "d"], 29), "e", "f"]}
     labels["image"][0] = "f"  # one query of sixty, which is no held-out one with this seed
-    unrelated = cg.MixedIndex.of({name: cg.Embeddings(x, name, labels=labels[name]) for name, x in rows.items()})
+    unrelated = cg.search.MixedIndex.of({name: cg.Embeddings(x, name, labels=labels[name]) for name, x in rows.items()})
     with pytest.raises(InputError, match="no held-out query has a relevant item of another modality"):
-        cg.compare_repairs(unrelated, ["zscore"], splits=1)
+        cg.search.compare_repairs(unrelated, ["zscore"], splits=1)
     with pytest.raises(InputError, match="unknown repair 'zscores'"):
-        cg.compare_repairs(index_of(rows), ["zscores"])
+        cg.search.compare_repairs(index_of(rows), ["zscores"])
     with pytest.raises(InputError, match="splits = 0"):
-        cg.compare_repairs(index_of(rows), splits=0)
+        cg.search.compare_repairs(index_of(rows), splits=0)
 
 
 def test_rerankers_are_compared_where_they_are_named():
     """No index can hold their scores."""
     index = index_of(clip_like(60, d=8))
-    compared = cg.compare_repairs(index, splits=1)
+    compared = cg.search.compare_repairs(index, splits=1)
     assert {*compared.candidates, *compared.failed} == {name for name, each in repairs.items() if not each.reranker}
-    assert {*cg.compare_repairs(index, ["quantile"], splits=1).candidates} == {"none", "quantile"}
+    assert {*cg.search.compare_repairs(index, ["quantile"], splits=1).candidates} == {"none", "quantile"}

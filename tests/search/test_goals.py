@@ -12,7 +12,7 @@ NAMES = ["zscore", "posterior", "posterior[centered]", "other", "rrf", "rrf[cent
 
 
 def index_of(rows):
-    return cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in rows.items()})
+    return cg.search.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in rows.items()})
 
 
 def weak(n, seed):
@@ -27,13 +27,13 @@ def weak(n, seed):
 @pytest.mark.parametrize(("make", "want"), [(clip_like, "both"), (weak, "pairs")])
 def test_no_baseline_is_better_than_the_advice_by_more_than_its_error(make, want):
     """In the table, and for other rows of the same kind, where both are measured anew."""
-    compared = cg.compare_repairs(index_of(make(200, seed=1)), NAMES, want=want, splits=3)
+    compared = cg.search.compare_repairs(index_of(make(200, seed=1)), NAMES, want=want, splits=3)
     numbers = {name: each.numbers[AIMS[want]] for name, each in compared.candidates.items()}
     for name in ("none", "other", "rrf", "rrf[centered]"):
         assert numbers[compared.recommended].value >= numbers[name].value - numbers[name].error
     known, fresh = index_of(make(200, seed=1)).known(), index_of(make(200, seed=2))
     found = {
-        name: cg.search_index(fresh, cg.make_repair(name).fit(known))[AIMS[want]]
+        name: cg.search.search_index(fresh, cg.search.make_repair(name).fit(known))[AIMS[want]]
         for name in {compared.recommended, "other", "rrf", "rrf[centered]"}
     }
     for each in found.values():  # of another sample, so that the error of the advice counts too
@@ -43,7 +43,7 @@ def test_no_baseline_is_better_than_the_advice_by_more_than_its_error(make, want
 def test_the_goal_decides_whether_own_results_count():
     index = index_of(clip_like(200))
     both, pairs = (
-        cg.compare_repairs(index, ["other", "rrf", "posterior"], want=w, splits=3) for w in ("both", "pairs")
+        cg.search.compare_repairs(index, ["other", "rrf", "posterior"], want=w, splits=3) for w in ("both", "pairs")
     )
     other = both.candidates["other"]
     assert other.numbers["own_share"].value == other.numbers["kept"].value == 0
@@ -57,7 +57,7 @@ def test_found_and_kept_by_loops():
     """A list of the best ten: relevant texts up to four, and the first four images of the unrepaired search."""
     rows = clip_like(60)
     index = index_of(rows)
-    repair = cg.make_repair("posterior").fit(index.known())
+    repair = cg.search.make_repair("posterior").fit(index.known())
     scores = repair.mixed("image", rows["image"].astype(float), rows, np.arange(60))
     plain = rows["image"].astype(float) @ rows["image"].T.astype(float)
     found, kept = [], []
@@ -68,7 +68,7 @@ def test_found_and_kept_by_loops():
         nearest = [k for k in np.argsort(-plain[query]) if k != query][:4]
         found.append(("text", query) in top)
         kept.append(np.mean([("image", k) in top for k in nearest]))
-    numbers = cg.search_index(index, repair)
+    numbers = cg.search.search_index(index, repair)
     assert numbers["found.image"].value == pytest.approx(np.mean(found))
     assert numbers["kept.image"].value == pytest.approx(np.mean(kept))
     assert numbers["both.image"].value == pytest.approx((np.mean(found) + np.mean(kept)) / 2)
@@ -77,7 +77,7 @@ def test_found_and_kept_by_loops():
 def candidate(name, value, error, serving, costs=()):
     numbers = {"both": SearchEstimate(value, error), "cross_r_at_1": SearchEstimate(0.6, 0.01)}
     changes = {"both": SearchEstimate(value - 0.5, error), "cross_r_at_1": SearchEstimate(0.0, 0.0)}
-    return cg.Candidate(name, numbers, changes, costs, serving)
+    return cg.search.Candidate(name, numbers, changes, costs, serving)
 
 
 def test_a_tie_goes_to_what_is_cheapest_to_serve():
@@ -107,16 +107,18 @@ def test_labels_say_which_own_results_are_relevant():
     labels = np.arange(80) % 4
     rng = np.random.default_rng(0)
     rows = {name: np.eye(4)[labels] + 0.1 * rng.normal(size=(80, 4)) + k for k, name in enumerate(("image", "text"))}
-    index = cg.MixedIndex.of({name: cg.Embeddings(x, name, labels=labels) for name, x in rows.items()})
-    none = cg.search_index(index)
+    index = cg.search.MixedIndex.of({name: cg.Embeddings(x, name, labels=labels) for name, x in rows.items()})
+    none = cg.search.search_index(index)
     assert none["kept"].value > 0.9 and none["found"].value < 0.1  # a gap: the own modality only
-    rrf = cg.search_index(index, cg.make_repair("rrf").fit(index.known()))
+    rrf = cg.search.search_index(index, cg.search.make_repair("rrf").fit(index.known()))
     assert rrf["both"].value > 0.9
 
 
 def test_a_veto_needs_two_standard_errors():
     """Recall changes of 1.5 errors are noise; whatever the change, each cost lies beyond two of its errors."""
-    compared = cg.compare_repairs(index_of(clip_like(120, seed=3)), ["center", "csls", "least_squares"], splits=3)
+    compared = cg.search.compare_repairs(
+        index_of(clip_like(120, seed=3)), ["center", "csls", "least_squares"], splits=3
+    )
     limits = {"recall": 0.0, "neighbors": 0.95, "own": 0.5}  # half of all own results, which are there without a repair
     seen = 0
     for name, each in compared.candidates.items():
@@ -147,7 +149,7 @@ def test_a_veto_needs_two_standard_errors():
 )
 def test_what_an_index_needs(name, expected):
     """Columns that are 0 in all rows of an index are not written: the centered posterior had 66, 32 of them 0."""
-    compared = cg.compare_repairs(index_of(clip_like(60, d=16)), [name], splits=1)
+    compared = cg.search.compare_repairs(index_of(clip_like(60, d=16)), [name], splits=1)
     serving = compared.candidates[name].serving
     assert serving[:3] == expected[:3]
     assert (serving.length > 1.5) == (name in ("posterior", "posterior[centered]"))
@@ -158,12 +160,12 @@ def test_gains_are_those_of_the_full_index():
     """Recall falls with the size of the index: what 100 held-out pairs show is too good for 200."""
     rows = clip_like(4200, d=32)
     task = index_of({name: x[:200] for name, x in rows.items()})
-    compared = cg.compare_repairs(task, ["posterior"], want="pairs", splits=6)
-    repair = cg.make_repair("posterior").fit(task.known())
+    compared = cg.search.compare_repairs(task, ["posterior"], want="pairs", splits=6)
+    repair = cg.search.make_repair("posterior").fit(task.known())
     changes = []
     for start in range(200, 4200, 200):
         fresh = index_of({name: x[start : start + 200] for name, x in rows.items()})
-        changes.append(cg.search_index(fresh, repair)["mrr"].value - cg.search_index(fresh)["mrr"].value)
+        changes.append(cg.search.search_index(fresh, repair)["mrr"].value - cg.search.search_index(fresh)["mrr"].value)
     true = np.mean(changes)
     held_out, full = (of["posterior"].changes["mrr"] for of in (compared.candidates, compared.full))
     assert full.interval()[0] <= true <= full.interval()[1]
@@ -173,14 +175,14 @@ def test_gains_are_those_of_the_full_index():
 
 def test_a_prediction_is_not_made_for_repairs_that_memorize():
     """A held-out row is not in the bank that the rows around it are in, which makes it look better."""
-    compared = cg.compare_repairs(index_of(clip_like(150)), ["csls"], want="pairs", splits=3)
+    compared = cg.search.compare_repairs(index_of(clip_like(150)), ["csls"], want="pairs", splits=3)
     assert compared.recommended == "csls"
     assert set(compared.full) == {"none"}
 
 
 def draws(make, count=80):
     """Recall at 1 of image queries in many samples: its values and its stated errors."""
-    found = [cg.search_index(index_of(make(seed)))["cross_r_at_1.image"][:2] for seed in range(count)]
+    found = [cg.search.search_index(index_of(make(seed)))["cross_r_at_1.image"][:2] for seed in range(count)]
     return np.array(found).T
 
 
@@ -232,10 +234,10 @@ def test_more_items_than_are_searched_are_extrapolated(monkeypatch):
     from clip_geometry.search import comparison
 
     index = index_of(clip_like(400, d=32))
-    direct = cg.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"].numbers["mrr"]
+    direct = cg.search.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"].numbers["mrr"]
     monkeypatch.setattr(comparison, "MOST_FULL", 200)
     monkeypatch.setitem(comparison.LIMITS, "most_searched", 100)
-    found = cg.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"]
+    found = cg.search.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"]
     assert abs(found.numbers["mrr"].value - direct.value) < 2 * found.numbers["mrr"].error
     assert found.numbers["mrr"].error > direct.error
 

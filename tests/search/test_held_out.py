@@ -21,7 +21,7 @@ def labelled():
     labels = {"image": rng.integers(4, size=30), "text": rng.integers(4, size=20)}
     rows = {name: centers[each] + rng.normal(size=(len(each), 6)) for name, each in labels.items()}
     sets = {name: cg.Embeddings(x + (name == "image"), name, labels=labels[name]) for name, x in rows.items()}
-    return cg.MixedIndex.of(sets), sets
+    return cg.search.MixedIndex.of(sets), sets
 
 
 def by_loops(sets):
@@ -68,12 +68,12 @@ def test_numbers_of_the_top_ten_are_those_of_sorted_lists(by, levels):
     rng = np.random.default_rng(levels)
     labels = {"image": rng.integers(5, size=30), "text": rng.integers(6, size=30)}
     sets = {name: cg.Embeddings(rng.normal(size=(30, 4)), name, labels=each) for name, each in labels.items()}
-    index = cg.MixedIndex.of(sets, by)
+    index = cg.search.MixedIndex.of(sets, by)
     scores = {(a, b): rng.normal(size=(30, 30)) for a in sets for b in sets}
     if levels:
         scores = {kind: rng.integers(levels, size=(30, 30)) / 4 for kind in scores}
 
-    class Given(cg.Repair):
+    class Given(cg.search.Repair):
         def scores(self, query, q, item, x):
             return scores[query, item].copy()
 
@@ -103,7 +103,7 @@ def test_error_of_one_modality_is_that_of_a_mean(labelled):
 
 
 def test_rows_of_one_item_are_one_observation():
-    index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
+    index = cg.search.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
     values = np.random.default_rng(0).random(40)
     sums = SearchNumbers(index)
     for name in index.modalities:
@@ -113,7 +113,7 @@ def test_rows_of_one_item_are_one_observation():
 
 
 def test_the_interval_is_of_items_and_splits():
-    index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
+    index = cg.search.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
     means, sums = np.array([0.2, 0.5, 0.4]), SearchNumbers(index)
     for mean in means:
         sums.add("image", np.arange(20), {"mrr": np.full(20, mean)}, {})
@@ -127,7 +127,7 @@ def test_the_interval_is_of_items_and_splits():
 
 
 def test_paired_changes_have_the_error_of_differences():
-    index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
+    index = cg.search.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
     rng = np.random.default_rng(1)
     before = rng.random(40)
     after = before + 0.1 + 0.01 * rng.normal(size=40)
@@ -141,13 +141,15 @@ def test_paired_changes_have_the_error_of_differences():
 
 def test_ties_count_against_the_query():
     x = np.random.default_rng(0).normal(size=(12, 5))
-    index = cg.MixedIndex.of({"image": cg.Embeddings(x, "image"), "text": cg.Embeddings(np.ones((12, 5)), "text")})
+    index = cg.search.MixedIndex.of(
+        {"image": cg.Embeddings(x, "image"), "text": cg.Embeddings(np.ones((12, 5)), "text")}
+    )
     assert search_index(index)["cross_r_at_1.image"].value == 0
 
 
 def test_a_rate_of_hits_alone_has_the_error_of_two_hits_and_two_misses_more():
     """Agresti and Coull's variance with n + 4 queries, of which two miss: no miss was seen, but some could be."""
     x = unit(np.random.default_rng(0).normal(size=(40, 16)))
-    index = cg.MixedIndex.of({name: cg.Embeddings(x, name, item_id=range(40)) for name in ("image", "text")})
+    index = cg.search.MixedIndex.of({name: cg.Embeddings(x, name, item_id=range(40)) for name in ("image", "text")})
     found = search_index(index)["cross_r_at_1"]
     assert found.value == 1 and found.error == pytest.approx(np.sqrt(2) / 44, rel=1e-9)

@@ -1,4 +1,4 @@
-"""`cg.map_index`: the recall that it predicts is the one that the whole re-embedded index shows."""
+"""`cg.search.map_index`: the recall that it predicts is the one that the whole re-embedded index shows."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_predicted_recall_is_that_of_the_whole_index():
     for seed in range(6):
         old, new = two_models(3000, seed, noise=[0.2, 0.5, 1.0, 2.0][seed % 4])
         rows = np.random.default_rng(seed).permutation(2500)[:300]
-        found = cg.map_index(old[:2500], new[rows], rows, candidates=RIDGE, seed=seed)
+        found = cg.search.map_index(old[:2500], new[rows], rows, candidates=RIDGE, seed=seed)
         true = overlap(new[2500:], found.transform(old[:2500]), new[:2500], 10)
         deviations.append((found.recall - true) / found.standard_error)
         inside.append(found.interval[0] <= true <= found.interval[1])
@@ -53,7 +53,7 @@ def test_queries_of_another_kind():
     old, new = two_models(3500, 0, noise=1.0)
     asked = new[2500:] + 0.3 * np.random.default_rng(1).normal(size=(1000, 16))
     rows = np.random.default_rng(2).permutation(2500)[:400]
-    found = cg.map_index(old[:2500], new[rows], rows, queries=asked[:500], candidates=RIDGE)
+    found = cg.search.map_index(old[:2500], new[rows], rows, queries=asked[:500], candidates=RIDGE)
     true = overlap(asked[500:], found.transform(old[:2500]), new[:2500], 10)
     assert found.interval[0] <= true <= found.interval[1]
 
@@ -73,21 +73,21 @@ def test_estimate_from_the_whole_index_is_recall_itself():
 def test_a_turned_model_and_an_unrelated_one():
     old, _ = two_models(1500, 0)
     rows = np.arange(1500)[::5]
-    turned = cg.map_index(old, (old @ rotation(24, np.random.default_rng(1)))[rows], rows)
+    turned = cg.search.map_index(old, (old @ rotation(24, np.random.default_rng(1)))[rows], rows)
     assert turned.candidates[0].recall == 1 and turned.recall > 0.97 and turned.interval[1] == 1
     names = [each.steps for each in turned.candidates]
     assert "none" in names and turned.candidates[names.index("none")].recall < 0.3
     unrelated = np.random.default_rng(2).normal(size=(300, 16))
-    assert cg.map_index(old, unrelated, rows, candidates=RIDGE).interval[0] < 0.03
+    assert cg.search.map_index(old, unrelated, rows, candidates=RIDGE).interval[0] < 0.03
 
 
 def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
     old, new = two_models(1500, 0)
     rows = np.random.default_rng(0).permutation(1500)[:300]
-    found = cg.map_index(old, new[rows], rows, candidates=["ridge(100)", "ridge(0.01)", "procrustes"])
+    found = cg.search.map_index(old, new[rows], rows, candidates=["ridge(100)", "ridge(0.01)", "procrustes"])
     assert found.candidates[0].steps == "ridge(alpha=0.01)"
     assert not {"procrustes", "none"} & {each.steps for each in found.candidates}  # of 24 and 16 dimensions
-    expected = cg.Ridge(0.01).fit(unit(old[rows]), unit(new[rows])).transform(unit(old))
+    expected = cg.transforms.Ridge(0.01).fit(unit(old[rows]), unit(new[rows])).transform(unit(old))
     assert np.allclose(found.transform(old), unit(expected))
     found.save(tmp_path / "map.safetensors")
     assert np.array_equal(
@@ -99,7 +99,7 @@ def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
 def test_few_pairs_are_said():
     old, new = two_models(210, 0, d=205, e=205)
     with pytest.warns(RankWarning, match="procrustes was fitted on pairs of rank"):
-        cg.map_index(old, new[:200], np.arange(200), candidates=["procrustes"])
+        cg.search.map_index(old, new[:200], np.arange(200), candidates=["procrustes"])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_what_cannot_be_mapped(changed, message):
     old, new = two_models(1000, 0)
     given = {"old": old, "new": new[:200], "rows": np.arange(200)} | changed
     with pytest.raises(InputError, match=message):
-        cg.map_index(**given)
+        cg.search.map_index(**given)
 
 
 def test_real_rows_after_a_distortion():
@@ -131,9 +131,9 @@ def test_real_rows_after_a_distortion():
     if "CLIP_GEOMETRY_DATA" not in os.environ:
         pytest.skip("CLIP_GEOMETRY_DATA is not set")
     old = np.load(Path(os.environ["CLIP_GEOMETRY_DATA"], "embeddings/coco500-clip-vit-b16/image.npy")).astype(float)
-    rng, old = np.random.default_rng(0), cg.PCA(64).fit_transform(old)  # few dimensions, for speed
+    rng, old = np.random.default_rng(0), cg.transforms.PCA(64).fit_transform(old)  # few dimensions, for speed
     new = np.tanh(3 * old @ rng.normal(size=(64, 64))) @ rng.normal(size=(64, 64))
     rows = rng.permutation(400)[:200]
-    found = cg.map_index(old[:400], new[rows], rows, k=5, candidates=["ridge(0.1)", "ridge(1)"])
+    found = cg.search.map_index(old[:400], new[rows], rows, k=5, candidates=["ridge(0.1)", "ridge(1)"])
     true = overlap(new[400:], found.transform(old[:400]), new[:400], 5)
     assert abs(found.recall - true) < 3 * found.standard_error and 0.2 < true < 0.9

@@ -14,7 +14,7 @@ def sets(n=6, m=6, **fields):
 
 
 def test_pairs_by_position():
-    index = cg.MixedIndex.of(sets())
+    index = cg.search.MixedIndex.of(sets())
     assert index.by == "pairs"
     assert not index.complete
     relevance = index.relevance(index.all_rows)
@@ -24,7 +24,7 @@ def test_pairs_by_position():
 
 def test_captions_of_one_image_are_one_item():
     ids = {"image": {"item_id": ["b", "a", "c"]}, "text": {"item_id": ["a", "b", "b", "c", "c", "c"]}}
-    index = cg.MixedIndex.of(sets(3, 6, **ids))
+    index = cg.search.MixedIndex.of(sets(3, 6, **ids))
     relevance = index.relevance({"image": np.array([0, 2]), "text": np.array([1, 2, 5])})
     assert relevance.dense("image", "text").tolist() == [[1, 1, 0], [0, 0, 1]]
     assert relevance.dense("text", "image").tolist() == [[1, 0], [1, 0], [0, 1]]
@@ -35,7 +35,7 @@ def test_captions_of_one_image_are_one_item():
 
 def test_rows_without_a_partner_are_items_of_their_own():
     ids = {"image": {"item_id": ["a", "b", "c"]}, "text": {"item_id": ["b", "x", "y"]}}
-    index = cg.MixedIndex.of(sets(3, 3, **ids))
+    index = cg.search.MixedIndex.of(sets(3, 3, **ids))
     assert len(index.items) == 5
     assert index.relevance(index.all_rows).dense("image", "text").sum() == 1
 
@@ -45,7 +45,7 @@ def test_labels_win_over_pairs_and_missing_ones_match_nothing():
         "image": {"labels": np.array([1, 2, None, 2], dtype=object)},
         "text": {"labels": np.array(["2", "", None])},
     }
-    index = cg.MixedIndex.of(sets(4, 3, **labels))
+    index = cg.search.MixedIndex.of(sets(4, 3, **labels))
     assert (index.by, index.complete) == ("labels", True)
     relevance = index.relevance(index.all_rows)
     assert relevance.dense("image", "text").tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 0], [1, 0, 0]]
@@ -53,7 +53,7 @@ def test_labels_win_over_pairs_and_missing_ones_match_nothing():
 
 
 def test_a_vocabulary_is_in_both_halves():
-    index = cg.MixedIndex.of(sets(8, 3, image={"labels": [0, 1] * 4}, text={"labels": [0, 1, 2]}))
+    index = cg.search.MixedIndex.of(sets(8, 3, image={"labels": [0, 1] * 4}, text={"labels": [0, 1, 2]}))
     for split in index.splits(3, seed=1, most_fit=2, most_searched=9, most_queries=2):
         assert (len(split.fit["image"]), len(split.fit["text"])) == (2, 2)
         assert (len(split.searched["image"]), len(split.searched["text"])) == (4, 3)
@@ -64,15 +64,15 @@ def test_a_vocabulary_is_in_both_halves():
 
 def test_what_is_not_known_is_refused():
     with pytest.raises(InputError, match="by labels was asked for, but image rows have none"):
-        cg.MixedIndex.of(sets(), by="labels")
+        cg.search.MixedIndex.of(sets(), by="labels")
     with pytest.raises(InputError, match="by pairs was asked for, but the rows do not pair"):
-        cg.MixedIndex.of(sets(6, 5), by="pairs")
-    assert cg.MixedIndex.of(sets(6, 5)).by is None
+        cg.search.MixedIndex.of(sets(6, 5), by="pairs")
+    assert cg.search.MixedIndex.of(sets(6, 5)).by is None
 
 
 def test_a_label_is_one_label_in_every_type():
     labels = {"image": {"labels": [1.0, 2.0, 2.5, 1.0]}, "text": {"labels": np.array(["1", "2", "2.5"])}}
-    index = cg.MixedIndex.of(sets(4, 3, **labels))
+    index = cg.search.MixedIndex.of(sets(4, 3, **labels))
     assert index.relevance(index.all_rows).dense("image", "text").tolist() == [
         [1, 0, 0],
         [0, 1, 0],
@@ -84,4 +84,4 @@ def test_a_label_is_one_label_in_every_type():
 def test_labels_without_any_in_common_are_refused():
     labels = {"image": {"labels": ["cat"] * 4}, "text": {"labels": [3, 3, 3]}}
     with pytest.raises(InputError, match=r"have none in common \('cat' of image rows and 3 of text rows\)"):
-        cg.MixedIndex.of(sets(4, 3, **labels))
+        cg.search.MixedIndex.of(sets(4, 3, **labels))

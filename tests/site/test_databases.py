@@ -225,14 +225,14 @@ def test_vectors_come_out_and_the_repair_goes_in(name, database, diagnosed, tmp_
         assert table["item_id"].tolist() == TABLE["item"].tolist()
         assert table["modality"].tolist() == TABLE["modality"].tolist()
         np.testing.assert_array_equal(np.stack(table["embedding"]).astype(np.float32), np.stack(TABLE["embedding"]))
-        sets = cg.read_any("items.parquet")
+        sets = cg.read("items.parquet")
         i, j = cg.pair(sets["image"], sets["text"])
         assert len(i) == N and (sets["image"].item_id[i] == sets["text"].item_id[j]).all()
 
         if name == "pgvector" and shutil.which("psql"):
             (command,) = re.findall(r"^psql .*$", PAGE.read_text(encoding="utf-8"), re.M)
             subprocess.run(["sh", "-c", command], check=True)
-            for modality, dumped in cg.read_any("items.csv").items():
+            for modality, dumped in cg.read("items.csv").items():
                 np.testing.assert_array_equal(dumped.vectors.astype(np.float32), sets[modality].vectors)
                 assert (dumped.item_id == sets[modality].item_id).all()
 
@@ -241,7 +241,7 @@ def test_vectors_come_out_and_the_repair_goes_in(name, database, diagnosed, tmp_
             exec(code, names)
         printed = capsys.readouterr().out.strip().splitlines()[-1]
 
-        repair = cg.Repair.load(diagnosed / "repair.safetensors")
+        repair = cg.search.Repair.load(diagnosed / "repair.safetensors")
         known = {modality: each.vectors.astype(float) for modality, each in sets.items()}
         assert (
             isinstance(repair, InnerProduct) and names["columns"] == item_map(repair, "image")(known["image"]).shape[1]
@@ -284,7 +284,9 @@ def the_baselines_are_found(known, keys, capsys):
     names: dict = {}
     exec(block(4), names)
     for name in ("other", "rrf"):
-        expected = first(cg.make_repair(name).fit(cg.Known(known)).mixed("image", known["image"][:1], known), keys)[0]
+        expected = first(
+            cg.search.make_repair(name).fit(cg.search.Known(known)).mixed("image", known["image"][:1], known), keys
+        )[0]
         assert len(names[name]) == 10 and len(set(names[name]) & set(expected)) >= 10 * FOUND
         assert [key // N for key in names[name]] == [key // N for key in expected]  # the modalities, in turn
     assert f"{names['other']} {names['rrf']}" in capsys.readouterr().out

@@ -5,7 +5,8 @@ import os
 import numpy as np
 import torch
 
-from clip_geometry.geometry import Moments, isoscore
+from clip_geometry import Moments
+from clip_geometry.geometry import isoscore
 
 FIELDS = ("mean", "M2", "T", "Q")
 

@@ -104,10 +104,10 @@ def with_weights(tmp_path_factory, open_clip_folder):
     """A folder in open_clip's layout, with weights."""
     import torch
 
-    from clip_geometry.encoders import load_encoder, resolve_encoder
+    from clip_geometry.encoders import load_encoder
 
     folder = shutil.copytree(open_clip_folder, tmp_path_factory.mktemp("weights") / "model")
-    fresh = load_encoder(resolve_encoder(f"local-dir:{folder}", fresh=True, seed=4), device="cpu")
+    fresh = load_encoder(f"local-dir:{folder}", device="cpu", fresh=True, seed=4)
     torch.save(fresh.model.state_dict(), folder / "open_clip_pytorch_model.bin")  # pyright: ignore
     return folder
 

@@ -2,11 +2,11 @@
 
 import torch
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 
 
 def load(model, **options):
-    return load_encoder(resolve_encoder(model, **options), device="cpu")
+    return load_encoder(model, device="cpu", **options)
 
 
 def text_rows(model, texts, **options):

@@ -15,6 +15,7 @@ import ray
 import torch
 
 import clip_geometry.encoders
+from clip_geometry import Moments
 from clip_geometry.cli import app
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding import engines
@@ -22,7 +23,7 @@ from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
 from clip_geometry.encoders.base import encoders as families
-from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap
+from clip_geometry.geometry import average_cosine, inter_type_cosine, modality_gap
 from clip_geometry.geometry.statistics.moments import moments_of_groups
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError

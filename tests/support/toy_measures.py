@@ -62,8 +62,8 @@ def register(statistic, takes, formula):
         "reading": "Anything.", "caveat": "It is a toy.", "formula": "f(statistic)", "range": [None, None],
         "direction": "none", "invariances": [], "reference": "this test", "least_n": 8,
     }  # fmt: skip
-    measure = cg.Measure(name, in_kind(toy), statistic=statistic, streams=name not in IN_MEMORY)
-    cg.add_measure(measure, entries={name: entry})
+    measure = cg.geometry.Measure(name, in_kind(toy), statistic=statistic, streams=name not in IN_MEMORY)
+    cg.geometry.add_measure(measure, entries={name: entry})
     return name
 
 
@@ -84,10 +84,10 @@ if __name__ == "__main__":
     LABELS = np.arange(120) % 3
     direct = {}
     for measure_name in NAMES:
-        measure = cg.measures[measure_name]
+        measure = cg.geometry.measures[measure_name]
         unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in SETS.items()}
         sets = {"rows": [unit["image"]], "labeled rows": [unit["image"], LABELS]}.get(measure.takes, [*unit.values()])
-        direct[measure_name] = [float(measure(*sets)), float(cg.standard_error(measure_name, *sets))]
+        direct[measure_name] = [float(measure(*sets)), float(cg.geometry.standard_error(measure_name, *sets))]
     found = {"direct": direct, "memory": numbers(NAMES)}
     listed = typer.testing.CliRunner().invoke(app, ["list", "measures", NAMES[0]])
     found["listed"] = listed.stdout

@@ -114,8 +114,8 @@ def test_of_one_modality_and_of_three():
     }
     valid = text.norm(dim=1) > 0
     units = [torch.nn.functional.normalize(each[valid], dim=1) for each in (image + text, text)]
-    assert float(values["modality_gap/audio+text"]) == pytest.approx(float(cg.modality_gap(*units)), rel=1e-12)
-    assert float(values["alignment/audio+text"]) == pytest.approx(float(cg.alignment(*units)), rel=1e-12)
+    assert float(values["modality_gap/audio+text"]) == pytest.approx(float(cg.geometry.modality_gap(*units)), rel=1e-12)
+    assert float(values["alignment/audio+text"]) == pytest.approx(float(cg.geometry.alignment(*units)), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Affine, Center, Pipeline, Procrustes
+from clip_geometry.transforms import Affine, Center, Procrustes
 from support.clouds import cone
 
 

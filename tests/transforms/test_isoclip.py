@@ -60,4 +60,4 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="have 0 in common"):
         IsoCLIP(0, 0).fit_sets([np.zeros((3, 2)), np.ones((3, 2))])
     with pytest.raises(InputError, match="top of isoclip = -1; expected a whole number from 0"):
-        cg.parse_pipeline("isoclip(-1, 0)")
+        cg.transforms.parse_pipeline("isoclip(-1, 0)")

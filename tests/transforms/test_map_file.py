@@ -7,8 +7,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Pipeline
 from clip_geometry.transforms.map_file import KEY, checksum
 from support.clouds import cone
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Pipeline, ReAlign
+from clip_geometry.transforms import ReAlign
 from support.clouds import cone
 
 

@@ -204,8 +204,11 @@ def test_what_is_computed_inside_does_not_depend_on_the_output(x):
         fitted = cg.Pipeline(steps).fit(sets)
         moved = fitted.transform(sets)
         centered = Center().fit(x)
-        known = cg.zero_shot(centered.apply(x), labels, centered.apply(x[:2]))
-        scores = [cg.make_repair(name).fit(cg.Known(sets)).scores("image", x, "text", x) for name in ("nnn", "center")]
+        known = cg.evaluate.zero_shot(centered.apply(x), labels, centered.apply(x[:2]))
+        scores = [
+            cg.search.make_repair(name).fit(cg.search.Known(sets)).scores("image", x, "text", x)
+            for name in ("nnn", "center")
+        ]
         return moved["text"], fitted.affine("text")(x), np.array(known["top_1"]), *scores
 
     before = computed()

@@ -114,13 +114,15 @@ def _all_or_none(*paths: Path | None) -> Iterator[dict[Path, Path]]:
             raise
 
 
-def _next_steps(repair: "cg.Repair", written: Path, paths: Sequence[Path]) -> list[str]:
+def _next_steps(repair: "cg.search.Repair", written: Path, paths: Sequence[Path]) -> list[str]:
     """The command that ships the repair: into an index, or as a script where FAISS cannot express it."""
     from clip_geometry.search.repairs import InnerProduct
 
     command = f"next: clip-geometry ship {shlex.quote(printable(str(written)))}"
     if not isinstance(repair, InnerProduct):
-        return [f"in Python: cg.Repair.load({str(written)!r}).scores(query_modality, queries, item_modality, items)"]
+        return [
+            f"in Python: cg.search.Repair.load({str(written)!r}).scores(query_modality, queries, item_modality, items)"
+        ]
     rows = " ".join(shlex.quote(printable(str(path))) for path in paths)
     databases = "a vector database takes the rows of --to numpy instead (docs/howto/databases.md)"
     return [databases, f"{command} {rows} -o index --to faiss"]

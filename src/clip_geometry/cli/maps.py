@@ -45,7 +45,7 @@ def fit(
     from clip_geometry.steps import ANY, SCOPES
 
     with claimed(out) as target:
-        steps = cg.parse_pipeline(pipeline)
+        steps = cg.transforms.parse_pipeline(pipeline)
         if not steps:
             raise InputError(
                 "the pipeline is empty, so there is nothing to fit; give steps, e.g. normalize,center[pooled]"
@@ -101,7 +101,7 @@ def apply(
     require_new_folder(out)
     fitted = _read(map_file)
     sides = _named(read_sides(source), source, fitted, modality)
-    if isinstance(fitted, cg.Repair):
+    if isinstance(fitted, cg.search.Repair):
         steps, fitted_on, lengthens = [fitted.name], "known rows", False
     else:
         steps, fitted_on = [str(step) for step in fitted.steps], fitted.fitted_on
@@ -112,10 +112,10 @@ def apply(
     applied, files = {}, {}
     for name, side in sides.items():  # computed while it is written
         rows = stream({name: side})
-        repaired = isinstance(fitted, cg.Repair)
+        repaired = isinstance(fitted, cg.search.Repair)
         mapped = _repaired(fitted, rows[name], name) if repaired else fitted.transform(rows)[name]
         mapped.name = f"{name} after the map"
-        mapped = cg.Normalize().apply(mapped) if lengthens else mapped
+        mapped = cg.transforms.Normalize().apply(mapped) if lengthens else mapped
         dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
         written = mapped.map(lambda block, _, dtype=dtype: block.to(dtype), mapped.shape[1], dtype=dtype)
         written.name = mapped.name
@@ -170,7 +170,7 @@ def ship(
     fitted, sets = _read(map_file), {}
     if paths:
         sets = _named(read_sides(paths[0]) if len(paths) == 1 else read_sets(*paths), paths[0], fitted, modality)
-    if isinstance(fitted, cg.Repair):
+    if isinstance(fitted, cg.search.Repair):
         repair = fitted
         if no_normalize:
             note(f"--no-normalize is for maps; {fitted.name} gives its rows the lengths that its scores need")
@@ -221,17 +221,17 @@ def _dimensions(map_file: Path) -> Mapping[str, int]:
         return {}
 
 
-def _read(path: Path) -> "cg.Pipeline | cg.Repair":
+def _read(path: Path) -> "cg.Pipeline | cg.search.Repair":
     """Reads a map that `fit` wrote, or a saved repair."""
     from clip_geometry.io.reading import read_safetensors
     from clip_geometry.search.repairs.repair_file import KEY
 
     metadata, _ = read_safetensors(path, MAP, framework="pt")
-    return cg.Repair.load(path) if KEY in metadata else cg.Pipeline.load(path)
+    return cg.search.Repair.load(path) if KEY in metadata else cg.Pipeline.load(path)
 
 
 def _named(
-    sides: "Mapping[str, cg.Embeddings]", source: Path, fitted: "cg.Pipeline | cg.Repair", modality: str | None
+    sides: "Mapping[str, cg.Embeddings]", source: Path, fitted: "cg.Pipeline | cg.search.Repair", modality: str | None
 ) -> "dict[str, cg.Embeddings]":
     """The sides by the modality under which the map treats them."""
     from clip_geometry.io.sides import UNNAMED
@@ -256,7 +256,7 @@ def _named(
     return {name: replace(side, modality=name) for name, side in named.items()}
 
 
-def _repaired(repair: "cg.Repair", rows: "StreamedRows", modality: str) -> "StreamedRows":
+def _repaired(repair: "cg.search.Repair", rows: "StreamedRows", modality: str) -> "StreamedRows":
     """The rows of items after a repair that is a map of rows."""
     from torch import from_numpy
 

@@ -58,7 +58,7 @@ def embed(
     shares = _share_out(parse_overrides(overrides or []), fields)
     throughput = validate(Throughput, shares["throughput"], "embed")
     for_model = _given({"precision": precision, "features": features})
-    config = cg.resolve_encoder(model, **{**for_model, **shares["model"]})
+    config = cg.encoders.resolve_encoder(model, **{**for_model, **shares["model"]})
     fields_of_data = {**_given({"split": split, "prompt": prompt, "language": language}), **shares["data"]}
     languages = [each.strip() for each in str(fields_of_data.get("language", "")).split(",")]
     stores = {}
@@ -66,7 +66,7 @@ def embed(
         each, folder = fields_of_data, out
         if len(languages) > 1:
             each, folder = {**fields_of_data, "language": spoken}, out / modality_name(spoken, "the language")
-        items = cg.load_dataset(cg.resolve_dataset(dataset, **each))
+        items = cg.data.load_dataset(dataset, **each)
         part = only or ("text" if stores else None)  # the images are those of the first language
         stores[folder] = items if part is None else items.only(part)
     for folder, items in stores.items():

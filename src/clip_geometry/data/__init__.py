@@ -17,6 +17,8 @@ from clip_geometry.registry import InputError, did_you_mean, import_all, shown
 
 import_all(__name__)
 
+__all__ = ["Dataset", "DatasetConfig", "load_dataset", "resolve_dataset"]
+
 
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
     """Return the config of a registered data set, or of the files at a path.
@@ -35,7 +37,7 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
         InputError: For an unknown name, a path that holds no data set, and wrong options.
 
     Example:
-        >>> from clip_geometry import resolve_dataset
+        >>> from clip_geometry.data import resolve_dataset
         >>> config = resolve_dataset("scenes", size=8, language="fr")
         >>> config.name, config.size, config.split
         ('scenes', 8, 'test')
@@ -66,23 +68,28 @@ def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
     return resolve_dataset(name, **{str(key): value for key, value in options.items()})
 
 
-def load_dataset(config: DatasetConfig) -> Dataset:
-    """Load the data set of a config; images are decoded only when they are asked for.
+def load_dataset(data: str | Path | DatasetConfig, /, **options: Any) -> Dataset:
+    """Load a data set. Images are decoded only when they are asked for.
 
     Args:
-        config: From `resolve_dataset`.
+        data: Its name or path, as for `resolve_dataset`, or a config that this returned.
+        **options: Of a name or path, as for `resolve_dataset`.
 
     Returns:
         The data set, with the sides `image` and `text`, either of which may be None.
 
+    Raises:
+        InputError: For an unknown name, a path that holds no data set, wrong options, and damaged files.
+
     Example:
-        >>> from clip_geometry import load_dataset, resolve_dataset
-        >>> scenes = load_dataset(resolve_dataset("scenes", size=2))
+        >>> import clip_geometry as cg
+        >>> scenes = cg.data.load_dataset("scenes", size=2)
         >>> scenes.image.item_id[0], scenes.image.load(0).size
         ('scenes-test-0-000000', (64, 64))
         >>> print(scenes.text.load(0))
         The picture shows a small purple heart at the top, against a light grey background.
     """
+    config = data if isinstance(data, DatasetConfig) else resolve_dataset(data, **options)
     return datasets[config.name].load(config)
 
 
@@ -121,3 +128,7 @@ def _name(name_or_path: str | Path) -> str:
         kinds = f"a folder of images, a table ({' '.join(SUFFIXES)}), .json or .tar"
         raise InputError(f"{path} is no data set; expected {kinds}")
     return name
+
+
+def __dir__() -> list[str]:
+    return __all__

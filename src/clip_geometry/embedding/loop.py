@@ -105,8 +105,8 @@ def embed(
         >>> import tempfile
         >>> import clip_geometry as cg
         >>> from clip_geometry.progress import quiet
-        >>> model = cg.resolve_encoder("scenes-clip/fresh")
-        >>> data = cg.load_dataset(cg.resolve_dataset("scenes", size=4))
+        >>> model = cg.encoders.resolve_encoder("scenes-clip/fresh")
+        >>> data = cg.data.load_dataset("scenes", size=4)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     manifest = cg.embed(model, data, folder, device="cpu", progress=quiet)
         ...     sets = cg.read_store(folder)

@@ -273,8 +273,8 @@ def read_store(folder: str | Path, *, modality: str | None = None, limit: int | 
         >>> import tempfile
         >>> import clip_geometry as cg
         >>> from clip_geometry.progress import quiet
-        >>> model = cg.resolve_encoder("scenes-clip/fresh")
-        >>> data = cg.load_dataset(cg.resolve_dataset("scenes", size=6))
+        >>> model = cg.encoders.resolve_encoder("scenes-clip/fresh")
+        >>> data = cg.data.load_dataset("scenes", size=6)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = cg.embed(model, data, folder, device="cpu", progress=quiet)
         ...     cg.read_store(folder, modality="image", limit=4)["image"].vectors.shape

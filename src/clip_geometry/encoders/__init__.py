@@ -14,18 +14,7 @@ from clip_geometry.encoders.open_clip import list_names
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import InputError, import_all, shown
 
-__all__ = [
-    "Encoder",
-    "EncoderConfig",
-    "ModelList",
-    "Tokens",
-    "config_class",
-    "encoder_revision",
-    "load_encoder",
-    "models",
-    "paired_image_model",
-    "resolve_encoder",
-]
+__all__ = ["Encoder", "EncoderConfig", "Tokens", "load_encoder", "paired_image_model", "resolve_encoder"]
 
 
 import_all(__name__)
@@ -55,7 +44,7 @@ def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
 
     Example:
         >>> import clip_geometry as cg
-        >>> config = cg.resolve_encoder("open_clip:RN50/fresh", seed=1, batch_norm="batch")
+        >>> config = cg.encoders.resolve_encoder("open_clip:RN50/fresh", seed=1, batch_norm="batch")
         >>> config.is_fresh, config.depends_on_batch
         (True, True)
     """
@@ -70,27 +59,29 @@ def config_class(model: str) -> type[EncoderConfig]:
     return _family(model).config
 
 
-def load_encoder(config: EncoderConfig, device: str = "auto") -> Encoder:
-    """Load the model of a config, in eval mode; a model of the hub is downloaded.
+def load_encoder(model: str | EncoderConfig, device: str = "auto", **options: Any) -> Encoder:
+    """Load a model in eval mode. A model of the hub is downloaded.
 
     Args:
-        config: from `resolve_encoder`.
+        model: its name, as for `resolve_encoder`, or a config that this returned.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …
+        **options: of a name, as for `resolve_encoder`.
 
     Returns:
         The encoder. Its rows are raw: never normalized.
 
     Raises:
-        InputError: no such device, weights that do not fit the architecture, damaged files, or an unreachable hub.
+        InputError: an unknown name or option, no such device, weights that do not fit the architecture, damaged files,
+            or an unreachable hub.
 
     Example:
         >>> import clip_geometry as cg
-        >>> encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), device="cpu")
+        >>> encoder = cg.encoders.load_encoder("scenes-clip/fresh", device="cpu")
         >>> encoder.text_features(encoder.tokenize(["a red circle", "a blue square"])).shape
         torch.Size([2, 512])
     """
-    chosen = resolve_device(device)
-    return _family(config.model).load(config, chosen)
+    config = model if isinstance(model, EncoderConfig) else resolve_encoder(model, **options)
+    return _family(config.model).load(config, resolve_device(device))
 
 
 def encoder_revision(config: EncoderConfig) -> str:
@@ -112,3 +103,7 @@ def _family(model: str) -> EncoderEntry:
         known = ", ".join(encoders)
         raise InputError(f"model {shown(model)} is no family and a name with a colon between; expected one of {known}")
     return encoders[prefix]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -45,7 +45,7 @@ def paired_image_model(model: str) -> str:
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.paired_image_model("mclip:M-CLIP/LABSE-Vit-L-14")
+        >>> cg.encoders.paired_image_model("mclip:M-CLIP/LABSE-Vit-L-14")
         'open_clip:ViT-L-14-quickgelu/openai'
     """
     prefix, _, name = model.partition(":")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from clip_geometry.data import dataset_from, load_dataset, resolve_dataset
+from clip_geometry.data import dataset_from, load_dataset
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.io.labels import read_labels
@@ -21,7 +21,7 @@ from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.matrix import as_rows, in_one_piece, unit_blocks
 from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, require_one_space
-from clip_geometry.transforms import Pipeline
+from clip_geometry.transforms.pipeline import Pipeline
 
 MOST_FIT = 2000  # items that repairs are fitted on
 BLOCK = 4096
@@ -192,7 +192,7 @@ def illustrate(
     Raises:
         InputError: What was given is not what the rows are of.
     """
-    given = data if isinstance(data, Dataset | None) else load_dataset(resolve_dataset(data))
+    given = data if isinstance(data, Dataset | None) else load_dataset(data)
     texts: list[str] = []
     images: dict[int, tuple[Side, int]] = {}
     stored: dict[str, Dataset | str | None] = {}

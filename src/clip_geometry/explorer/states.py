@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from clip_geometry.explorer.points import Points, in_blocks
-from clip_geometry.geometry import Moments, modality_gap, null_value
+from clip_geometry.geometry import modality_gap, null_value
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress
 from clip_geometry.registry import InputError

@@ -42,7 +42,7 @@ def linear_cka(x: Rows | LinearKernels, y: Rows | None = None) -> Float[Tensor, 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.linear_cka(image, image[:, :4]), 3)
+        >>> round(cg.geometry.linear_cka(image, image[:, :4]), 3)
         0.628
     """
     hsic = LinearKernels.of(x, y)
@@ -76,7 +76,7 @@ def mutual_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer =
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.mutual_knn(image, image[:, :4]), 3)
+        >>> round(cg.geometry.mutual_knn(image, image[:, :4]), 3)
         0.396
     """
     image, text, k = PairedNeighbors.of(x, y).unit(k)
@@ -112,7 +112,7 @@ def cycle_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.cycle_knn(image, image[:, :4]), 2), round(cg.cycle_knn(image, text), 2)
+        >>> round(cg.geometry.cycle_knn(image, image[:, :4]), 2), round(cg.geometry.cycle_knn(image, text), 2)
         (1.0, 0.66)
     """
     image, text, k = PairedNeighbors.of(x, y).unit(k)
@@ -147,7 +147,7 @@ def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.cknna(image, image[:, :4]), 2), round(cg.cknna(image, text), 2)
+        >>> round(cg.geometry.cknna(image, image[:, :4]), 2), round(cg.geometry.cknna(image, text), 2)
         (0.41, 0.1)
     """
     both = PairedNeighbors.of(x, y)
@@ -209,7 +209,8 @@ def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.information_imbalance(x, x[:, :2]), 2), round(cg.information_imbalance(x[:, :2], x), 2)
+        >>> pairs = (x, x[:, :2]), (x[:, :2], x)
+        >>> tuple(round(cg.geometry.information_imbalance(*pair), 2) for pair in pairs)
         (0.41, 0.81)
     """
     both = PairedNeighbors.of(x, y)

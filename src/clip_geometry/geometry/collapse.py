@@ -27,7 +27,7 @@ class NeuralCollapse(NamedTuple):
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(90, 8))
-        >>> isinstance(cg.neural_collapse(x, np.arange(90) % 3), cg.NeuralCollapse)
+        >>> isinstance(cg.geometry.neural_collapse(x, np.arange(90) % 3), cg.geometry.NeuralCollapse)
         True
     """
 
@@ -62,7 +62,7 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
         >>> import numpy as np, clip_geometry as cg
         >>> labels = np.arange(90) % 3
         >>> x = 3 * np.eye(3, 8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(90, 8))
-        >>> found = cg.neural_collapse(x, labels, np.eye(3, 8))
+        >>> found = cg.geometry.neural_collapse(x, labels, np.eye(3, 8))
         >>> round(found.nc1, 3), round(found.nc2_angle, 3), round(found.nc3, 3), found.nc4
         (0.002, 0.004, 0.018, 0.0)
     """

@@ -48,7 +48,7 @@ def average_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.average_cosine(x), 3)
+        >>> round(cg.geometry.average_cosine(x), 3)
         0.487
     """
     return 1 - UnitSums.of(x).mean_distance
@@ -73,7 +73,7 @@ def min_pairwise_cosine(x: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.min_pairwise_cosine(x), 3)
+        >>> round(cg.geometry.min_pairwise_cosine(x), 3)
         -0.548
     """
     u = unit_rows(as_matrix(x))
@@ -113,7 +113,7 @@ def matching_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor,
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.matching_cosine(image, image + text), 3)
+        >>> round(cg.geometry.matching_cosine(image, image + text), 3)
         0.706
     """
     pairs = UnitPairs.of(x, y)
@@ -139,7 +139,7 @@ def random_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, "
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.random_cosine(image + 1, image + text + 1), 3)
+        >>> round(cg.geometry.random_cosine(image + 1, image + text + 1), 3)
         0.392
     """
     pairs = UnitPairs.of(x, y)
@@ -175,7 +175,7 @@ def cone(x: Rows) -> Cone:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.cone(x)
+        >>> found = cg.geometry.cone(x)
         >>> round(found.mean_cosine, 3), round(found.half_angle, 1)
         (0.701, 80.0)
     """
@@ -222,7 +222,7 @@ def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.cone_mean_cosine(x), 3)
+        >>> round(cg.geometry.cone_mean_cosine(x), 3)
         0.701
     """
     return _length(UnitSums.of(x).mean)
@@ -254,7 +254,7 @@ def conformity(x: Rows) -> Float[Tensor, " n"]:
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.conformity([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
+        >>> cg.geometry.conformity([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
         [0.5, 0.5, 0.0]
     """
     squares = _squares_from_mean(as_matrix(x))
@@ -281,7 +281,7 @@ def conformity_std(x: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.conformity_std(x), 3)
+        >>> round(cg.geometry.conformity_std(x), 3)
         0.119
     """
     squares = _squares_from_mean(as_matrix(x, least=3))
@@ -318,7 +318,7 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.inter_type_cosine(x, np.arange(100) % 5), 3)
+        >>> round(cg.geometry.inter_type_cosine(x, np.arange(100) % 5), 3)
         0.487
     """
     sums = _unit_sums(x, types, least=2)
@@ -347,7 +347,7 @@ def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.intra_type_cosine(x, np.arange(100) % 5), 3)
+        >>> round(cg.geometry.intra_type_cosine(x, np.arange(100) % 5), 3)
         0.486
     """
     sums = _unit_sums(x, types, least=3)

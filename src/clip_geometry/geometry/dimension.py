@@ -43,7 +43,7 @@ def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(300, 2)) @ np.eye(2, 8)
-        >>> round(cg.two_nn(x), 2)
+        >>> round(cg.geometry.two_nn(x), 2)
         2.25
     """
     discard = discarded_share(discard)
@@ -101,7 +101,7 @@ def local_intrinsic_dimension(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(300, 2)) @ np.eye(2, 8)
-        >>> round(cg.local_intrinsic_dimension(x, k=20), 2)
+        >>> round(cg.geometry.local_intrinsic_dimension(x, k=20), 2)
         2.07
     """
     metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)

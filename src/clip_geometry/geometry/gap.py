@@ -45,9 +45,9 @@ def modality_gap(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.modality_gap(image, text + 1), 3)
+        >>> round(cg.geometry.modality_gap(image, text + 1), 3)
         2.942
-        >>> round(cg.modality_gap(image, text + 1, metric="cosine"), 3)
+        >>> round(cg.geometry.modality_gap(image, text + 1, metric="cosine"), 3)
         1.312
     """
     metric = one_of(metric, "metric", ("euclidean", "cosine"))
@@ -84,7 +84,7 @@ def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.relative_modality_gap(image, image + text), 3)
+        >>> round(cg.geometry.relative_modality_gap(image, image + text), 3)
         0.226
     """
     pairs = UnitPairs.of(image, text)
@@ -117,7 +117,7 @@ def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[T
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.energy_distance(image, text + 1), 3), round(cg.energy_distance(image, text + 1, center=True), 3)
+        >>> tuple(round(cg.geometry.energy_distance(image, text + 1, center=each), 3) for each in (False, True))
         (1.949, 0.04)
     """
     center = flag(center, "center")
@@ -173,9 +173,9 @@ def sliced_wasserstein(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.sliced_wasserstein(image, text + 1), 3)
+        >>> round(cg.geometry.sliced_wasserstein(image, text + 1), 3)
         1.056
-        >>> round(cg.sliced_wasserstein(image, text + 1, center=True), 3)
+        >>> round(cg.geometry.sliced_wasserstein(image, text + 1, center=True), 3)
         0.18
     """
     directions, seed = whole_number(directions, "directions", most=DRAWS), seed_number(seed)
@@ -208,7 +208,7 @@ def gap_shift_share(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.gap_shift_share(image, text + 1), 3), round(cg.gap_shift_share(image, 3 * text), 3)
+        >>> tuple(round(cg.geometry.gap_shift_share(image, other), 3) for other in (text + 1, 3 * text))
         (0.971, 0.018)
     """
     directions, seed = whole_number(directions, "directions", most=DRAWS), seed_number(seed)

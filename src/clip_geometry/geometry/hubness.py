@@ -38,7 +38,7 @@ def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.hubness(x), 3)
+        >>> round(cg.geometry.hubness(x), 3)
         0.168
     """
     neighbors, k = Neighbors.of(x).by_cosine(k)
@@ -57,7 +57,7 @@ class Hubs(NamedTuple):
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> cg.hubs(np.random.default_rng(0).normal(size=(100, 8)))
+        >>> cg.geometry.hubs(np.random.default_rng(0).normal(size=(100, 8)))
         Hubs(robin_hood=0.092, antihub_share=0.0)
     """
 
@@ -87,9 +87,9 @@ def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 128))
-        >>> cg.hubs(x)
+        >>> cg.geometry.hubs(x)
         Hubs(robin_hood=0.119, antihub_share=0.0)
-        >>> cg.hubs(x + 1)
+        >>> cg.geometry.hubs(x + 1)
         Hubs(robin_hood=0.344, antihub_share=0.04)
     """
     neighbors, k = Neighbors.of(x).by_cosine(k)
@@ -118,7 +118,7 @@ def cross_hubs(image: Rows, text: Rows, *, k: Integer = 10, queries: Queries = "
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.cross_hubs(image, text).robin_hood, 2), round(cg.cross_hubs(image + 1, text).robin_hood, 2)
+        >>> tuple(round(cg.geometry.cross_hubs(rows, text).robin_hood, 2) for rows in (image, image + 1))
         (0.11, 0.51)
     """
     queries = one_of(queries, "queries", ("image", "text"))

@@ -37,7 +37,7 @@ def participation_ratio(x: Rows | Moments) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.participation_ratio(x), 3)
+        >>> round(cg.geometry.participation_ratio(x), 3)
         7.259
     """
     return _ratio(scatter(x))
@@ -73,9 +73,9 @@ def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.isoscore(x), 3)
+        >>> round(cg.geometry.isoscore(x), 3)
         0.894
-        >>> round(cg.isoscore(x, unbiased=True), 3)
+        >>> round(cg.geometry.isoscore(x, unbiased=True), 3)
         0.983
     """
     if flag(unbiased, "unbiased"):
@@ -118,7 +118,7 @@ def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.isoscore_star(x[:10], np.cov(x.T), zeta=0.5), 3)
+        >>> round(cg.geometry.isoscore_star(x[:10], np.cov(x.T), zeta=0.5), 3)
         0.758
     """
     zeta = real_number(zeta, "zeta", lambda share: 0 <= share <= 1, "a share from 0 (rows only) to 1 (covariance only)")

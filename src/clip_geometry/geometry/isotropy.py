@@ -55,7 +55,7 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.partition_isotropy(x)
+        >>> found = cg.geometry.partition_isotropy(x)
         >>> round(found.i1, 4), round(found.i2, 3)
         (0.004, 1.959)
     """
@@ -99,7 +99,7 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(cg.partition_over(x, np.eye(8)).i2, 3)
+        >>> round(cg.geometry.partition_over(x, np.eye(8)).i2, 3)
         0.13
     """
     x, directions = as_matrix(x), as_rows(directions, name="directions", least=1)
@@ -127,7 +127,8 @@ class IsotropyTest(NamedTuple):
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> isinstance(cg.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8))), cg.IsotropyTest)
+        >>> found = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)))
+        >>> isinstance(found, cg.geometry.IsotropyTest)
         True
     """
 
@@ -155,7 +156,7 @@ def rayleigh_test(x: Rows) -> IsotropyTest:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> noise, shifted = cg.rayleigh_test(x), cg.rayleigh_test(x + 0.3)
+        >>> noise, shifted = cg.geometry.rayleigh_test(x), cg.geometry.rayleigh_test(x + 0.3)
         >>> round(noise.p_value, 2), round(shifted.z, 1)
         (0.89, 12.1)
     """
@@ -186,7 +187,7 @@ def bingham_test(x: Rows) -> IsotropyTest:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> noise, stretched = cg.bingham_test(x), cg.bingham_test(x * [2, 1, 1, 1, 1, 1, 1, 1])
+        >>> noise, stretched = cg.geometry.bingham_test(x), cg.geometry.bingham_test(x * [2, 1, 1, 1, 1, 1, 1, 1])
         >>> round(noise.p_value, 2), round(stretched.z, 1)
         (0.35, 7.5)
     """
@@ -219,7 +220,7 @@ def sphericity_test(x: Rows) -> IsotropyTest:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> noise, stretched = cg.sphericity_test(x), cg.sphericity_test(x * [2, 1, 1, 1, 1, 1, 1, 1])
+        >>> noise, stretched = cg.geometry.sphericity_test(x), cg.geometry.sphericity_test(x * [2, 1, 1, 1, 1, 1, 1, 1])
         >>> round(noise.p_value, 2), round(stretched.z, 1)
         (0.24, 11.4)
     """

@@ -39,7 +39,7 @@ def lisi(x: Rows | Neighbors, labels: Labels, *, k: Integer = K) -> Float[Tensor
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.lisi([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]], list("aabbab"), k=5).round(2).tolist()
+        >>> cg.geometry.lisi([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]], list("aabbab"), k=5).round(2).tolist()
         [1.49, 2.0, 1.0, 1.49, 1.0, 1.49]
     """
     neighbors = Neighbors.of(x)
@@ -96,7 +96,7 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.ilisi(image, text), 2), round(cg.ilisi(image, text + 1), 2)
+        >>> round(cg.geometry.ilisi(image, text), 2), round(cg.geometry.ilisi(image, text + 1), 2)
         (0.92, 0.25)
     """
     image, text = as_two_sets(image, text, ("image", "text"), streams=True)
@@ -127,7 +127,7 @@ def clisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x, labels = np.random.default_rng(0).normal(size=(200, 8)), np.arange(200) % 4
-        >>> round(cg.clisi(x, labels), 2), round(cg.clisi(x + 2 * np.eye(8)[labels], labels), 2)
+        >>> round(cg.geometry.clisi(x, labels), 2), round(cg.geometry.clisi(x + 2 * np.eye(8)[labels], labels), 2)
         (0.21, 0.63)
     """
     neighbors = Neighbors.of(x)

@@ -38,7 +38,7 @@ class Measure:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> measure = cg.measures["isoscore"]
+        >>> measure = cg.geometry.measures["isoscore"]
         >>> measure.title, measure.range, measure.takes
         ('IsoScore', (0, 1), 'rows')
         >>> round(measure(x), 3)
@@ -93,7 +93,7 @@ class Measure:
 measures: Registry[Measure] = Registry(
     "measure",
     "clip-geometry list measures",
-    more=("clip_geometry.evaluators", "clip_geometry.references"),
+    more=("clip_geometry.evaluate", "clip_geometry.references"),
 )
 
 
@@ -110,7 +110,7 @@ def add_measure(measure: Measure, *variants: Measure, entries: Mapping[str, Mapp
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.add_measure(cg.measures["modality_gap"])  # a name can be taken once
+        >>> cg.geometry.add_measure(cg.geometry.measures["modality_gap"])  # a name can be taken once
         Traceback (most recent call last):
             ...
         ValueError: measure 'modality_gap' is registered twice
@@ -134,7 +134,7 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.variant(cg.measures["two_nn"], "all", options={"discard": 0.0}).name
+        >>> cg.geometry.variant(cg.geometry.measures["two_nn"], "all", options={"discard": 0.0}).name
         'two_nn[all]'
     """
     if "function" in changes:

@@ -47,7 +47,7 @@ def silhouette(
 
     Example:
         >>> import clip_geometry as cg
-        >>> round(cg.silhouette([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"]), 3)
+        >>> round(cg.geometry.silhouette([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"]), 3)
         0.798
     """
     metric = one_of(metric, "metric", METRICS)
@@ -75,7 +75,7 @@ def silhouette_samples(x: Rows, labels: Labels, *, metric: Metric = "euclidean")
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.silhouette_samples([[0.0], [1.0], [4.0]], ["a", "a", "b"]).tolist()
+        >>> cg.geometry.silhouette_samples([[0.0], [1.0], [4.0]], ["a", "a", "b"]).tolist()
         [0.75, 0.6666666666666666, 0.0]
     """
     metric = one_of(metric, "metric", METRICS)
@@ -111,7 +111,7 @@ def modality_silhouette(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.modality_silhouette(image, text + 1), 3)
+        >>> round(cg.geometry.modality_silhouette(image, text + 1), 3)
         0.186
     """
     return ModalityDistances.of(image, text).mean(of_distances, one_of(metric, "metric", METRICS))
@@ -151,7 +151,7 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> found = cg.sampled_silhouette(x, np.arange(100) % 2, of=50)
+        >>> found = cg.geometry.sampled_silhouette(x, np.arange(100) % 2, of=50)
         >>> round(found.value, 3), round(found.standard_error, 3), found.rows
         (0.012, 0.004, 50)
     """

@@ -31,7 +31,7 @@ def coordinate_std(x: Rows | Moments) -> Float[Tensor, " d"]:
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.coordinate_std([[0.0, 1.0], [2.0, 1.0]]).tolist()
+        >>> cg.geometry.coordinate_std([[0.0, 1.0], [2.0, 1.0]]).tolist()
         [1.0, 0.0]
     """
     if isinstance(x, Moments | StreamedRows):
@@ -62,7 +62,7 @@ def coordinate_spread(x: Rows | Moments) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.coordinate_spread(x), 3)
+        >>> round(cg.geometry.coordinate_spread(x), 3)
         0.101
     """
     if isinstance(x, Moments):
@@ -92,7 +92,7 @@ def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.singular_values([[3.0, 0.0], [0.0, 4.0]]).tolist()
+        >>> cg.geometry.singular_values([[3.0, 0.0], [0.0, 4.0]]).tolist()
         [4.0, 3.0]
     """
     center = flag(center, "center")
@@ -122,7 +122,7 @@ def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Floa
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.effective_rank(x), 3)
+        >>> round(cg.geometry.effective_rank(x), 3)
         7.896
     """
     center = flag(center, "center")
@@ -157,7 +157,7 @@ def alpha_req(x: Rows | Spectrum, *, first: Integer = 1, last: Integer | None = 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(2000, 8)) / np.arange(1, 9)  # variances 1/j²
-        >>> round(cg.alpha_req(x), 2)
+        >>> round(cg.geometry.alpha_req(x), 2)
         1.98
     """
     first = whole_number(first, "first")
@@ -197,7 +197,7 @@ def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.nesum(x), 2)
+        >>> round(cg.geometry.nesum(x), 2)
         5.14
     """
     spectrum = Spectrum.of(x)
@@ -226,7 +226,7 @@ def spectral_discrepancy(image: Rows, text: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(cg.spectral_discrepancy(image, text), 3), round(cg.spectral_discrepancy(image, text[:, :4]), 3)
+        >>> tuple(round(cg.geometry.spectral_discrepancy(image, other), 3) for other in (text, text[:, :4]))
         (0.049, 0.365)
     """
     image, text = as_two_sets(image, text, ("image", "text"), one_space=False, streams=True)

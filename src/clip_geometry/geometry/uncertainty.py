@@ -61,7 +61,7 @@ def standard_error(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(cg.standard_error("isoscore", x), 3)
+        >>> round(cg.geometry.standard_error("isoscore", x), 3)
         0.029
     """
     measure = as_measure(measure)
@@ -182,8 +182,8 @@ class PermutationTest(NamedTuple):
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
-        >>> isinstance(found, cg.PermutationTest)
+        >>> found = cg.geometry.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
+        >>> isinstance(found, cg.geometry.PermutationTest)
         True
     """
 
@@ -227,7 +227,7 @@ def permutation_test(
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> labels = np.arange(100) % 2
-        >>> found = cg.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
+        >>> found = cg.geometry.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
         >>> round(found.value, 3), round(found.p_value, 3)
         (0.175, 0.02)
     """
@@ -296,7 +296,7 @@ def null_value(
 
     Example:
         >>> import clip_geometry as cg
-        >>> round(cg.null_value("isoscore", 100, 50), 2)  # biased low: isotropic rows would have 1
+        >>> round(cg.geometry.null_value("isoscore", 100, 50), 2)  # biased low: isotropic rows would have 1
         0.66
     """
     measure = as_registered(measure)

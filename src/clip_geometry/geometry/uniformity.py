@@ -30,7 +30,7 @@ def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]])
+        >>> cg.geometry.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]])
         1.0
     """
     pairs = PairDistance.of(x, y)
@@ -58,7 +58,7 @@ def uniformity(x: Rows | KernelSums, *, t: Number = 2.0) -> Float[Tensor, ""]:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-        >>> round(cg.uniformity(unit), 3)
+        >>> round(cg.geometry.uniformity(unit), 3)
         -3.091
     """
     return KernelSums.of(x).log_mean(positive_number(t, "t"))
@@ -87,7 +87,7 @@ def cross_uniformity(x: Rows | CrossKernelSums, y: Rows | None = None, *, t: Num
         >>> import numpy as np, clip_geometry as cg
         >>> rows = np.random.default_rng(0).normal(size=(2, 100, 8))
         >>> image, text = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-        >>> round(cg.cross_uniformity(image, text), 3)
+        >>> round(cg.geometry.cross_uniformity(image, text), 3)
         -3.088
     """
     return CrossKernelSums.of(x, y).log_mean(positive_number(t, "t"))

@@ -10,7 +10,7 @@ import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import claimed, new_folder
-from clip_geometry.io.sources import Sets, call, formats, read_any
+from clip_geometry.io.sources import Sets, call, formats, read
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, shown, unknown
 from clip_geometry.rows.matrix import unit_rows
@@ -28,7 +28,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
     Rows are read and written in blocks, in the type that they have where the format can hold it.
 
     Args:
-        source: Embeddings or an array, one set or one per modality by name, or a path as for `read_any`.
+        source: Embeddings or an array, one set or one per modality by name, or a path as for `read`.
         out: A new folder, or for parquet of one modality a new .parquet file.
         to: parquet: a table for each modality. faiss: a flat inner-product index and a table of its rows.
         normalize: Make rows unit length first, so that their inner product is the cosine.
@@ -51,7 +51,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
     if to not in writers:
         raise unknown("format", to, writers, "clip-geometry export --help")
     if isinstance(source, str | Path):
-        sets = read_any(source)
+        sets = read(source)
     else:
         given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
         sets = {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}

@@ -46,7 +46,7 @@ def _recognizes(kind: Mapping[str, Any], folder: Path) -> bool:
     return "recognizes" in kind and call(kind["recognizes"], folder)
 
 
-def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
+def read(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
     """Read all embeddings at a path.
 
     Args:
@@ -64,9 +64,9 @@ def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embed
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import read_any
+        >>> from clip_geometry import read
         >>> np.savez("pairs.npz", image=np.eye(3), text=np.ones((3, 3)))
-        >>> {modality: each.vectors.shape for modality, each in read_any("pairs.npz").items()}
+        >>> {modality: each.vectors.shape for modality, each in read("pairs.npz").items()}
         {'image': (3, 3), 'text': (3, 3)}
     """
     called = unnamed or own_name(path)
@@ -85,7 +85,7 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
     """Read the embeddings of one modality at a path.
 
     Args:
-        path: As for `read_any`.
+        path: As for `read`.
         modality: Such as "image"; a file that names no modality is taken for it.
 
     Returns:
@@ -110,7 +110,7 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
 
 
 def read_sides(path: str | Path) -> Sides:
-    """Like `read_any`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED.
+    """Like `read`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED.
 
     In a folder, the name of every file is that of its modality, and so is the name of a store for its only side, or for
     its texts: of a store en they are the modality en.
@@ -194,7 +194,7 @@ def _holds_rows(path: Path) -> bool:
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
     """Read the sets in files or folders, each of which may hold several, as `together` names them."""
     if len(paths) == 1:
-        sets, name = read_any(paths[0]), own_name(paths[0])
+        sets, name = read(paths[0]), own_name(paths[0])
         if [*sets] == [name] and not modality_of(name):
             columns = {key: column[:: len(column) // 1000 + 1].tolist() for key, column in sets[name].metadata.items()}
             few = [key for key, values in columns.items() if {*map(type, values)} == {str} and 1 < len({*values}) < 6]

@@ -14,7 +14,7 @@ from clip_geometry.display.explained import explain, title_of
 from clip_geometry.display.numbers import MISSING, in_ascii, plus_minus, to_error, with_error
 from clip_geometry.display.origin import heading, letter, words
 from clip_geometry.display.table import Cell, Table, TableColumn, bibtex, latex
-from clip_geometry.evaluators.base import Z
+from clip_geometry.evaluate.base import Z
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.io.sources import by_suffix
@@ -264,7 +264,7 @@ def compare(
     Not compared are numbers that depend on n, of different n, and those that follow another convention (variant).
 
     Args:
-        operands: Paths, sets or records. A path holds embeddings as for `read_any`, or records: a run folder, or a file
+        operands: Paths, sets or records. A path holds embeddings as for `read`, or records: a run folder, or a file
             of `clip-geometry measure --json`. Sets are what `measure` takes as its first argument: an array, a mapping
             of modality → set, `Embeddings`. Records are a `Measurement` or what `read_rows` and `measure_sets` give;
             those of several origins (a sweep) make several columns.
@@ -291,7 +291,7 @@ def compare(
         >>> sets = {"image": cg.Embeddings(x, "image")}
         >>> raw, centered = (
         ...     [{**m.context(), **row} for row in cg.measure_sets(m, ["average_cosine"])]
-        ...     for m in (cg.MeasuredSets(sets, cg.parse_pipeline(steps)) for steps in ("normalize", "center"))
+        ...     for m in (cg.MeasuredSets(sets, [step]) for step in cg.transforms.parse_pipeline("normalize,center"))
         ... )
         >>> ((change,),) = cg.compare(raw, centered).changes
         >>> change.paired, change.verdict, round(change.value, 3), round(change.standard_error, 3)

@@ -48,7 +48,7 @@ def measure(
     """Measures one or several sets of embeddings, as `clip-geometry measure` does.
 
     A set is a matrix (n, d) of floats (a NumPy array, a torch tensor, a pandas table, a list of lists), `Embeddings`,
-    or a path as for `read_any`. Rows of two sets belong together where their ids agree; sets of equal length without
+    or a path as for `read`. Rows of two sets belong together where their ids agree; sets of equal length without
     ids pair by position, whatever the index of a pandas table.
 
     Args:
@@ -185,7 +185,7 @@ def measure_sets(
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
         >>> sets = {"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text + 1, "text")}
-        >>> measured = cg.MeasuredSets(sets, cg.parse_pipeline("normalize"))
+        >>> measured = cg.MeasuredSets(sets, cg.transforms.parse_pipeline("normalize"))
         >>> [(row["at"], round(row["value"], 3)) for row in cg.measure_sets(measured, ["isoscore"])]
         [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
     """

@@ -205,10 +205,10 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
         >>> from clip_geometry.measuring.scaling import expected_at
         >>> sizes = [(62, 0.675), (125, 0.812), (250, 0.888), (500, 0.941)]  # COCO, centered per modality
         >>> scaling = [{"n": n, "value": value, "standard_error": 0.008} for n, value in sizes]
-        >>> own = cg.measures["retrieval[mixed].image.same_modality_at_10"]
+        >>> own = cg.geometry.measures["retrieval[mixed].image.same_modality_at_10"]
         >>> {key: round(value, 2) for key, value in expected_at(own, scaling, 2000, 512).items()}
         {'n': 2000, 'value': 0.99, 'low': 0.98, 'high': 1.0}
-        >>> expected_at(cg.measures["cone_min_cosine"], scaling, 2000, 512)["note"]
+        >>> expected_at(cg.geometry.measures["cone_min_cosine"], scaling, 2000, 512)["note"]
         'an extreme follows the rarest rows, which a sample lacks'
     """
 

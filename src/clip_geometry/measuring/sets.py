@@ -15,8 +15,8 @@ import torch
 
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings, is_large
-from clip_geometry.evaluators import ensemble
-from clip_geometry.evaluators.base import Share
+from clip_geometry.evaluate import ensemble
+from clip_geometry.evaluate.base import Share
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, jackknife
@@ -67,8 +67,8 @@ class MeasuredSets(View):
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
         >>> sets = {"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text + 1, "text")}
-        >>> measured = cg.MeasuredSets(sets, cg.parse_pipeline("normalize"))
-        >>> round(measured.value(cg.measures["modality_gap"], "both"), 3)
+        >>> measured = cg.MeasuredSets(sets, cg.transforms.parse_pipeline("normalize"))
+        >>> round(measured.value(cg.geometry.measures["modality_gap"], "both"), 3)
         0.759
     """
 

@@ -22,7 +22,7 @@ from clip_geometry.rows.streamed import StreamedRows, taken
 from clip_geometry.steps import NORMALIZE, Step
 
 if TYPE_CHECKING:
-    from clip_geometry.transforms import Pipeline
+    from clip_geometry.transforms.pipeline import Pipeline
 
 Rows: TypeAlias = Mapping[str, np.ndarray | StreamedRows]
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -46,9 +46,9 @@ class View:
             # without the second that importing the transforms takes, which are estimators of scikit-learn
             self.rows = {modality: unit_array(rows) for modality, rows in self.rows.items()}
         elif steps:
-            transforms = import_module("clip_geometry.transforms")
+            pipelines = import_module("clip_geometry.transforms.pipeline")
             origin = origin_of(embeddings)
-            self.fitted, self.rows = transforms.Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
+            self.fitted, self.rows = pipelines.Pipeline(steps).fit_transform(self.rows, self.pairs_of, origin=origin)
 
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:

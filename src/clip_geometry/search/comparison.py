@@ -96,7 +96,7 @@ class Candidate:
     Example:
         >>> import clip_geometry as cg
         >>> from clip_geometry.search.comparison import Serving
-        >>> print(cg.Candidate("posterior[centered]", {}, {}, (), Serving(False, 2, 1026, 16.2)).serving)
+        >>> print(cg.search.Candidate("posterior[centered]", {}, {}, (), Serving(False, 2, 1026, 16.2)).serving)
         2 indexes of 1,026 columns (inner product, rows of length 16.2)
     """
 
@@ -129,8 +129,8 @@ class RepairComparison:
 
     Example:
         >>> import clip_geometry as cg
-        >>> none = cg.Candidate("none", {}, {}, ())
-        >>> cg.RepairComparison({"none": none}, {}, "none", ("none",), ("none",)).recommended
+        >>> none = cg.search.Candidate("none", {}, {}, ())
+        >>> cg.search.RepairComparison({"none": none}, {}, "none", ("none",), ("none",)).recommended
         'none'
     """
 
@@ -230,7 +230,7 @@ def compare_repairs(
         >>> item = rng.normal(size=(100, 16))
         >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
         >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
-        >>> found = cg.compare_repairs(cg.MixedIndex.of(sets), ["zscore"], splits=4)
+        >>> found = cg.search.compare_repairs(cg.search.MixedIndex.of(sets), ["zscore"], splits=4)
         >>> found.recommended, found.candidates["zscore"].costs
         ('zscore', ())
     """

@@ -389,7 +389,7 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, S
         >>> item = rng.normal(size=(100, 16))
         >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
         >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
-        >>> found = cg.search_index(cg.MixedIndex.of(sets))
+        >>> found = cg.search.search_index(cg.search.MixedIndex.of(sets))
         >>> found["own_share"].value, found["hit_at_10"].value  # a modality gap
         (1.0, 0.0)
     """

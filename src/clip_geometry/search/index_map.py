@@ -1,4 +1,4 @@
-"""`cg.map_index`: an index of an old model's embeddings serves a new model, with the recall that this will have."""
+"""`cg.search.map_index`: an index of an old model's embeddings serves a new model, with a prediction of its recall."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,8 +14,9 @@ from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK
 from clip_geometry.steps import ANY, parse_pipeline, transforms
-from clip_geometry.transforms import Normalize, PairedTransform, Pipeline, RankWarning
+from clip_geometry.transforms import Normalize, PairedTransform, RankWarning
 from clip_geometry.transforms.base import as_matrix
+from clip_geometry.transforms.pipeline import Pipeline
 
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
@@ -60,7 +61,7 @@ class IndexMap:
         >>> items = rng.normal(size=(2000, 8))  # and two models of them
         >>> old, new = items @ rng.normal(size=(8, 16)), items @ rng.normal(size=(8, 12))
         >>> rows = rng.permutation(2000)[:400]  # re-embedded
-        >>> found = cg.map_index(old, new[rows], rows, candidates=["procrustes", "ridge(0.001)"])
+        >>> found = cg.search.map_index(old, new[rows], rows, candidates=["procrustes", "ridge(0.001)"])
         >>> found.candidates[0].steps, round(found.recall, 1)
         ('ridge(alpha=0.001)', 0.8)
     """
@@ -141,7 +142,7 @@ def map_index(
         >>> old = rng.normal(size=(2000, 8))
         >>> turned = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]
         >>> rows = rng.choice(2000, 400, replace=False)
-        >>> found = cg.map_index(old, turned[rows], rows, candidates=["procrustes"])
+        >>> found = cg.search.map_index(old, turned[rows], rows, candidates=["procrustes"])
         >>> found.recall > 0.9
         True
     """

@@ -43,7 +43,8 @@ class MixedIndex:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 6, 4))
-        >>> index = cg.MixedIndex.of({"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text, "text")})
+        >>> sets = {"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text, "text")}
+        >>> index = cg.search.MixedIndex.of(sets)
         >>> index.by, index.items.tolist()
         ('pairs', [0, 1, 2, 3, 4, 5])
     """

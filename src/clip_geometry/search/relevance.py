@@ -19,7 +19,7 @@ class Relevance:
 
     Example:
         >>> import clip_geometry as cg
-        >>> relevance = cg.Relevance.of_labels(image=["cat", "cat", "dog"], text=["cat", "owl"])
+        >>> relevance = cg.search.Relevance.of_labels(image=["cat", "cat", "dog"], text=["cat", "owl"])
         >>> relevance.dense("image", "text").astype(int).tolist()
         [[1, 0], [1, 0], [0, 0]]
     """
@@ -43,7 +43,7 @@ class Relevance:
 
         Example:
             >>> import clip_geometry as cg
-            >>> cg.Relevance.of_labels(image=[0, 1, 1], text=[1]).dense("text", "image").astype(int).tolist()
+            >>> cg.search.Relevance.of_labels(image=[0, 1, 1], text=[1]).dense("text", "image").astype(int).tolist()
             [[0, 1, 1]]
         """
         values = {name: as_values(each, name=f"labels of {name}") for name, each in labels.items()}
@@ -69,7 +69,7 @@ class Relevance:
 
         Example:
             >>> import clip_geometry as cg
-            >>> cg.Relevance.of_labels(image=[0, 1], text=[1]).dense("image", "text").tolist()
+            >>> cg.search.Relevance.of_labels(image=[0, 1], text=[1]).dense("image", "text").tolist()
             [[False], [True]]
         """
         numbers = np.arange(len(self.codes[query])) if queries is None else queries

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from clip_geometry.geometry import Moments
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import FLOATS, Integer, real_number, require_plain, seed_number, whole_number
 

@@ -11,9 +11,10 @@ import torchmetrics
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry import Measure, Moments, alignment, measures
+from clip_geometry.geometry import Measure, alignment, measures
 from clip_geometry.geometry.spectrum import effective_rank
 from clip_geometry.geometry.statistics import Means, PairDistance, Statistic, UnitPairs, UnitSums
+from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.rows.arguments import SMALLEST, as_tensor, seed_number, whole_number
@@ -44,8 +45,8 @@ class EmbeddingGeometry(torchmetrics.Metric):
 
     `update(image=…, text=…)` takes aligned batches, row i with row i; `compute()` returns a flat dict of 0-d float64
     tensors: `modality_gap` of two modalities, `effective_rank/image` of one, `modality_gap/image+text` where there are
-    more than two. The names are those of `cg.measures`, and the values those of `cg.measure` on all rows, except for
-    measures of a sample (see below) where there are more than `kept` items.
+    more than two. The names are those of `cg.geometry.measures`, and the values those of `cg.measure` on all rows,
+    except for measures of a sample (see below) where there are more than `kept` items.
 
     The state is `Moments` and sums over pairs, float64 whatever precision the model is converted to, which merge
     exactly over batches and processes. What sums do not give, `uniformity`, recall and any other measure of rows or
@@ -58,7 +59,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
 
     Args:
         modalities: Names of the modalities; default "image", "text". A single one may be given to `update` by position.
-        measures: Names in `cg.measures` that take rows or pairs. None for those above.
+        measures: Names in `cg.geometry.measures` that take rows or pairs. None for those above.
         kept: Items of the sample.
         seed: Seed of the sample.
         options: Of `torchmetrics.Metric`, such as `process_group`.
@@ -165,7 +166,7 @@ class Plan:
 
     Args:
         modalities: Their names, sorted.
-        names: Names in `cg.measures`.
+        names: Names in `cg.geometry.measures`.
         kept: Rows of the sample, for measures that sums do not give.
         seed: Of the sample.
     """

@@ -74,8 +74,8 @@ class CollapseAlarm:
     It works on numbers of equal conditions: the same probe, or the same number of rows.
 
     Args:
-        thresholds: Name in `cg.measures` → share of the baseline beyond which it has collapsed: below 1 for a fall,
-            above 1 for a rise. The measure of each modality is watched on its own, by its magnitude.
+        thresholds: Name in `cg.geometry.measures` → share of the baseline beyond which it has collapsed: below 1 for a
+            fall, above 1 for a rise. The measure of each modality is watched on its own, by its magnitude.
         patience: Consecutive measurements that it takes.
         settle: Measurements until a signal may have settled.
 

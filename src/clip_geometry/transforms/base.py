@@ -25,7 +25,7 @@ class RankWarning(UserWarning):
     Example:
         >>> import warnings
         >>> import numpy as np
-        >>> from clip_geometry import LeastSquares, RankWarning
+        >>> from clip_geometry.transforms import LeastSquares, RankWarning
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
         ...     _ = LeastSquares().fit(np.eye(3)[:2], np.eye(3)[1:])

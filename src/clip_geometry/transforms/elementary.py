@@ -24,7 +24,7 @@ class Normalize(Transform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Normalize
+        >>> from clip_geometry.transforms import Normalize
         >>> Normalize().fit_transform(np.array([[3.0, 4.0], [0.0, 2.0]])).round(2)
         array([[0.6, 0.8],
                [0. , 1. ]])
@@ -53,7 +53,7 @@ class Center(Transform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Center
+        >>> from clip_geometry.transforms import Center
         >>> center = Center().fit(np.array([[1.0, 2.0], [3.0, 6.0]]))
         >>> center.transform(np.array([[2.0, 5.0]]))
         array([[0., 1.]])
@@ -80,7 +80,7 @@ class Scale(Transform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Scale
+        >>> from clip_geometry.transforms import Scale
         >>> Scale(2.0).fit_transform(np.array([[1.0, 3.0]]))
         array([[2., 6.]])
     """
@@ -114,7 +114,7 @@ class ClusterCenter(Transform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import ClusterCenter
+        >>> from clip_geometry.transforms import ClusterCenter
         >>> x = np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 9.0], [9.0, 11.0]])
         >>> ClusterCenter(2).fit_transform(x)
         array([[ 0., -1.],

@@ -26,7 +26,7 @@ class LeastSquares(PairedTransform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import LeastSquares
+        >>> from clip_geometry.transforms import LeastSquares
         >>> source = np.random.default_rng(0).normal(size=(20, 3))
         >>> target = source @ np.array([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
         >>> LeastSquares().fit(source, target).W_.round(6) + 0.0
@@ -80,7 +80,7 @@ class Procrustes(PairedTransform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Procrustes
+        >>> from clip_geometry.transforms import Procrustes
         >>> source = np.random.default_rng(0).normal(size=(20, 2))
         >>> target = source @ np.array([[0.0, 1.0], [-1.0, 0.0]])  # a quarter turn
         >>> Procrustes().fit(source, target).W_.round(6) + 0.0
@@ -131,7 +131,7 @@ class Ridge(PairedTransform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Ridge
+        >>> from clip_geometry.transforms import Ridge
         >>> source = np.random.default_rng(0).normal(size=(50, 3))
         >>> target = source @ np.array([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]]) + 5
         >>> bool(np.allclose(Ridge(1e-9).fit(source, target).transform(source), target))

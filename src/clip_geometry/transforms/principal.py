@@ -92,7 +92,7 @@ class PCA(NewFeatures, _Components):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import PCA
+        >>> from clip_geometry.transforms import PCA
         >>> x = np.random.default_rng(0).normal(size=(50, 4)) * [3, 2, 1, 0.1]
         >>> pca = PCA(2).fit(x)
         >>> pca.transform(x).shape, pca.rank_
@@ -139,7 +139,7 @@ class Whiten(NewFeatures, _Components):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Whiten
+        >>> from clip_geometry.transforms import Whiten
         >>> x = np.random.default_rng(0).normal(size=(50, 4)) * [3, 2, 1, 0.1]
         >>> np.cov(Whiten(3).fit_transform(x).T).round(6) + 0.0
         array([[1., 0., 0.],
@@ -175,7 +175,7 @@ class AllButTheTop(_Components):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import AllButTheTop
+        >>> from clip_geometry.transforms import AllButTheTop
         >>> x = np.random.default_rng(0).normal(size=(50, 4)) * [3, 2, 1, 0.1]
         >>> rest = AllButTheTop(1).fit_transform(x)
         >>> rest.shape, int(np.linalg.matrix_rank(rest))
@@ -221,7 +221,7 @@ class Conceptor(Transform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import Conceptor
+        >>> from clip_geometry.transforms import Conceptor
         >>> x = np.random.default_rng(0).normal(size=(500, 3)) * [9, 3, 0.1]
         >>> damped = Conceptor(1.0).fit(x)
         >>> np.diag(damped.conceptor_).round(2)

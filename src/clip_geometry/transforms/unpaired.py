@@ -44,7 +44,7 @@ class IsoCLIP(NewFeatures):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import IsoCLIP
+        >>> from clip_geometry.transforms import IsoCLIP
         >>> image_head, text_head = np.diag([3.0, 2.0, 1.0]), np.eye(3)
         >>> IsoCLIP(1, 1).fit_sets([image_head, text_head])[0].transform(np.ones((1, 3))).round(9) + 0.0
         array([[0., 1., 0.]])
@@ -123,7 +123,7 @@ class ReAlign(OntoTransform):
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import ReAlign
+        >>> from clip_geometry.transforms import ReAlign
         >>> text, image = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 7.0], [0.0, 3.0], [0.0, 5.0]])
         >>> ReAlign(centroid=False).fit(text, image).transform(text).round(3)
         array([[-1.633,  5.   ],

@@ -10,7 +10,7 @@ from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import origin_of
 from clip_geometry.steps import parse_pipeline
-from clip_geometry.transforms import Pipeline
+from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
 from clip_geometry_experiments.kit.maps import moved

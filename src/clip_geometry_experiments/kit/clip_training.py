@@ -14,7 +14,7 @@ from clip_geometry.config import Config
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import option_words
 from clip_geometry.encoders.open_clip import scenes_folder
-from clip_geometry.evaluators import zero_shot
+from clip_geometry.evaluate import zero_shot
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
 

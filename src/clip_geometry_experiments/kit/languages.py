@@ -25,7 +25,7 @@ from clip_geometry.results import Record, Row
 from clip_geometry.rows.arguments import flag
 from clip_geometry.rows.matrix import Rows, about, as_aligned, as_rows, mean_row, total
 from clip_geometry.steps import Step
-from clip_geometry.transforms import Pipeline
+from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import read_explanations
 
 BLOCK = 1024  # rows and columns of distances that are computed at a time

@@ -22,7 +22,7 @@ from clip_geometry.measuring.views import context, origin_of
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import Record, Row
 from clip_geometry.steps import ANY, parse_pipeline, transforms
-from clip_geometry.transforms import Pipeline
+from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.figures import draw_maps, map_sentences
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts

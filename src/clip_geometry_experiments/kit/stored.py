@@ -14,7 +14,7 @@ from clip_geometry.data.base import revision
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.io.labels import read_labels, with_labels
-from clip_geometry.io.sources import read_any, read_embeddings
+from clip_geometry.io.sources import read, read_embeddings
 from clip_geometry.registry import InputError
 
 Part = Literal["first", "rest"]
@@ -149,7 +149,7 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
     encoder = {} if config.encoder is None else {"model": config.encoder}
     sets = {}
     if config.embeddings is not None:
-        found = read_any(config.embeddings, unnamed="image")
+        found = read(config.embeddings, unnamed="image")
     else:
         found = {
             modality: read_embeddings(place, modality=modality)

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from support.encoding import pixels_of
 
 
@@ -15,7 +15,7 @@ def folder(hf_clip_folder, tmp_path):
 
 
 def load(folder, **options):
-    return load_encoder(resolve_encoder(f"hf-clip:{folder}", **options), device="cpu")
+    return load_encoder(f"hf-clip:{folder}", device="cpu", **options)
 
 
 def rows_of(features):

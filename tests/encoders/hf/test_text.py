@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.hf import context_length
 from clip_geometry.encoders.hf.text import POOLINGS
 from clip_geometry.registry import InputError
@@ -22,7 +22,7 @@ def folder(bert_folder, tmp_path):
 
 
 def load(folder, **options):
-    return load_encoder(resolve_encoder(f"hf-text:{folder}", **options), device="cpu")
+    return load_encoder(f"hf-text:{folder}", device="cpu", **options)
 
 
 def rows_of(folder, texts=TEXTS, **options):

@@ -10,7 +10,7 @@ XTD10 = "de, en, es, fr, it, jp, ko, pl, ru, tr, zh"
 
 
 def _text(name, **options):
-    text = load_dataset(resolve_dataset(name, **options)).text
+    text = load_dataset(name, **options).text
     assert text is not None
     return text
 

@@ -39,7 +39,7 @@ def sentences(dataset):
 
 
 def corpus(**options):
-    return load_dataset(resolve_dataset("corpus", **options))
+    return load_dataset("corpus", **options)
 
 
 def test_a_sentence_is_a_text_with_words_and_tags():
@@ -61,16 +61,16 @@ def test_traces_are_left_out_and_sentences_of_nothing_else_too(table):
 def test_corpora_at_hand(name, file, tmp_path, monkeypatch):
     monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
     write(tmp_path / "text" / file, tokens=TOKENS, tags=TAGS)
-    found = load_dataset(resolve_dataset(name))
+    found = load_dataset(name)
     assert len(found.text) == 2 and found.config.split == "all"
     other = write(tmp_path / "other.parquet", tokens=[["x"]], tags=[["X"]])
-    assert sentences(load_dataset(resolve_dataset(name, path=other))) == ["x"]
+    assert sentences(load_dataset(name, path=other)) == ["x"]
     (tmp_path / "text" / file).unlink()
     with pytest.raises(InputError, match="does not exist"):
-        load_dataset(resolve_dataset(name))
+        load_dataset(name)
     monkeypatch.delenv("CLIP_GEOMETRY_DATA")
     with pytest.raises(InputError, match=f"set CLIP_GEOMETRY_DATA to a folder with text/{file}, or give the file"):
-        load_dataset(resolve_dataset(name))
+        load_dataset(name)
 
 
 # --- the hub
@@ -97,7 +97,7 @@ def hub(tmp_path, monkeypatch):
 
 def test_the_penn_treebank_of_language_models(hub):
     hub.columns = {"sentence": ["mr. <unk> is chairman", "N million"]}
-    found = load_dataset(resolve_dataset("ptb", split="validation"))
+    found = load_dataset("ptb", split="validation")
     assert [words_of(each) for each in sentences(found)] == [("mr.", "<unk>", "is", "chairman"), ("N", "million")]
     file = "penn_treebank/validation/0000.parquet"
     assert hub.asked == [("ptb-text-only/ptb_text_only", file, "dataset", "refs/convert/parquet")]
@@ -105,7 +105,7 @@ def test_the_penn_treebank_of_language_models(hub):
 
 def test_wikitext_in_sentences(hub):
     hub.columns = {"text": ["", " = Title = \n", " It is . A second ? the rest \n", " = = Part = = \n"]}
-    found = load_dataset(resolve_dataset("wikitext2"))
+    found = load_dataset("wikitext2")
     assert sentences(found) == ["It is .", "A second ?", "the rest"]
     assert list(found.text.item_id) == ["2.0", "2.1", "2.2"]
     assert hub.asked == [("Salesforce/wikitext", "wikitext-2-raw-v1/test-00000-of-00001.parquet", "dataset", "main")]
@@ -117,13 +117,13 @@ def test_without_network_it_says_which_file_to_bring(hub, name, table):
     with pytest.raises(
         InputError, match=rf"{name}, split train, could not be fetched .*: offline\); download .* path="
     ) as e:
-        load_dataset(resolve_dataset(name, split="train"))
+        load_dataset(name, split="train")
     assert "\n" not in str(e.value)
     with pytest.raises(
         InputError, match=r"c.parquet has no column 'sentence'" if name == "ptb" else "no sentence with"
     ):
         write(table, **({"tokens": TOKENS} if name == "ptb" else {"text": ["", "= a ="]}))
-        load_dataset(resolve_dataset(name, path=table))
+        load_dataset(name, path=table)
 
 
 # --- errors

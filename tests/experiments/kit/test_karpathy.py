@@ -11,7 +11,7 @@ FLICKR, COCO = "dataset_flickr30k.json", "dataset_coco.json"
 
 
 def _load(name, path, **options):
-    return load_dataset(resolve_dataset(name, path=path, **options))
+    return load_dataset(name, path=path, **options)
 
 
 def _texts(dataset):
@@ -40,9 +40,9 @@ def test_the_splits_of_coco(karpathy_folder, split, images):
 def test_the_folder_is_found_by_its_name(karpathy_folder, monkeypatch):
     monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(karpathy_folder.parent))
     with pytest.raises(InputError, match=r"test split of flickr30k is not in .*; give its folder .* dataset_flickr30k"):
-        load_dataset(resolve_dataset("flickr30k"))
+        load_dataset("flickr30k")
     karpathy_folder.rename(karpathy_folder.parent / "flickr30k")
-    assert len(load_dataset(resolve_dataset("flickr30k")).sides) == 2
+    assert len(load_dataset("flickr30k").sides) == 2
 
 
 def test_what_is_not_there(karpathy_folder, tmp_path):

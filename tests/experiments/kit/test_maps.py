@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry import Pipeline
 from clip_geometry.config import validate
 from clip_geometry.embeddings import pair
-from clip_geometry.evaluators import contrastive_loss, linear_probe, zero_shot
+from clip_geometry.evaluate import contrastive_loss, linear_probe, zero_shot
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Normalize, Pipeline, Whiten
+from clip_geometry.transforms import Normalize, Whiten
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization

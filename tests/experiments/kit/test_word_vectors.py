@@ -15,7 +15,7 @@ VECTORS[0, 0] = 10  # 0x41200000: bytes 00 00 20 41, one of them a space
 
 
 def load(path, **options):
-    return load_encoder(resolve_encoder(f"words:{path}", **options), device="cpu")
+    return load_encoder(f"words:{path}", device="cpu", **options)
 
 
 def rows_of(path, words, **options):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry import modality_gap, retrieval, zero_shot
+from clip_geometry import Pipeline
+from clip_geometry.evaluate import retrieval, zero_shot
+from clip_geometry.geometry import modality_gap
 from clip_geometry.results import Results
-from clip_geometry.transforms import Pipeline
 from clip_geometry_experiments.maps import SEARCHES
 from clip_geometry_experiments.run.runner import RunFolder, plan
 
@@ -72,8 +73,8 @@ def test_the_repair_that_changes_nothing_finds_what_the_rows_find(experiment, ma
 
 def test_the_repair_is_fitted_on_other_pairs(experiment):
     pairs, scored = (cg.Pipeline("normalize").fit(s).transform(s) for s in map(embedded, (experiment,) * 2, ROLES))
-    relevance = cg.Relevance.of_labels(image=range(24), text=range(24), within=False)
-    fitted = cg.make_repair("posterior").fit(cg.Known(pairs, relevance))
+    relevance = cg.search.Relevance.of_labels(image=range(24), text=range(24), within=False)
+    fitted = cg.search.make_repair("posterior").fit(cg.search.Known(pairs, relevance))
     scores = fitted.mixed("text", scored["text"], scored, np.arange(40))
     best = np.diag(scores["image"])[:, None]
     ahead = (scores["image"] >= best).sum(1) - 1 + (scores["text"] >= best).sum(1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry_experiments.kit.trajectories import correlations
 from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
@@ -22,7 +22,7 @@ SEEN = {1: (-0.730, 0.291), 3: (-0.963, -1.0), 20: (0.970, 0.908)}  # length →
 @pytest.fixture(scope="module")
 def nouns(data):
     task = load_task(resolve_task("supersense"))
-    encoder = load_encoder(resolve_encoder(f"words:{data}/words/word2vec1000.npy"), device="cpu")
+    encoder = load_encoder(f"words:{data}/words/word2vec1000.npy", device="cpu")
     rows = encoder.text_features(encoder.tokenize(list(task.items))).numpy()
     assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(len(rows)), abs=1e-5)
     return task, rows

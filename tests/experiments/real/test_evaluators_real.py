@@ -9,14 +9,15 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.evaluators.contrastive_loss import contrastive_loss
-from clip_geometry.evaluators.linear_probe import linear_probe, modality_separability
-from clip_geometry.evaluators.retrieval import retrieval
-from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
+from clip_geometry import Pipeline
+from clip_geometry.data import load_dataset
+from clip_geometry.encoders import load_encoder
+from clip_geometry.evaluate.contrastive_loss import contrastive_loss
+from clip_geometry.evaluate.linear_probe import linear_probe, modality_separability
+from clip_geometry.evaluate.retrieval import retrieval
+from clip_geometry.evaluate.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
-from clip_geometry.transforms import LeastSquares, Pipeline, RankWarning
+from clip_geometry.transforms import LeastSquares, RankWarning
 from clip_geometry_experiments.tyshchuk2023.generalization import (
     class_generalization,
 )
@@ -160,10 +161,10 @@ def test_contrastive_loss(coco500):
 @pytest.fixture(scope="module")
 def pixels(data):
     """Raw features of a fresh model: CIFAR-100's images, labels one of the 20 superclasses."""
-    encoder = load_encoder(resolve_encoder("scenes-clip/fresh", seed=0), device="cpu")
+    encoder = load_encoder("scenes-clip/fresh", device="cpu", seed=0)
     found = []
     for split, n in (("train", 2000), ("test", 1000)):
-        side = load_dataset(resolve_dataset(data / "cifar100", split=split, labels="coarse")).image
+        side = load_dataset(data / "cifar100", split=split, labels="coarse").image
         with torch.inference_mode():
             parts = [
                 encoder.image_features(torch.stack([encoder.preprocess(side.load(k)) for k in range(s, s + 250)]))

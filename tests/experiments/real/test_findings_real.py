@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.evaluators.contrastive_loss import contrastive_loss
-from clip_geometry.transforms import Pipeline
+from clip_geometry import Pipeline
+from clip_geometry.evaluate.contrastive_loss import contrastive_loss
 from clip_geometry_experiments.published.recorded import read_recorded
 
 ROOT = Path(__file__).parents[3]

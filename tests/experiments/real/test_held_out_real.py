@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.linalg import orthogonal_procrustes
 
+from clip_geometry import Pipeline
 from clip_geometry.config import read_yaml
-from clip_geometry.transforms import Pipeline
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.stored import RandomSplit
 from clip_geometry_experiments.published.ledger import ledger

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.data.base import words_of
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.sentence import full_name
@@ -20,7 +20,7 @@ MODEL = "hidden-states:all-MiniLM-L6-v2"
     ("name", "sentences", "tokens", "types"), [("treebank", 3914, 94_084, 11_968), ("brown", 57_340, 1_161_192, 56_057)]
 )
 def test_corpora_have_their_published_sizes(name, sentences, tokens, types):
-    side = load_dataset(resolve_dataset(name)).text
+    side = load_dataset(name).text
     assert (len(side), sum(side.word_counts.values()), len(side.word_counts)) == (sentences, tokens, types)
 
 
@@ -30,7 +30,7 @@ def test_words_of_a_treebank_are_those_of_a_loop_over_its_sentences():
     from transformers import AutoModel, AutoTokenizer
 
     config = resolve_encoder(MODEL)
-    side = load_dataset(resolve_dataset("treebank")).text
+    side = load_dataset("treebank").text
     texts = [side.load(k) for k in range(0, 3914, 250)]
     encoder = load_encoder(config, device="cpu")
     rows = encoder.text_rows(encoder.tokenize(texts))

@@ -32,13 +32,13 @@ def test_the_numbers_of_its_description(part, coco500):
             dict(zip(("image", "text"), (rows[np.sort(half)] for rows in coco500), strict=True))
             for half in (order[:250], order[250:])
         )
-        repair = cg.make_repair(lines["calibrated score"]["repair"]).fit(index_of(fit).known())
-        nothing, posterior = (cg.search_index(index_of(held_out), each) for each in (None, repair))
+        repair = cg.search.make_repair(lines["calibrated score"]["repair"]).fit(index_of(fit).known())
+        nothing, posterior = (cg.search.search_index(index_of(held_out), each) for each in (None, repair))
         mapped = least.fit(fit, (np.arange(250), np.arange(250))).transform(held_out)
         found.append(
             [
                 nothing["cross_r_at_1.image"].value,
-                cg.retrieval(mapped["image"], mapped["text"])["image_to_text.r_at_1"],
+                cg.evaluate.retrieval(mapped["image"], mapped["text"])["image_to_text.r_at_1"],
                 nothing["r_at_1.image"].value,
                 posterior["r_at_1.image"].value,
             ]
@@ -54,4 +54,4 @@ def test_the_numbers_of_its_description(part, coco500):
 
 
 def index_of(rows):
-    return cg.MixedIndex.of({modality: Embeddings(each, modality) for modality, each in rows.items()})
+    return cg.search.MixedIndex.of({modality: Embeddings(each, modality) for modality, each in rows.items()})

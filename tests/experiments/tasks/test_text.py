@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data import load_dataset
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import load_task, resolve_task
 
@@ -154,7 +154,7 @@ def test_without_the_package_it_says_how_to_install_it(monkeypatch):
 
 def test_scenes_are_the_captions_and_shapes_of_the_data_set():
     for split, part in (("train", "train"), ("validation", "test")):
-        data = load_dataset(resolve_dataset("scenes", split=part, size=30))
+        data = load_dataset("scenes", split=part, size=30)
         task = load("scenes", split=split, size=30)
         texts = [data.text.load(k) for k in range(30)]
         assert [task.items[k] for k in task.examples[:, 0]] == texts

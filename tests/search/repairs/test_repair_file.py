@@ -7,13 +7,13 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import InnerProduct, Known, Repair, repairs
 from clip_geometry.search.repairs.maps import Mapped, ReciprocalRank
 from clip_geometry.search.repairs.neighborhoods import NNN
 from clip_geometry.search.repairs.repair_file import KEY
 from clip_geometry.search.shipping import item_map, query_map
-from clip_geometry.transforms import Pipeline
 from clip_geometry.transforms.map_file import checksum
 from support.mixed_index import NAMES, labelled, rows
 

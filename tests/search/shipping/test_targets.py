@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from clip_geometry import Pipeline
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
 from clip_geometry.search.relevance import Relevance
 from clip_geometry.search.repairs import InnerProduct, Known, repairs
 from clip_geometry.search.shipping import SavedPipeline, targets, write_shipment
-from clip_geometry.transforms import Pipeline
 from support.mixed_index import paired, rows
 from support.shipped import SEARCHES, assert_same_top, module, ours, scale_of
 

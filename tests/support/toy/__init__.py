@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from clip_geometry import average_cosine
 from clip_geometry.display.style import styled
 from clip_geometry.display.words import Words
+from clip_geometry.geometry import average_cosine
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.report.figures import new_axes

@@ -108,7 +108,7 @@ class Moments(Statistic):
         >>> both = cg.Moments.of(x[:50]) + cg.Moments.of(x[50:])
         >>> both.n, both.d
         (100, 8)
-        >>> round(float(cg.isoscore(both)), 3)
+        >>> round(float(cg.geometry.isoscore(both)), 3)
         0.894
     """
 

@@ -13,7 +13,8 @@ import numpy as np
 from clip_geometry import catalog
 from clip_geometry.registry import InputError, Registry, listed, shown
 from clip_geometry.search.relevance import Relevance
-from clip_geometry.transforms import Affine, Pipeline
+from clip_geometry.transforms import Affine
+from clip_geometry.transforms.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from clip_geometry.search.repairs.neighborhoods import BankStatistic
@@ -43,7 +44,7 @@ class Known:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> rows = {"image": np.eye(3), "text": np.eye(3)}
-        >>> known = cg.Known(rows, cg.Relevance.of_labels(image=range(3), text=range(3), within=False))
+        >>> known = cg.search.Known(rows, cg.search.Relevance.of_labels(image=range(3), text=range(3), within=False))
         >>> known.grades(("image", "text")).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
         >>> known.grades(("image", "image")) is None  # pairs do not say which images resemble each other
@@ -114,8 +115,8 @@ class Repair:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
-        >>> repair = cg.make_repair("center").fit(cg.Known({"image": image, "text": text}))
-        >>> isinstance(repair, cg.Repair), repair.scores("image", image[:2], "text", text).shape
+        >>> repair = cg.search.make_repair("center").fit(cg.search.Known({"image": image, "text": text}))
+        >>> isinstance(repair, cg.search.Repair), repair.scores("image", image[:2], "text", text).shape
         (True, (2, 50))
     """
 
@@ -323,8 +324,8 @@ def make_repair(name: str) -> Repair:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
-        >>> relevance = cg.Relevance.of_labels(image=range(50), text=range(50), within=False)
-        >>> repair = cg.make_repair("zscore").fit(cg.Known({"image": image, "text": text}, relevance))
+        >>> relevance = cg.search.Relevance.of_labels(image=range(50), text=range(50), within=False)
+        >>> repair = cg.search.make_repair("zscore").fit(cg.search.Known({"image": image, "text": text}, relevance))
         >>> scores = repair.scores("image", image, "text", text)
         >>> bool(abs(scores.mean()) < 1e-9), bool(abs(scores.std() - 1) < 1e-9)
         (True, True)

@@ -64,7 +64,7 @@ def write_shipment(repair: Repair, to: str, out: Path, sets: Sets | None = None)
     if not isinstance(repair, InnerProduct):
         raise InputError(
             f"{repair.name} is no inner product of rows, so an index cannot hold it: order what a search has found by "
-            "the scores of cg.Repair.load(file)"
+            "the scores of cg.search.Repair.load(file)"
         )
     for modality in repair.modalities:  # they become names of files
         if modality != ANY:

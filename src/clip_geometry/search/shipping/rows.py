@@ -9,7 +9,8 @@ import numpy as np
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import InnerProduct, RepairView, Term
 from clip_geometry.search.repairs.neighborhoods import BankStatistic
-from clip_geometry.transforms import Affine, Pipeline
+from clip_geometry.transforms import Affine
+from clip_geometry.transforms.pipeline import Pipeline
 
 EMPTY = 1e-12  # weight of a copy, relative to the largest, that is rounding
 

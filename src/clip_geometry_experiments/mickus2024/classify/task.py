@@ -14,7 +14,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry.steps import parse_pipeline
-from clip_geometry.transforms import Pipeline
+from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.tasks import Task

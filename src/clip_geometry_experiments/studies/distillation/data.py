@@ -14,7 +14,7 @@ from clip_geometry.data.base import DatasetConfig
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.hf import tokenize
-from clip_geometry.evaluators import ensemble
+from clip_geometry.evaluate import ensemble
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.kit.clip_training import zero_shot_by_class

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
-from clip_geometry.evaluators import ensemble
+from clip_geometry.evaluate import ensemble
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT
 from clip_geometry_experiments.kit.languages import LanguageSets

@@ -84,7 +84,7 @@ def invert(encoder: Encoder, rows: Any, into: Literal["text", "image"], how: Inv
 
     Example:
         >>> import clip_geometry as cg
-        >>> encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), "cpu")
+        >>> encoder = cg.encoders.load_encoder("scenes-clip/fresh", "cpu")
         >>> red = encoder.text_features(encoder.tokenize(["a red circle"]))
         >>> before, after = (invert(encoder, red, "image", Inversion(steps=k)).cosines for k in (1, 20))
         >>> bool(after > before)

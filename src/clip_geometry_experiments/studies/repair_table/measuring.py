@@ -13,14 +13,15 @@ from threadpoolctl import threadpool_limits
 
 from clip_geometry import geometry
 from clip_geometry.config import read_yaml
-from clip_geometry.evaluators.linear_probe import linear_probe
-from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
+from clip_geometry.evaluate.linear_probe import linear_probe
+from clip_geometry.evaluate.zero_shot import ensemble, zero_shot
 from clip_geometry.search.held_out import HeldOutSearch
 from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import Known, Repair, Sets, repairs
 from clip_geometry.search.repairs.maps import Mapped
 from clip_geometry.steps import parse_pipeline
-from clip_geometry.transforms import Affine, Normalize, Pipeline
+from clip_geometry.transforms import Affine, Normalize
+from clip_geometry.transforms.pipeline import Pipeline
 
 C = 100.0  # of the linear probes: unit rows need a weak penalty
 GROUPS = ("geometry", "mixing", "semantics", "retrieval")

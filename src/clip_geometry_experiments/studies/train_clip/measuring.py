@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
-from clip_geometry.evaluators import ensemble, linear_probe, retrieval
+from clip_geometry.evaluate import ensemble, linear_probe, retrieval
 from clip_geometry.geometry import Measure, measures
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError

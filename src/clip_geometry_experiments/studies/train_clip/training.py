@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip import CONFIG_FILE, HUB_WEIGHTS
 from clip_geometry.files import write_atomically
@@ -44,7 +44,7 @@ def make_folder(folder: Path, config: TrainClipConfig, mean: list[float], std: l
 def fresh_encoder(folder: Path, seed: int) -> Encoder:
     """The encoder of a folder with first weights, on the CPU, so that they do not depend on a GPU."""
     try:
-        return load_encoder(resolve_encoder(f"local-dir:{folder}", fresh=True, seed=seed), "cpu")
+        return load_encoder(f"local-dir:{folder}", "cpu", fresh=True, seed=seed)
     except InputError:
         raise
     except Exception as error:  # whatever open_clip, timm and torch raise for these settings

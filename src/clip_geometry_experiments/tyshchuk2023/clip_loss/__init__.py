@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.evaluators import contrastive_loss
+from clip_geometry.evaluate import contrastive_loss
 from clip_geometry.geometry import Measure
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row

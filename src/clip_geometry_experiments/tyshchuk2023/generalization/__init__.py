@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from clip_geometry.evaluators.base import share
-from clip_geometry.evaluators.zero_shot import zero_shot_ranks
+from clip_geometry.evaluate.base import share
+from clip_geometry.evaluate.zero_shot import zero_shot_ranks
 from clip_geometry.measuring.views import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import class_indices
-from clip_geometry.transforms import Pipeline
 from clip_geometry.transforms.base import as_matrix
+from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import experiments, read_explanations
 from clip_geometry_experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig
 

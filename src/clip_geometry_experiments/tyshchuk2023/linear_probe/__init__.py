@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from clip_geometry.evaluators import linear_probe
+from clip_geometry.evaluate import linear_probe
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import experiments
@@ -16,7 +16,7 @@ class LinearProbeConfig(ProbeConfig):
 
     Args:
         C: Inverse regularization strength, "validation" to choose it on held-out rows.
-        solver: Of `clip_geometry.linear_probe`.
+        solver: Of `clip_geometry.evaluate.linear_probe`.
         max_iter: Likewise.
     """
 

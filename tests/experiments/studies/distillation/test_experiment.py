@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from clip_geometry.data import dataset_from, load_dataset
 from clip_geometry.data.scenes import HELD_OUT, class_names
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.mclip import paired_image_model
-from clip_geometry.evaluators import zero_shot
+from clip_geometry.evaluate import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import measured_steps
 from clip_geometry_experiments.kit.training_states import Place
@@ -42,7 +42,7 @@ def folder_of(report):
 
 
 def tower(folder):
-    return load_encoder(resolve_encoder(f"mclip:{folder}"), "cpu")
+    return load_encoder(f"mclip:{folder}", "cpu")
 
 
 def captions(section, language):
@@ -65,7 +65,7 @@ def test_accuracies_are_those_of_the_saved_tower_and_of_the_teacher(whole):
     report, rows = whole
     folder = folder_of(report)
     assert paired_image_model(f"mclip:{folder}") == "scenes-clip/fresh"
-    teacher, student = load_encoder(resolve_encoder("scenes-clip/fresh"), "cpu"), tower(folder)
+    teacher, student = load_encoder("scenes-clip/fresh", "cpu"), tower(folder)
     dataset = load_dataset(dataset_from(TINY["tested"]))
     labels = dataset.image.labels
     pictures = torch.stack([teacher.preprocess(dataset.image.load(k)) for k in range(40)])

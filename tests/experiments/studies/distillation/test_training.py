@@ -8,7 +8,7 @@ import torch
 
 from clip_geometry.data import dataset_from, load_dataset
 from clip_geometry.data.scenes import HELD_OUT, class_names
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.languages import aligned
 from clip_geometry_experiments.studies.distillation.measuring import COSINE, LOSS, UNEXPLAINED, nearness
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def teacher():
-    return load_encoder(resolve_encoder("scenes-clip/fresh"), "cpu")
+    return load_encoder("scenes-clip/fresh", "cpu")
 
 
 def decoded(experiment, tokens):

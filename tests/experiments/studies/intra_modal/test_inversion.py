@@ -9,7 +9,7 @@ from open_clip.transformer import text_global_pool
 from torch import nn
 from torch.nn import functional
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.hub import folder_of
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.studies.intra_modal.inversion import Inversion, invert
@@ -23,7 +23,7 @@ TOWERS = {
 
 
 def loaded(model, **options):
-    return load_encoder(resolve_encoder(model, **options), "cpu")
+    return load_encoder(model, "cpu", **options)
 
 
 @pytest.fixture(scope="module")

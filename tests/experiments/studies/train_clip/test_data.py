@@ -7,7 +7,7 @@ from PIL import Image
 
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Tokens
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.studies.train_clip import data as train_clip_data
@@ -69,7 +69,7 @@ def test_pictures_are_what_the_encoder_makes_of_them(tmp_path):
     pairs, dataset = experiment.pairs("measured"), load_dataset(experiment.config.measured)
     training = experiment.trainer()
     found = training.pixels(pairs.images(np.arange(5)))
-    encoder = load_encoder(resolve_encoder(f"local-dir:{experiment.model_folder}", fresh=True), "cpu")
+    encoder = load_encoder(f"local-dir:{experiment.model_folder}", "cpu", fresh=True)
     expected = torch.stack([encoder.preprocess(dataset.image.load(k)) for k in range(5)])
     assert torch.allclose(found, expected, atol=2e-6)  # (x/255 − m)/s and (x − 255 m)/(255 s) in float32
 

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from scipy import stats
 from torch.nn import functional
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.hub import model_path
-from clip_geometry.evaluators import zero_shot
+from clip_geometry.evaluate import zero_shot
 from clip_geometry.geometry import average_cosine, isoscore, modality_gap, silhouette
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results, read_rows
@@ -54,7 +54,7 @@ def folder_of(report):
 def test_the_first_state_is_that_of_the_fresh_model(whole):
     """Recomputed with the encoder that the run's own folder gives, by other code than the experiment's."""
     report, rows = whole
-    encoder = load_encoder(resolve_encoder(f"local-dir:{folder_of(report)}", fresh=True), "cpu")
+    encoder = load_encoder(f"local-dir:{folder_of(report)}", "cpu", fresh=True)
     image, text, labels = embedded(encoder, TINY["measured"])
     assert only(rows, "modality_gap")["trajectory"][0] == pytest.approx(float(modality_gap(image, text)), abs=1e-5)
     for modality, unit in (("image", image), ("text", text)):
@@ -79,7 +79,7 @@ def test_the_model_that_is_left_is_the_trained_one(whole):
     """float16 on the disk: directions agree to 1e-4, accuracy is that of the rows."""
     report, rows = whole
     folder = folder_of(report)
-    encoder = load_encoder(resolve_encoder(f"local-dir:{folder}"), "cpu")
+    encoder = load_encoder(f"local-dir:{folder}", "cpu")
     image, text, _ = embedded(encoder, TINY["measured"])
     assert float(modality_gap(image, text)) == pytest.approx(only(rows, "modality_gap")["value"], abs=1e-2)
     assert {path.name for path in folder.iterdir()} == {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from clip_geometry.evaluators import contrastive_loss
+from clip_geometry.evaluate import contrastive_loss
 from clip_geometry.geometry import average_cosine
 from clip_geometry.registry import InputError
 from clip_geometry.training import IStar

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from clip_geometry.evaluators.zero_shot import zero_shot
+from clip_geometry import Pipeline
+from clip_geometry.evaluate.zero_shot import zero_shot
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, ReAlign
+from clip_geometry.transforms import LeastSquares, Procrustes, ReAlign
 from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
 from support import oracles_evaluators as oracles
 

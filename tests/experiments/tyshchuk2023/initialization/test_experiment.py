@@ -119,7 +119,7 @@ def test_layers_end_at_the_embeddings_and_carry_predictions(both):
 def test_batch_norm_is_a_column_of_the_images_of_models_that_have_it(resnet, tmp_path):
     planned = experiment(tmp_path, models=[resnet], batch_size=5)
     rows = rows_of(planned)
-    encoder = load_encoder(resolve_encoder(resnet["model"], fresh=True, batch_norm="batch"), device="cpu")
+    encoder = load_encoder(resnet["model"], device="cpu", fresh=True, batch_norm="batch")
     side = load_dataset(planned.config.images).image
     pixels = torch.stack([encoder.preprocess(side.load(k)) for k in range(12)])
     expected = float(average_cosine(encoder.image_features(pixels)))

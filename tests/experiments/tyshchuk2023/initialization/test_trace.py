@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders import load_encoder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tyshchuk2023.initialization.trace import Norm, trace
 from support.encoder_files import *  # noqa: F403
@@ -16,7 +16,7 @@ PRE_NORM = ["attention normalisation", "attention", "attention residual",
 
 
 def load(name, **options):
-    encoder = load_encoder(resolve_encoder(name, **options), device="cpu")
+    encoder = load_encoder(name, device="cpu", **options)
     with torch.no_grad():  # gains of 1 and biases of 0 would hide a mistake
         generator = torch.Generator().manual_seed(1)
         for key, parameter in encoder.model.named_parameters():
@@ -156,7 +156,7 @@ def test_a_resnet_is_followed_by_the_means_of_its_maps(images, mode):
 
 @pytest.mark.parametrize("name", ["tiny-timm", "tiny-coca"])
 def test_other_towers_are_refused(name, images):
-    encoder = load_encoder(resolve_encoder(f"open_clip:{name}/fresh"), device="cpu")
+    encoder = load_encoder(f"open_clip:{name}/fresh", device="cpu")
     with pytest.raises(InputError, match=f"the image tower of open_clip:{name}/fresh cannot be followed layer by"):
         trace(encoder, "image", [])
 

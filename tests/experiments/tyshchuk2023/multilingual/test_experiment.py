@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from clip_geometry import zero_shot
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.evaluate import zero_shot
 from clip_geometry.geometry import silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluate.base import add_evaluator
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.rows.arguments import positive_number, whole_number
@@ -46,7 +46,7 @@ def contrastive_loss(
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import contrastive_loss
+        >>> from clip_geometry.evaluate import contrastive_loss
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
         >>> found = contrastive_loss(image, image + 0.3 * rng.normal(size=(6, 4)))

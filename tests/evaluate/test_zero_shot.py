@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
+from clip_geometry.evaluate.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from clip_geometry.evaluators.cosine_distributions import cosine_distributions
+from clip_geometry.evaluate.cosine_distributions import cosine_distributions
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
 
-module = import_module("clip_geometry.evaluators.cosine_distributions")  # the package has the function of this name
+module = import_module("clip_geometry.evaluate.cosine_distributions")  # the package has the function of this name
 
 
 def pairs(n=80, d=6, seed=0):

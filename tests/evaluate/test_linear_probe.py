@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from clip_geometry.evaluators.linear_probe import GRID, Logistic, fit_logistic, linear_probe
+from clip_geometry.evaluate.linear_probe import GRID, Logistic, fit_logistic, linear_probe
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
 
@@ -105,7 +105,7 @@ def test_rows_of_any_length_with_a_C_to_match(scale, kind):
 
 
 def test_a_fit_that_is_not_finite_is_refused(monkeypatch):
-    module = import_module("clip_geometry.evaluators.linear_probe")
+    module = import_module("clip_geometry.evaluate.linear_probe")
     data = task()
 
     def broken(weight):
@@ -132,7 +132,7 @@ def test_C_is_chosen_on_rows_held_out(solver):
 
 def test_the_split_and_the_choice_are_as_documented(monkeypatch):
     """A fifth of each class, rounded down; the same for all C; the smallest of equally good ones."""
-    module = import_module("clip_geometry.evaluators.linear_probe")  # the package has a function of that name
+    module = import_module("clip_geometry.evaluate.linear_probe")  # the package has a function of that name
 
     x, y = np.repeat(np.eye(4), [10, 14, 5, 4], axis=0), np.repeat([3, 1, 2, 0], [10, 14, 5, 4])
     seen = []

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.contrastive_loss import contrastive_loss
+from clip_geometry.evaluate.contrastive_loss import contrastive_loss
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
 
-module = import_module("clip_geometry.evaluators.contrastive_loss")  # the package has the function of this name
+module = import_module("clip_geometry.evaluate.contrastive_loss")  # the package has the function of this name
 
 
 def pairs(n=50, d=8, seed=0):

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.base import Share, accuracies, add_evaluator, label_ranks
+from clip_geometry.evaluate.base import Share, accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
@@ -41,7 +41,7 @@ def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosi
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import zero_shot
+        >>> from clip_geometry.evaluate import zero_shot
         >>> image = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [0.6, 0.5, 0.0]])
         >>> found = zero_shot(image, [0, 1, 1], np.eye(3))
         >>> round(found["top_1"], 3), found["mean_per_class"]
@@ -109,7 +109,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import ensemble
+        >>> from clip_geometry.evaluate import ensemble
         >>> ensemble(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 0, 1]).round(3)
         array([[0.707, 0.707],
                [0.   , 1.   ]])

@@ -4,7 +4,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from clip_geometry.evaluators.linear_probe import modality_separability
+from clip_geometry.evaluate.linear_probe import modality_separability
 from clip_geometry.registry import InputError
 
 NAMES = [f"{c}.{v}" for c in ("logistic_regression", "linear_svc") for v in ("train", "cross_validated")]

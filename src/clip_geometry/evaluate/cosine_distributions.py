@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluate.base import add_evaluator
 from clip_geometry.geometry.distances.pairwise import squared_distances
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
@@ -46,7 +46,7 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import cosine_distributions
+        >>> from clip_geometry.evaluate import cosine_distributions
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
         >>> found = cosine_distributions(image, image + 0.3 * rng.normal(size=(6, 4)))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.stats import beta, binom, binomtest
 
-from clip_geometry.evaluators.base import Effects, Share
-from clip_geometry.evaluators.retrieval import retrieval
+from clip_geometry.evaluate.base import Effects, Share
+from clip_geometry.evaluate.retrieval import retrieval
 from clip_geometry.geometry import measures
 from support.structured import KINDS, drawn
 

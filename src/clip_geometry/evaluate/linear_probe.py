@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks, share
+from clip_geometry.evaluate.base import accuracies, add_evaluator, label_ranks, share
 from clip_geometry.geometry.distances.pairwise import single_is_exact
 from clip_geometry.geometry.kinds import in_kind
 from clip_geometry.geometry.measure import Measure
@@ -236,7 +236,7 @@ def linear_probe(
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import linear_probe
+        >>> from clip_geometry.evaluate import linear_probe
         >>> rng = np.random.default_rng(0)
         >>> y = np.arange(80) % 2
         >>> x = rng.normal(size=(80, 3)) + 3 * y[:, None]
@@ -346,7 +346,7 @@ def modality_separability(
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import modality_separability
+        >>> from clip_geometry.evaluate import modality_separability
         >>> rng = np.random.default_rng(0)
         >>> found = modality_separability(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 3)
         >>> found["logistic_regression.cross_validated"], round(found["logistic_regression.null"], 1)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.base import Effects, Share, add_evaluator, share
+from clip_geometry.evaluate.base import Effects, Share, add_evaluator, share
 from clip_geometry.geometry.distances.nearest import count_nearer, nearest, nearest_both_ways
 from clip_geometry.geometry.distances.pairwise import entries_at_a_time, squared_distances_of_pairs
 from clip_geometry.geometry.kinds import in_kind
@@ -64,7 +64,7 @@ def retrieval(
 
     Example:
         >>> import numpy as np
-        >>> from clip_geometry import retrieval
+        >>> from clip_geometry.evaluate import retrieval
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
         >>> text = image + 0.3 * rng.normal(size=(6, 4))

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import clip_geometry as cg
-from clip_geometry.evaluators.retrieval import retrieval
+from clip_geometry.evaluate.retrieval import retrieval
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.distances import nearest as neighbors
 from clip_geometry.registry import InputError

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.base import accuracies, label_ranks
+from clip_geometry.evaluate.base import accuracies, label_ranks
 
 NAN = float("nan")
 
