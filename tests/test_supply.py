@@ -29,7 +29,7 @@ def test_the_model_of_the_tests_is_pinned_and_the_expected_one(tmp_path):
 # --- licenses
 
 OWN = (  # made for the package; every other file that is no module has to be in licenses/README.md
-    "__init__.pyi",
+    "**/__init__.pyi",
     "py.typed",
     "**/catalog.yaml",
     "cli/examples.txt",

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry import Moments
 from clip_geometry.geometry import (
-    Moments,
     alpha_req,
     coordinate_spread,
     coordinate_std,

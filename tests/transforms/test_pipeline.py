@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 
+from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import (
-    LeastSquares,
-    Pipeline,
-    Procrustes,
-    Whiten,
-)
+from clip_geometry.transforms import LeastSquares, Procrustes, Whiten
 from support.clouds import cone
 
 

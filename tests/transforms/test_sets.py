@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
+from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.transforms import (
-    IsoCLIP,
-    Pipeline,
-    ReAlign,
-)
+from clip_geometry.transforms import IsoCLIP, ReAlign
 from support.clouds import cone
 
 ONTO = {

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import (
-    Moments,
-    coordinate_spread,
-    effective_rank,
-    isoscore,
-    participation_ratio,
-)
+from clip_geometry import Moments
+from clip_geometry.geometry import coordinate_spread, effective_rank, isoscore, participation_ratio
 from clip_geometry.geometry.statistics.moments import scatter
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows
