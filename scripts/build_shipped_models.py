@@ -143,6 +143,9 @@ def build(name: str, out: Path, runs: Path, changes: Mapping[str, Any], *, smoke
     (model,) = (run_folder / "models").iterdir()
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(model, folder)
+    if out.resolve() == ASSETS.resolve():  # where models share the tokenizer of scenes-clip
+        for path in folder.glob("tokenizer*.json"):
+            path.unlink()
     rows = [rounded(dict(row)) for row in Results(run_folder / "results.jsonl").read()]
     write_lines(folder / "training.jsonl", rows)
     write_lines(folder / "embeddings.jsonl", recorded(f"{shipped.family}:{place(name, out)}", shipped.languages))

@@ -104,6 +104,14 @@ def folder_digest(folder: Path) -> str:
     return digest({path.name: sha256_of(path) for path in kept})
 
 
+def tokenizer_in(folder: Path) -> Path | None:
+    """The folder of its tokenizer: itself, or scenes-clip for models of this package, which all have that one."""
+    if (folder / "tokenizer_config.json").is_file():
+        return folder
+    shared = folder_of("scenes-clip")
+    return shared if folder.parent == shared.parent else None
+
+
 def first_file(name: str, candidates: Sequence[str]) -> Path:
     """The first of the files that `name` (a folder or a hub name) has."""
     for candidate in candidates:

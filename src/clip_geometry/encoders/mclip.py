@@ -84,8 +84,8 @@ class Files:
 
     def base_and_tokenizer(self) -> tuple[Path, Path]:
         """The folders of the base transformer's config and of the tokenizer, downloaded if need be."""
-        if (self.folder / "tokenizer_config.json").is_file():
-            return hub.folder(self.base, ["config.json"]), self.folder
+        if (tokenizer := hub.tokenizer_in(self.folder)) is not None:
+            return hub.folder(self.base, ["config.json"]), tokenizer
         base = hub.folder(self.base, hub.TOKENIZER_FILES)
         return base, base
 

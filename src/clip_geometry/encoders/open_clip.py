@@ -300,6 +300,8 @@ def revision(config: OpenClipConfig) -> str:
     facts: dict[str, Any] = {"architecture": source.architecture, "preprocessing": source.preprocessing}
     if source.folder is not None:
         facts["folder"] = hub.folder_digest(source.folder)
+        if (tokenizer := hub.tokenizer_in(source.folder)) not in (None, source.folder):
+            facts["tokenizer"] = hub.folder_digest(tokenizer)
     if source.weights is None:
         facts["versions"] = {name: version(name) for name in ("torch", "open_clip_torch")}
     else:
@@ -367,8 +369,8 @@ def _tokenizer(source: ModelSource) -> Any:
     if not (name := text.get("hf_tokenizer_name")):
         with one_sentence(f"open_clip has no tokenizer for {source.name}"):
             return open_clip.get_tokenizer(source.name)
-    in_folder = source.folder is not None and (source.folder / "tokenizer_config.json").is_file()
-    folder = source.folder if in_folder else hub.folder(name, hub.TOKENIZER_FILES)
+    in_folder = None if source.folder is None else hub.tokenizer_in(source.folder)
+    folder = in_folder or hub.folder(name, hub.TOKENIZER_FILES)
     with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
         tokenizer = open_clip.tokenizer.HFTokenizer(
             str(folder),
