@@ -82,9 +82,5 @@ class Geometry(GeometryExperiment):
             found.setdefault(pipeline_words(each.config.pipeline), []).append(said)
         return [f"After {steps}, {'; '.join(parts)}." for steps, parts in found.items()]
 
-    def label(self) -> str:
-        split = self.config.split
-        return super().label() if split is None else f"{super().label()}, {PARTS[split.part]}"
-
 
 experiments.add("geometry", Geometry)

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.data import dataset_from, load_dataset, path_of
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.display.origin import data_words, model_words, pipeline_words
+from clip_geometry.display.origin import data_words, model_words, words
 from clip_geometry.embedding.loop import embed, recipe_for
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import Embeddings
@@ -93,6 +93,11 @@ class RunConfig(Config):
     title: str = ""
     description: str = ""
     seed: int = Field(default=0, ge=0, lt=2**63)
+
+    def settings(self, *left_out: str) -> dict[str, Any]:
+        """The values that numbers depend on: all keys as JSON, without the texts of the report and those left out."""
+        texts = {"name", "title", "description"}
+        return self.model_dump(mode="json", serialize_as_any=True, exclude=texts | set(left_out))
 
 
 @dataclass
@@ -216,9 +221,11 @@ class Experiment(ABC):
     def cells(self) -> Iterator[Cell]:
         """The units of work. Cheap: nothing is loaded before a cell computes."""
 
-    @abstractmethod
     def facts(self) -> Mapping[str, Any]:
-        """The facts at the head of the report: model, data, n, d, pipeline, seed, …"""
+        """The facts at the head of the report: model, data and pipeline, where all rows share them, and the seed."""
+        origins = zip(*map(origin_words, self.finished_rows()), strict=True)
+        shared = [values[0] if len(set(values)) == 1 else "" for values in origins]
+        return {**dict(zip(("model", "data", "pipeline"), shared, strict=False)), "seed": self.config.seed}
 
     def drawings(self) -> Mapping[str, Drawing]:
         """Figures of the report by the name of their files."""
@@ -262,7 +269,8 @@ class Experiment(ABC):
 
     def label(self) -> str:
         """A short name of this run among others of a sweep."""
-        return self.config.name
+        rows = self.finished_rows()
+        return ", ".join(filter(None, origin_words(rows[0]))) if rows else self.config.name
 
     def fresh_models(self) -> Sequence[str]:
         """Models with untrained weights, for the banner of the report."""
@@ -273,8 +281,8 @@ class Experiment(ABC):
 
 
 def origin_words(row: Row) -> tuple[str, str, str]:
-    """Model, data and pipeline of a row, for readers."""
-    return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
+    """Model, data and pipeline of a row, for readers; "" for what it lacks."""
+    return model_words(row), data_words(row), words(row, "pipeline")
 
 
 def distinct_labels(labels: Sequence[str]) -> list[str]:

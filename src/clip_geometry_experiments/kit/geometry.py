@@ -8,12 +8,10 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.display.numbers import plus_minus
-from clip_geometry.display.origin import data_words, model_words, pipeline_words, with_options
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.records import named, rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
-from clip_geometry.modalities import plural
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -84,23 +82,11 @@ class GeometryExperiment(Experiment):
     def settings(self) -> dict[str, Any]:
         """What the numbers of every cell depend on."""
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures", "figures"})
-        return settings | self.workspace.revisions(config.model, config.pairs)
+        return config.settings("measures", "figures") | self.workspace.revisions(config.model, config.pairs)
 
     def _rows(self, measure: Measure, asked: bool) -> list[Row]:
         shared = self.sets.context()
         return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=asked)]
-
-    def facts(self) -> Mapping[str, Any]:
-        shared = self.sets.context()
-        return {
-            "model": model_words(shared),
-            "data": data_words(shared),
-            **{plural(modality): len(rows) for modality, rows in self.sets.rows.items()},
-            "dimension": next(iter(self.sets.rows.values())).shape[1],
-            "pipeline": pipeline_words(shared["pipeline"]),
-            "seed of samples and null values": shared["seed"],
-        }
 
     def drawings(self) -> Mapping[str, Drawing]:
         return self.draw(self.sets, self.config.figures)
@@ -133,8 +119,3 @@ class GeometryExperiment(Experiment):
                 texts = (plus_minus(rows[measure]["value"], rows[measure].get("standard_error")) for rows in runs)
                 said.append(f"{what} is {' before training and '.join(texts)} after it.")
         return said
-
-    def label(self) -> str:
-        shared = self.sets.context()
-        data = with_options(shared["dataset"], shared["data_options"])
-        return ", ".join(filter(None, (model_words(shared), data, pipeline_words(shared["pipeline"]))))

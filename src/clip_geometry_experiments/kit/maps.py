@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.display.origin import with_options
+from clip_geometry.display.origin import model_words
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
@@ -191,21 +191,6 @@ class MapsExperiment(Experiment):
             for key, value in scores.items()
         ]
 
-    def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        roles = {role: self.sets(role) for role in config.sources if role in config.used}
-        shared = context(next(iter(roles.values())), seed=config.seed)
-        return {
-            "model": with_options(shared["model"] or "", shared["model_options"]),
-            **{
-                role: f"{origin_of(sets)}, {', '.join(f'{len(side)} {modality}s' for modality, side in sets.items())}"
-                for role, sets in roles.items()
-            },
-            "dimension": next(iter(next(iter(roles.values())).values())).dim,
-            "maps": len(config.maps),
-            "seed": config.seed,
-        }
-
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """For each number of `in_brief`: its value without a map, and the maps that improve and worsen it most."""
@@ -224,9 +209,15 @@ class MapsExperiment(Experiment):
         return draw_maps(self.finished_rows(), self.drawn, key=self.series_by)
 
     def origin(self) -> str:
-        facts = self.facts()
-        roles = "; ".join(f"{role}: {facts[role]}" for role in self.config.sources if role in facts)
-        return f"{facts['model'] or 'stored embeddings'}; {roles}; d = {facts['dimension']}; seed {self.config.seed}."
+        """Model, the data in every role, dimension and seed."""
+        config = self.config
+        roles = {role: self.sets(role) for role in config.sources if role in config.used}
+        first = next(iter(roles.values()))
+        said = [model_words(context(first, seed=config.seed)) or "stored embeddings"]
+        for role, sets in roles.items():
+            sizes = ", ".join(f"{len(side)} {modality}s" for modality, side in sets.items())
+            said.append(f"{role}: {origin_of(sets)}, {sizes}")
+        return f"{'; '.join(said)}; d = {next(iter(first.values())).dim}; seed {config.seed}."
 
 
 class ProbeConfig(MapsConfig):

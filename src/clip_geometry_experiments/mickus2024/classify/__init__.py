@@ -73,8 +73,7 @@ class Classify(Experiment):
     def _shared(self) -> dict[str, Any]:
         """What all numbers depend on besides the seeds."""
         unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
-        left_out = {"name", "title", "description", "seeds", "shuffled", *unused}
-        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        settings = self.config.settings("seeds", "shuffled", *unused)
         return settings | revisions(self.config, self.workspace, self._task)
 
     def _seed_rows(self, key: str, seed: int, *, shuffled: bool) -> list[Row]:
@@ -124,25 +123,6 @@ class Classify(Experiment):
         return {"examples": len(task.examples), "items": len(task.items), "parameters": parameters}
 
     # --- the report
-
-    def facts(self) -> Mapping[str, Any]:
-        config, loaded = self.config, self.loaded
-        return {
-            "model": self._model,
-            "task": loaded.task.name,
-            "classes": loaded.trained.outputs,
-            **self._sizes,
-            "held-out examples": None if loaded.unseen is None else len(loaded.unseen.examples),
-            "dimension": loaded.trained.items.shape[1],
-            "pipeline": pipeline_words(config.pipeline),
-            "updates": config.updates,
-            "Adam": f"lr {config.lr:g}, betas {config.betas[0]:g} and {config.betas[1]:g}, full batch",
-            "classifier": self._classifier,
-            "measured": f"every {config.measure_every} updates" if config.measure_every > 1 else "every state",
-            "sample of each state": config.sample or "all rows",
-            "seeds of the classifier": list(config.seeds),
-            "null": "the same with shuffled labels" if config.shuffled else None,
-        }
 
     @property
     def _recorded(self) -> np.ndarray:
@@ -206,10 +186,6 @@ class Classify(Experiment):
         model = f"words:{Path(self._model).name}" if self._model.startswith("words:") else self._model
         parts = (self.loaded.task.name, model, pipeline_words(config.pipeline), option_words(options))
         return ", ".join(filter(None, parts))
-
-    def fresh_models(self) -> list[str]:
-        model = self.config.model
-        return [model.model] if model is not None and model.is_fresh else []
 
 
 experiments.add("classify", Classify)

@@ -59,10 +59,8 @@ class Finetune(Experiment):
     @cached_property
     def _shared(self) -> dict[str, Any]:
         """What all numbers depend on besides method and seed."""
-        left_out = {"name", "title", "description", "seeds", "methods"}
-        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         train, validation = self.examples
-        return settings | {
+        return self.config.settings("seeds", "methods") | {
             "model_revision": self.config.model.revision(),
             "task_revision": train.revision,
             "validation_revision": validation.revision,
@@ -117,16 +115,6 @@ class Finetune(Experiment):
     def tabled(self, row: Row) -> bool:
         """Records over all seeds: the others are dots in the figures."""
         return row["at"].get(measuring.SEED) == measuring.ALL
-
-    def facts(self) -> Mapping[str, Any]:
-        (train_on, validation), (inputs, seen) = self.examples, self.inputs
-        return {
-            "model": self._model,
-            "task": train_on.name,
-            "training examples": len(train_on),
-            "validation": f"{validation.split}, {len(validation)} examples",
-            "cut at": f"{inputs.max_length} tokens, {inputs.cut + seen.cut} examples",
-        }
 
     @property
     def _model(self) -> str:

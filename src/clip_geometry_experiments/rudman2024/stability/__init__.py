@@ -107,11 +107,6 @@ class Stability(Experiment):
         config = self.config
         return row["n"] in config.table_sizes and row["at"].get("zeta", config.table_zetas[0]) in config.table_zetas
 
-    def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        clouds = [Cloud(cloud, config.d) for cloud in config.clouds]
-        return {"clouds": [f"{cloud.config.name}: true IsoScore {cloud.isoscore:.4f}" for cloud in clouds]}
-
     @classmethod
     def sentences(cls, planned: "Sequence[Stability]") -> list[str]:
         config = planned[0].config

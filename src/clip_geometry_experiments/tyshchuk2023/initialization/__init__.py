@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 from clip_geometry.config import digest, validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset
-from clip_geometry.display.origin import with_options
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip import FreshConfig
@@ -127,22 +126,6 @@ class Initialization(Experiment):
     def tabled(self, row: Row) -> bool:
         return "layer" not in row["at"]  # there are thousands, which the figures show
 
-    def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        rows = self.finished_rows()
-        modes = any("batch_norm" in row["model_options"] for row in rows)
-        first = {modality: next(row for row in rows if row["at"]["modality"] == modality) for modality in DATA}
-        return {
-            "models": self.fresh_models(),
-            **{f"{modality}s": f"{row['n']} of {with_options(row['dataset'], row['data_options'])}"
-               for modality, row in first.items()},
-            "seeds of the models": list(config.seeds),
-            "biases": list(config.biases),
-            "batch norm": list(config.batch_norm) if modes else None,
-            "seed of null values": config.seed,
-            "time of all forward passes": f"{sum({row['cell']: row['seconds'] for row in rows}.values()):.0f} s",
-        }  # fmt: skip
-
     def drawings(self) -> Mapping[str, Any]:
         def embeddings(row: Mapping[str, Any]) -> np.ndarray | None:
             file = self._rows_file(row["cell"])
@@ -153,9 +136,6 @@ class Initialization(Experiment):
     @classmethod
     def sentences(cls, planned: "Sequence[Initialization]") -> list[str]:
         return tell([row for each in planned for row in each.finished_rows()])
-
-    def label(self) -> str:
-        return ", ".join(self.fresh_models())
 
     def fresh_models(self) -> list[str]:
         return [model.model for model in self.config.models]

@@ -1,6 +1,5 @@
 """Fresh towers: their embeddings, and the cosine after each operation beside theory."""
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -40,7 +39,7 @@ def run_tower(
     layers: bool,
     seed: int,
 ) -> tuple[Embeddings, list[Row]]:
-    """The embeddings of a tower and the rows of all numbers. `seconds` is the time of the forward pass.
+    """The embeddings of a tower and the rows of all numbers.
 
     Args:
         encoder: The model.
@@ -56,7 +55,6 @@ def run_tower(
     data = dataset.config
     if side is None:
         raise InputError(f"the data set {data.name} has no {modality}s; choose another one for them")
-    started = time.monotonic()
     n = indices_within(side.item_id, limit, side.pair_on)
     size = n if encoder.config.depends_on_batch else batch_size
     batches = (_batch(encoder, side, range(start, min(start + size, n))) for start in range(0, n, size))
@@ -67,7 +65,6 @@ def run_tower(
         found = None
         embed = encoder.image_features if modality == "image" else encoder.text_features
         vectors = torch.cat([embed(batch) for batch in batches])
-    shared = {"seconds": round(time.monotonic() - started, 2), "batch_size": size}
     own = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
     provenance = {
         "model": encoder.config.model,
@@ -78,7 +75,7 @@ def run_tower(
     }
     embeddings = Embeddings(vectors.numpy(), modality, provenance=provenance)
     rows = [*_measured(embeddings, seed), *(_followed(found, embeddings, seed) if found else [])]
-    return embeddings, [row | shared for row in rows]
+    return embeddings, [row | {"batch_size": size} for row in rows]
 
 
 def _batch(encoder: Encoder, side: Side, indices: range) -> Any:

@@ -11,7 +11,6 @@ from pydantic import Field
 from scipy.stats import ortho_group
 
 from clip_geometry.display.numbers import fixed, plus_minus
-from clip_geometry.display.origin import pipeline_words
 from clip_geometry.display.words import Words
 from clip_geometry.geometry.isotropy import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
@@ -47,12 +46,6 @@ class Isotropy(GeometryExperiment):
         if len(steps) < 2 or steps[-1].name != "normalize":
             return self.sets
         return MeasuredSets(self.sets.embeddings, steps[:-1], seed=self.config.seed, blocks=0)
-
-    def facts(self) -> Mapping[str, Any]:
-        facts = dict(super().facts())
-        if self.drawn is not self.sets:
-            facts["pipeline of the figures"] = pipeline_words([str(step) for step in self.drawn.steps])
-        return facts
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
