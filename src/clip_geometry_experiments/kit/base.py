@@ -134,7 +134,7 @@ class RunFolder:
         if isinstance(data, StoredConfig):
             return self._once(f"{digest(data)} {limit}", lambda: read_stored(data, limit))
         assert model is not None  # configs are checked: a model for data sets, none for stored embeddings
-        dataset = self._dataset(data)
+        dataset = self.dataset(data)
         readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
         name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
         if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
@@ -155,9 +155,10 @@ class RunFolder:
             return {"data_revision": stored_revision(data), "version": package}
         assert model is not None
         model_revision = self._once(f"revision {digest(model)}", lambda: encoder_revision(model))
-        return {"model_revision": model_revision, "data_revision": self._dataset(data).revision, "version": package}
+        return {"model_revision": model_revision, "data_revision": self.dataset(data).revision, "version": package}
 
-    def _dataset(self, config: DatasetConfig) -> Dataset:
+    def dataset(self, config: DatasetConfig) -> Dataset:
+        """The data set, loaded once."""
         return self._once(f"data {digest(config)}", lambda: load_dataset(config))
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:

@@ -23,8 +23,6 @@ from clip_geometry_experiments.report.gallery import Drawing
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
 CLUSTERS = 0.1  # a silhouette above which languages are called clusters
-FEW_ROWS = 20  # below which UMAP's spectral start is not possible or not worth it
-MAX_ROWS = 12_000  # of all pairs together; more take UMAP minutes
 COLUMNS = 3  # of panels, as in the paper
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
@@ -39,18 +37,13 @@ def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0)
     Args:
         pairs: Language → (n, d) rows of `source` and of the language, aligned, n ≥ 2.
         source: The language that the others are compared with.
-        seed: Of UMAP, and of the captions that are drawn where there are more than MAX_ROWS rows in all pairs.
+        seed: Of UMAP.
     """
-    most = MAX_ROWS // (2 * len(pairs))
-    generator, planes, total = np.random.default_rng(seed), [], 0
+    planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in pairs.items()]
     by_count: dict[int, list[str]] = {}
-    for language, (x, y) in pairs.items():
-        chosen = np.sort(generator.choice(len(x), min(most, len(x)), replace=False))
-        planes.append(umap_plane([(source, x[chosen]), (language, y[chosen])], seed=seed))
-        by_count.setdefault(len(chosen), []).append(language)
-        total += 2 * len(x)
-    kept = sum(2 * count * len(languages) for count, languages in by_count.items())
-    caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE, kept, total)
+    for language, (x, _) in pairs.items():
+        by_count.setdefault(len(x), []).append(language)
+    caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE)
     return Drawing("Pairs of languages, each on a plane", languages_map(planes), caption, wide=len(pairs) > 1)
 
 
@@ -106,7 +99,6 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
             plane = UMAP(
                 n_neighbors=min(NEIGHBORS, len(rows) - 1),
                 min_dist=LEAST_DISTANCE,
-                init="spectral" if len(rows) >= FEW_ROWS else "random",
                 random_state=seed % 2**32,
                 n_jobs=1,
             ).fit_transform(rows)
