@@ -73,18 +73,6 @@ class MultilingualConfig(base.RunConfig):
     zero_shot: PromptsConfig | None = None
     figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
 
-    @field_validator("languages")
-    @classmethod
-    def _no_language_twice(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(languages)) < len(languages):
-            raise InputError(f"{', '.join(languages)} has a language twice")
-        return languages
-
-    @model_validator(mode="after")
-    def _known_languages(self) -> Self:
-        _ = self.pairs
-        return self
-
     @property
     def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:
         """Language → the captions of the first language and those of its own."""
