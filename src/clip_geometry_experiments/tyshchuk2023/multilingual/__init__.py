@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.data import load_dataset
