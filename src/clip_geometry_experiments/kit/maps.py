@@ -19,7 +19,7 @@ from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import context, origin_of
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.steps import ANY, parse_pipeline, transforms
 from clip_geometry.transforms import Pipeline
@@ -97,11 +97,11 @@ class MapsConfig(RunConfig):
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise InputError(f"two maps are called {twice!r}; give every row its own name")
         for each in self.maps:
-            if each.fit_on is not None and each.fit_on not in self.ROLES:
-                near = did_you_mean(each.fit_on, self.ROLES) or f"; known are {', '.join(self.ROLES)}"
-                raise InputError(f"fit_on of the map {each.row!r} is {each.fit_on!r}{near}")
             if each.fit_on is not None and each.fit_on not in self.sources:
-                raise InputError(f"the map {each.row!r} is to be fitted on {each.fit_on}, but {each.fit_on} is not set")
+                known = ", ".join(self.ROLES)
+                raise InputError(
+                    f"the map {each.row!r} is fitted on {each.fit_on!r}, which is not set; known are {known}"
+                )
         check_sources(self.model, **self.sources)
         return self
 

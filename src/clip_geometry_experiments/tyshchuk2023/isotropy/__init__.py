@@ -16,8 +16,8 @@ from clip_geometry.geometry.isotropy import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows, mean_row
+from clip_geometry_experiments.geometry import Geometry, GeometryConfig
 from clip_geometry_experiments.kit.base import Cell, experiments
-from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
 
 
 class IsotropyConfig(GeometryConfig):
@@ -28,9 +28,10 @@ class IsotropyConfig(GeometryConfig):
     """
 
     random_bases: int = Field(default=20, ge=2)
+    split: None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
-class Isotropy(GeometryExperiment):
+class Isotropy(Geometry):
     Config = IsotropyConfig
 
     def cells(self) -> Iterator[Cell]:
@@ -53,24 +54,19 @@ class Isotropy(GeometryExperiment):
         words = Words(Path(__file__).with_name("words.j2"))
         found = []
         for each in planned:
-            rows = {(row["measure"], row["at"]["modality"]): row for row in each.finished_rows()}
-            rows = {key: row for key, row in rows.items() if row.get("value") is not None}
+            rows = {
+                (row["measure"], row["at"]["modality"]): row for row in each.finished_rows() if row["value"] is not None
+            }
             told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in rows.items()}
-            found.append((" → ".join(map(str, each.sets.steps)), rows, told, list(each.sets.rows)))
-        _, rows, told, sets = found[0]
-        named = [[(name, modality) in told for modality in sets] for name in ("isotropy_i1", "isotropy_i1[random]")]
-        if not all(map(all, named)):
+            found.append((" → ".join(map(str, each.sets.steps)), told, rows))
+        (_, told, rows), *others = found
+        sets = list(planned[0].sets.rows)
+        own = [row for modality in sets if (row := rows.get(("isotropy_i1", modality)))]
+        if len(own) < len(sets):
             return []
-        own = [rows["isotropy_i1", modality] for modality in sets]
-        nulls = [row.get("null_value") for row in own]
-        known = None not in nulls
-        state = _state(own) if known else "as follows"
-        shown = list(dict.fromkeys(fixed(null, 2) for null in nulls)) if known else []
-        sentences = [words("defined", told, sets, rows, shown, state)]
-        if all(("isotropy_i2[mean]", modality) in told for modality in sets):
-            sentences.append(words("means", told, sets))
-        others = [(name, told) for name, _, told, _ in found[1:] if all(("isotropy_i1", each) in told for each in sets)]
-        return sentences + ([words("others", others, sets)] if others else [])
+        nulls = list(dict.fromkeys(fixed(row["null_value"], 2) for row in own))
+        said = [words("defined", told, sets, nulls, _state(own)), words("means", told, sets)]
+        return said + ([words("others", others, sets)] if others else [])
 
     def drawings(self) -> Mapping[str, Any]:
         """Figures 2-4 are the main directions of the images alone."""
@@ -109,12 +105,8 @@ experiments.add("isotropy", Isotropy)
 
 
 def _state(rows: Sequence[Row]) -> str:
-    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither;
-    "as follows" where an error is not known."""
+    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):
         return "far from isotropic"
-    errors = [error for row in rows if (error := row.get("standard_error")) is not None]
-    if len(errors) < len(rows):
-        return "as follows"
-    below = all(row["value"] + 2 * error < row["null_value"] for row, error in zip(rows, errors, strict=True))
+    below = all(row["value"] + 2 * (row.get("standard_error") or 0) < row["null_value"] for row in rows)
     return "less isotropic than noise" if below else "not all less isotropic than noise"
