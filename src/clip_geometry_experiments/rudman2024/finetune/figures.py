@@ -44,25 +44,18 @@ def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
     shown = chosen({_method(row) for row in _trainings(rows)})
     drawn: dict[str, Drawing] = {}
     if isoscore and performance:
-        means = {label(each): values.mean() for each, values in isoscore.items() if on_axis(each)}
-        top = any(each.name == TOP for each in isoscore)
-        caption = words("relation", means, metric(rows), *correlation(rows), top)
         figure = relation_figure({"": (isoscore, performance, metric(rows))})
+        caption = words("relation", any(each.name == TOP for each in isoscore))
         drawn["finetune_relation"] = Drawing("Isotropy and performance", figure, caption)
     if dimension:
-        means = {_minus(each.value): values.mean() for each, values in dimension.items() if on_axis(each)}
-        caption = words("dimension", means, any(values.mean() < 1 for values in dimension.values()))
         figure = lambda_figure(dimension, "TwoNN dimension of sentences")
+        caption = words("dimension", any(values.mean() < 1 for values in dimension.values()))
         drawn["finetune_dimension"] = Drawing("Intrinsic dimension", figure, caption)
-    named = visible(coordinates, shown)
-    shares = {label(each): np.abs(coordinates[each]).max() / np.linalg.norm(coordinates[each]) for each in named}
-    gone = [label(each) for each in shown if each not in named]
     figure = activation_figure(coordinates, shown)
-    drawn["finetune_activation"] = Drawing("Average activation", figure, words("activation", shares, gone))
+    drawn["finetune_activation"] = Drawing("Average activation", figure, words("activation"))
     tokens = [each for each in shown if each.name != TOP]  # it has the tokens of plain training
-    caption = words("cosines", {label(each): values.mean() for each, values in cosine.items()})
     figure = cosine_figure(histograms, tokens or shown, cosine)
-    drawn["finetune_cosines"] = Drawing("Random cosines", figure, caption)
+    drawn["finetune_cosines"] = Drawing("Random cosines", figure, words("cosines"))
     return drawn
 
 
@@ -75,16 +68,12 @@ def draw_tasks(runs: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
             tasks[name] = (isoscore, performance, metric(rows))
     if not tasks:
         return {}
-    performances = {name: performance for name, (_, performance, _) in tasks.items()}
-    every = [each for each in next(iter(performances.values())) if all(each in of for of in performances.values())]
-    means = {label(each): np.mean([of[each].mean() for of in performances.values()]) for each in every}
+    methods = methods_figure({name: performance for name, (_, performance, _) in tasks.items()})
     top = any(each.name == TOP for isoscore, _, _ in tasks.values() for each in isoscore)
-    caption = words("tasks_methods", means, len(tasks))
+    title = "Isotropy and performance of all tasks"
     return {
-        "tasks_methods": Drawing("Methods over all tasks", methods_figure(performances), caption),
-        "tasks_relation": Drawing(
-            "Isotropy and performance of all tasks", relation_figure(tasks), words("tasks_relation", top)
-        ),
+        "tasks_methods": Drawing("Methods over all tasks", methods, words("tasks_methods")),
+        "tasks_relation": Drawing(title, relation_figure(tasks), words("relation", top)),
     }
 
 

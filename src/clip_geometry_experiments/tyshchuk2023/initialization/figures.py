@@ -165,8 +165,7 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
-    batch = table.batch_size[table["mode"] == "batch"].max()
-    caption = WORDS("cosines", None if np.isnan(batch) else batch, (table["mode"] != "").any(), _origin(table))
+    caption = WORDS("cosines", (table["mode"] != "").any(), _origin(table))
     drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(over_seeds(table)), caption)
     for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
         name = short_name(model)
@@ -195,7 +194,8 @@ def tell(rows: Sequence[Row]) -> list[str]:
             ]
             ranges.append((modality, found))
         said.append(WORDS("cones", zero, ranges, shown.null.max(), shown.seeds.max()))
-    return [*said, WORDS("theory", _largest(table, "mlp", "predicted"))]
+    mlps = table[~table.zero & (table.operation == "mlp")]
+    return [*said, WORDS("theory", (mlps.value - mlps.predicted).abs().max())]
 
 
 def table_of(rows: Iterable[Row]) -> Frame:
@@ -210,7 +210,7 @@ def table_of(rows: Iterable[Row]) -> Frame:
             "layer": row["at"].get("layer", np.nan),
             "operation": row["at"].get("operation", ""),
             "data": f"{row['n']} {row['at']['modality']}s of {with_options(row['dataset'], row['data_options'])}",
-            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "null_value", "batch_size")},
+            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "null_value")},
             "row": row,
         }
         for row in rows
@@ -246,16 +246,9 @@ def _origin(table: Frame) -> str:
     return WORDS("origin", list(table.model.unique()), table.data.unique(), sorted(table.seed.unique()))
 
 
-def _largest(table: Frame, operation: str, prediction: str) -> float:
-    """The largest deviation from a prediction, of models as initialized."""
-    found = table[~table.zero & (table.operation == operation)]
-    return (found.value - found[prediction]).abs().max()
-
-
 def _layers_caption(table: Frame) -> str:
-    errors = _largest(table, "mlp", "predicted"), _largest(table, "projection", "predicted_from_start")
     layered = table[table.layer.notna()]
-    return WORDS("layers", *errors, layered.operation.str.contains("stem").any(), _origin(layered))
+    return WORDS("layers", layered.operation.str.contains("stem").any(), _origin(layered))
 
 
 def _planes(finals: Frame, embeddings: Callable[[Row], NDArray]) -> Planes:

@@ -40,21 +40,14 @@ def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0)
         seed: Of UMAP.
     """
     planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in pairs.items()]
-    by_count: dict[int, list[str]] = {}
-    for language, (x, _) in pairs.items():
-        by_count.setdefault(len(x), []).append(language)
-    caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE)
+    caption = WORDS("plane", source, NEIGHBORS, LEAST_DISTANCE)
     return Drawing("Pairs of languages, each on a plane", languages_map(planes), caption, wide=len(pairs) > 1)
 
 
 def draw_ratios(ratios: Mapping[str, Row], source: str) -> Drawing:
     """Draw how near the languages lie to `source`. ratios: language → result row of language_distance's ratio."""
-    ends = [
-        [f"{name} ({_told(row)})" for name, row in _ranked(ratios) if differ(row, end) is False]
-        for end in (_ranked(ratios)[0][1], _ranked(ratios)[-1][1])
-    ]
     title = f"How near translations lie to {source}"
-    return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source, *ends))
+    return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source))
 
 
 def _ranked(ratios: Mapping[str, Row]) -> list[tuple[str, Row]]:
