@@ -100,12 +100,7 @@ def hold_out(task: ClassificationTask, share: float, seed: int) -> tuple[Classif
     """
     if share == 0:
         return task, None
-    held, smallest = held_out(task.examples.tolist(), share, seed)
-    if not held.any():
-        raise InputError(
-            f"held_out = {share:g} of {len(held)} examples: none can be held out, the smallest group that shares "
-            f"items has {smallest}; raise held_out, or set it to 0"
-        )
+    held = held_out(task.examples.tolist(), share, seed)
     trained, unseen = task.subset(np.flatnonzero(~held)), task.subset(np.flatnonzero(held))
     return trained.of_several_classes("trained"), unseen.of_several_classes("held-out")
 

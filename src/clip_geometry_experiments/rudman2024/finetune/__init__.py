@@ -49,11 +49,16 @@ class Finetune(Experiment):
     # --- cells
 
     def cells(self) -> Iterator[Cell]:
-        for method in self.config.each_method:
+        for method in self.config.methods:
             for seed in self.config.seeds:
                 define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
                 yield Cell(define, partial(self._training_rows, digest(define), method, seed), f"{method}, seed {seed}")
-        define = {"measure": "finetune", "of": "all seeds", "methods": list(self.config.methods), **self._shared}
+        define = {
+            "measure": "finetune",
+            "of": "all seeds",
+            "methods": list(map(str, self.config.methods)),
+            **self._shared,
+        }
         yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows, "all seeds")
 
     @cached_property
