@@ -7,8 +7,9 @@ import pytest
 
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
-from clip_geometry_experiments.geometry import COSINES, Geometry, GeometryConfig
+from clip_geometry_experiments.geometry import Geometry
 from clip_geometry_experiments.kit.base import RunFolder
+from clip_geometry_experiments.kit.geometry import COSINES, GeometryConfig
 from clip_geometry_experiments.kit.stored import RandomSplit, part_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")

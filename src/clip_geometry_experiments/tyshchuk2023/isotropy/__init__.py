@@ -16,8 +16,8 @@ from clip_geometry.geometry.isotropy import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows, mean_row
-from clip_geometry_experiments.geometry import Geometry, GeometryConfig
 from clip_geometry_experiments.kit.base import Cell, experiments
+from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExperiment
 
 
 class IsotropyConfig(GeometryConfig):
@@ -31,7 +31,7 @@ class IsotropyConfig(GeometryConfig):
     split: None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
-class Isotropy(Geometry):
+class Isotropy(GeometryExperiment):
     Config = IsotropyConfig
 
     def cells(self) -> Iterator[Cell]:
