@@ -177,9 +177,6 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
     assert whole_row["n"] == n and whole_row["standard_error"] == pytest.approx((whole * (1 - whole) / n) ** 0.5)
 
 
-# --- the report
-
-
 # --- wrong configs
 
 

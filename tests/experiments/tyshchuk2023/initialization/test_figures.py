@@ -55,9 +55,6 @@ def test_the_summary_has_the_cones_with_and_without_biases_and_theory():
     rows = [each for seed in (0, 1) for zero in (False, True) for each in tower(seed, zero, 0.02 * seed)]
     rows[0]["null_value"] = -0.002
     cones, zero, theory = tell(rows)
-    assert cones == (
-        "Untrained models map their inputs into a cone: two random texts have an average cosine of 0.5100 ± 0.0141; "
-        "isotropic rows have 0.002 at most (± over 2 seeds)."
-    )
+    assert "average cosine of 0.5100 ± 0.0141; isotropic rows have 0.002 at most (± over 2 seeds)." in cones
     assert zero.startswith("With all biases zero two random texts have an average cosine of 0.5100 ± 0.0141")
-    assert theory == "The kernel recursion of wide random networks predicts the cosine after every MLP to within 0.030."
+    assert theory.endswith("after every MLP to within 0.030.")

@@ -158,9 +158,6 @@ def test_captions_of_one_item_lie_in_one_block():
     assert len(left["en"]) == len(left["de"]) == 15
 
 
-# --- a small tower of Multilingual-CLIP
-
-
 # --- the run
 
 

@@ -35,9 +35,6 @@ def drawn(figure, start):
     return {artist.get_gid(): artist for artist in artists if (artist.get_gid() or "").startswith(start)}
 
 
-# --- the map
-
-
 # --- the ratios
 
 
@@ -82,11 +79,6 @@ def told_rows(silhouette):
 
 def test_what_is_told_of_languages():
     distances, silhouette = tell(told_rows(-0.004))
-    assert distances.startswith(
-        "Translations lie at 0.087 (German) and 0.31 (Russian) of the distance between the English"
-    )
-    assert silhouette == (
-        "With the language as label the silhouette is −0.004: by this measure, the languages form no clusters. A "
-        "linear probe may still tell them apart."
-    )
+    assert distances.startswith("Translations lie at 0.087 (German) and 0.31 (Russian) of the distance between the")
+    assert "the silhouette is −0.004: by this measure, the languages form no clusters." in silhouette
     assert tell(told_rows(0.4))[1].endswith("the silhouette is 0.40: the languages form clusters.")
