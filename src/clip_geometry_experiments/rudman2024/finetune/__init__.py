@@ -49,14 +49,14 @@ class Finetune(Experiment):
     # --- cells
 
     def cells(self) -> Iterator[Cell]:
-        for method in self.config.methods:
+        for method in self.config.each_method:
             for seed in self.config.seeds:
                 define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
                 yield Cell(define, partial(self._training_rows, digest(define), method, seed), f"{method}, seed {seed}")
         define = {
             "measure": "finetune",
             "of": "all seeds",
-            "methods": list(map(str, self.config.methods)),
+            "methods": list(self.config.methods),
             **self._shared,
         }
         yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows, "all seeds")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.registry import InputError
@@ -54,7 +54,7 @@ def parse_method(text: str) -> Method:
     return Method(name, value) if value else Method(NONE)
 
 
-AnyMethod = Annotated[Method, BeforeValidator(parse_method), PlainSerializer(str)]
+MethodText = Annotated[str, AfterValidator(lambda text: str(parse_method(text)))]
 
 
 class FinetuneOptimizerConfig(Config):
@@ -102,7 +102,7 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
     model: Transformer
     task: AnyTask
     held_out: float = Field(default=0.0, ge=0, lt=1)
-    methods: tuple[AnyMethod, ...] = Field(default=(Method(NONE), Method(I_STAR, -1), Method(I_STAR, 1)), min_length=1)
+    methods: tuple[MethodText, ...] = Field(default=(NONE, "i_star(-1)", "i_star(1)"), min_length=1)
     seeds: Seeds = (0, 1, 2, 3, 4)
     max_length: int | None = Field(default=None, ge=8)
     overlap: int = Field(default=64, ge=0)
@@ -112,6 +112,10 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
         if not self.held_out:
             self.validation_task()
         return self
+
+    @property
+    def each_method(self) -> tuple[Method, ...]:
+        return tuple(map(parse_method, self.methods))
 
     def validation_task(self) -> TaskConfig:
         """The split "validation" of the task. Raises InputError where the task has no other split."""

@@ -64,7 +64,7 @@ def test_the_measures_are_those_of_the_trained_model(whole):
     """Recomputed from the training itself, for one cell."""
     report, rows = whole
     planned = Finetune(configured(), RunFolder(report.parent, "cpu"))
-    training = planned.trained(planned.config.methods[1], 0)
+    training = planned.trained(planned.config.each_method[1], 0)
     import torch
 
     inputs = planned.inputs[1]
