@@ -1,15 +1,12 @@
 """Whatever is wrong, the user reads one sentence and the status is 2."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from safetensors.numpy import save_file
 
 DATA = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 
@@ -17,52 +14,6 @@ DATA = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 def npy(path, array):
     np.save(path, array, allow_pickle=True)
     return path
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-40])
-    return path
-
-
-def truncated_parquet(folder):
-    pd.DataFrame({"v": list(DATA)}).to_parquet(folder / "x.parquet")
-    return cut(folder / "x.parquet")
-
-
-def truncated_safetensors(folder):
-    save_file({"embeddings": DATA}, folder / "x.safetensors")
-    return cut(folder / "x.safetensors")
-
-
-def text_file(folder):
-    (folder / "x.npy").write_text("hello")
-    return folder / "x.npy"
-
-
-def array(value):
-    return lambda folder: npy(folder / "x.npy", value)
-
-
-ROW_3 = np.arange(8)[:, None] == 3
-FILES = {
-    "empty directory": (lambda folder: folder, "directory|folder"),
-    "pickled objects": (array(np.array([{"a": 1}], dtype=object)), "pickle|object"),
-    "truncated npy": (lambda folder: cut(npy(folder / "x.npy", DATA)), "x.npy"),
-    "truncated parquet": (truncated_parquet, "x.parquet"),
-    "truncated safetensors": (truncated_safetensors, "x.safetensors"),
-    "text file": (text_file, "x.npy"),
-    "one dimension": (array(DATA[:, 0]), r"\(8,\)"),
-    "complex": (array(DATA.astype(complex)), "complex128"),
-    "NaN": (array(np.where(ROW_3, np.nan, DATA)), "NaN or infinity in row 3"),
-    "zero row under normalize": (array(np.where(ROW_3, 0, DATA)), "row 3"),
-    "no rows": (array(DATA[:0]), "0 rows; expected at least 2"),
-}
-
-
-@pytest.mark.parametrize("case", FILES)
-def test_unusable_embeddings(refused, tmp_path, case):
-    make, message = FILES[case]
-    assert re.search(message, refused("measure", make(tmp_path)))
 
 
 CONFIG = "name: t\nexperiment: geometry\nmodel: scenes-clip/fresh\npairs: {name: scenes, size: 4}\n"
@@ -88,6 +39,9 @@ SENTENCES = {
     "measure image.npy other.npy --measures modality_gap": "needs one space, but image has dimension 6 and text has",
     "measure image.npy short.npy --measures matching_cosine": "needs pairs: 40 image rows and 30 text rows",
     "measure image.npy text.npy --pipeline normalize,center --measures modality_gap": "write center[pooled]",
+    "measure nan.npy": "nan.npy has NaN or infinity in row 3",
+    "measure zero.npy": "zero.npy has a zero row (row 3)",
+    "measure none.npz": "0 rows; expected at least 2",
     "measure": "Missing argument 'IMAGE [TEXT]...' (see clip-geometry measure --help)",
     "mesure": "No such command 'mesure'. Did you mean 'measure'? (see clip-geometry --help)",
     "list a b \x1b[31m": r"Got unexpected extra argument(s) (\x1b[31m) (see clip-geometry list",
@@ -125,6 +79,9 @@ def test_wrong_commands(refused, sets, tmp_path, command):
     (tmp_path / "groups.txt").write_text("\n".join(["a"] * 39 + ["b"]))
     (tmp_path / "photos").mkdir()
     npy(tmp_path / "other.npy", DATA)
+    for name, value in (("nan", np.nan), ("zero", 0)):
+        npy(tmp_path / f"{name}.npy", np.where(np.arange(8)[:, None] == 3, np.float32(value), DATA))
+    np.savez(tmp_path / "none.npz", DATA[:0])
     npy(tmp_path / "short.npy", np.load(sets[1])[:30])
     before = files_here()
     sentence = refused(*command.split(" "))
@@ -138,14 +95,10 @@ def test_wrong_commands(refused, sets, tmp_path, command):
     [
         (CONFIG + "pipline: [normalize]", "unknown key 'pipline'; did you mean 'pipeline'"),
         (CONFIG + "seed: one", "key 'seed' is 'one': input should be a valid integer"),
-        (CONFIG + "batch_size: 0", "batch_size"),
-        (CONFIG + "measures: [isoscor]", "unknown measure 'isoscor'; did you mean 'isoscore'"),
-        (CONFIG + "pipeline: [normalise]", "unknown pipeline step 'normalise'"),
         (CONFIG.replace("scenes-clip/fresh", "open_clip:ViT-B-23/fresh"), "did you mean 'ViT-B-32'"),
         (CONFIG.replace("size: 4", "siez: 4"), "did you mean 'size'"),
         (CONFIG.replace("geometry", "geometri"), "unknown experiment 'geometri'; did you mean 'geometry'"),
         (CONFIG.replace("experiment: geometry\n", ""), "key 'experiment' is missing"),
-        (CONFIG.replace("name: t", "name: ../t"), "name"),
         (CONFIG + "sweep: {seed: 3}", "'sweep' must map dotted keys to non-empty lists"),
         ("name: !!python/object:os.system t", "could not determine a constructor for the tag"),
         ("- a list", "a YAML mapping was expected"),

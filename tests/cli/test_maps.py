@@ -1,7 +1,5 @@
 """`fit`, `apply` and `ship`: what a user types, and what `measure` and other programs then read."""
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -304,15 +302,3 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
         warnings.simplefilter("default")
         assert "something else" not in cli("fit", "center", sets[0], "-o", "m.safetensors").err
     assert [str(warning.message) for warning in seen] == ["something else"]  # handed on to whoever shows them
-
-
-@pytest.mark.slow
-def test_in_a_process_of_its_own(sets, tmp_path):
-    """The installed command, with a warning on its own line of standard error."""
-    command = str(Path(sys.executable).with_name("clip-geometry"))
-    for path in sets:
-        np.save(path, np.load(path)[:4])
-    fit = [command, "fit", "procrustes[text-to-image]", *map(str, sets), "-o", "m.safetensors"]
-    found = subprocess.run(fit, capture_output=True, text=True, cwd=tmp_path)
-    assert found.returncode == 0
-    assert found.stderr.startswith("clip-geometry: warning: procrustes") and found.stderr.count("\n") == 1
