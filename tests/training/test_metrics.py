@@ -18,7 +18,6 @@ from clip_geometry.training import EmbeddingGeometry  # noqa: E402
 from support.distributed_live import measured, metric_of_several, metrics, pairs  # noqa: E402
 
 D = 24
-OF_SAMPLE = ("uniformity", "retrieval")
 
 
 def reference(image, text, names):
@@ -222,17 +221,6 @@ def test_in_a_collection_it_takes_its_own_arguments():
         collection(image=image, text=text, preds=image[:, 0], target=text[:, 0])
     assert len(collection["EmbeddingGeometry"].packed) == 1
     assert float(collection.compute()["modality_gap"]) == pytest.approx(float(values["modality_gap"]), rel=1e-12)
-
-
-def test_states_are_merged_from_another_metric():
-    image, text = pairs()
-    metric, other = EmbeddingGeometry(), EmbeddingGeometry()
-    metric.update(image=image[:100], text=text[:100])
-    other.update(image=image[100:], text=text[100:])
-    metric.merge_state(other)
-    values = {name: float(value) for name, value in metric.compute().items()}
-    close(values, measured(EmbeddingGeometry(), image, text), 1e-12)
-    assert metric.items == 330 and len(metric.packed) == 1
 
 
 def test_compute_without_rows_is_empty():
