@@ -1,25 +1,14 @@
 """`clip-geometry embed` end to end: every model a tiny one, every data set a few items."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
-import open_clip
 import pytest
-import torch
 
-from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
-from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.io.sources import read_any
-
-TINY = {
-    "embed_dim": 24,
-    "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 1, "width": 48, "head_width": 16},
-    "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
-}
 
 
 @pytest.fixture
@@ -32,51 +21,6 @@ def embed(cli):
         return read_store(out)
 
     return run
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """A small model of open_clip, and the checkpoint it was saved to."""
-    folder = tmp_path_factory.mktemp("architecture")
-    (folder / "tiny-of-embed.json").write_text(json.dumps(TINY))
-    open_clip.add_model_config(folder)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(8)
-        model, _, transform = open_clip.create_model_and_transforms("tiny-of-embed")
-    torch.save(model.state_dict(), folder / "w.pt")
-    return model.eval(), transform, folder / "w.pt"
-
-
-def test_a_checkpoint_with_the_activation_it_needs(embed, refused, tiny):
-    model, transform, path = tiny
-    name = f"open_clip:tiny-of-embed@{path}"
-    assert "add quick_gelu=true" in refused("embed", name, "scenes", "-o", "out", "size=6")
-    sets = embed(name, "scenes", "size=6", "quick_gelu=false")
-    data = load_dataset(resolve_dataset("scenes", size=6))
-    with torch.no_grad():
-        images = model.encode_image(torch.stack([transform(data.image.load(k)) for k in range(6)]))
-        tokens = open_clip.get_tokenizer("tiny-of-embed")([data.text.load(k) for k in range(6)])
-        texts = model.encode_text(tokens)
-    assert sets["image"].vectors == pytest.approx(images.numpy(), abs=1e-5)
-    assert sets["text"].vectors == pytest.approx(texts.numpy(), abs=1e-5)
-    assert sets["image"].provenance["model_options"] == {"quick_gelu": False}
-    quick = embed(name, "scenes", "size=6", "model.quick_gelu=true", out="quick")
-    assert np.abs(quick["image"].vectors - sets["image"].vectors).max() > 1e-4
-
-
-def test_a_folder_without_weights_and_with_them(embed, refused, tmp_path):
-    folder = shutil.copytree(scenes_folder(), tmp_path / "model")
-    assert "add fresh=true" in refused("embed", f"local-dir:{folder}", "scenes", "-o", "out")
-    fresh = embed(f"local-dir:{folder}", "scenes", "size=3", "fresh=true", "seed=5", out="fresh")
-    named = embed("scenes-clip/fresh", "scenes", "size=3", "seed=5", out="named")
-    model = open_clip.create_model(f"local-dir:{folder}", load_weights=False)
-    torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
-    saved = embed(f"local-dir:{folder}", "scenes", "size=3", out="saved")
-    for modality in ("image", "text"):
-        assert np.array_equal(fresh[modality].vectors, named[modality].vectors)
-        assert np.abs(saved[modality].vectors - fresh[modality].vectors).max() > 1e-3
-    assert fresh["text"].provenance["model_options"] == {"seed": 5, "fresh": True}
-    assert saved["text"].provenance["model_options"] == {}
 
 
 def test_a_table_by_its_path(embed, refused, tmp_path):

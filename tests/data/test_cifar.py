@@ -43,14 +43,6 @@ def test_cifar10(cifar10_parquet, cifar_rows):
     assert found.text.load(4) == "a deer"
 
 
-def test_prompts_are_the_text_side(cifar_parquet):
-    assert _load(cifar_parquet).text is None
-    text = _load(cifar_parquet, prompt="a photo of a {}").text
-    assert [text.load(k) for k in (0, 2)] == ["a photo of a apple", "a photo of a lawn mower"]
-    with pytest.raises(InputError, match=r"has \{\} 0 times"):
-        _load(cifar_parquet, prompt="")
-
-
 FINE = (
     "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can "
     "castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin "
