@@ -190,13 +190,8 @@ def test_rows_of_one_modality_in_the_lengths_that_the_map_gives(ok, sets, x):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("fit normalise image.npy -o m.safetensors", "unknown pipeline step 'normalise'; did you mean 'normalize'"),
         ("fit , image.npy -o m.safetensors", "the pipeline is empty, so there is nothing to fit"),
-        ("fit cluster_center image.npy -o m.safetensors", "missing a required argument: 'k'; write cluster_center(k"),
-        ("fit whiten(7) image.npy -o m.safetensors", "but the 40 rows it is fitted on span only 6"),
         ("fit whiten(3) both.npz -o m.safetensors", "write whiten(3)[pooled] for one fit"),
-        ("fit whiten(3)[text] image.npy -o m.safetensors", "whiten(3)[text] is to be fitted on text rows, but only"),
-        ("fit procrustes image.npy text.npy -o m.safetensors", "write procrustes[text-to-image] or procrustes[image"),
         ("fit procrustes[text-to-image] short.npy text.npy -o m.safetensors", "30 image rows and 40 text rows cannot"),
         ("fit center image.npy -o m.npy", "-o m.npy is no .safetensors file; choose a name with this ending"),
         ("fit center image.npy -o none/m.safetensors", "the folder none does not exist"),

@@ -8,7 +8,7 @@ import torch
 import clip_geometry as cg
 from clip_geometry.measuring.records import CORE
 from clip_geometry.registry import InputError
-from support.clouds import cone
+from support.clouds import cone, unit
 
 N, D = 40, 6
 RNG = np.random.default_rng(0)
@@ -18,10 +18,6 @@ IDS = [f"item {k}" for k in range(N)]
 ORDER = RNG.permutation(N)
 FEW = {"measures": "average_cosine,modality_gap,matching_cosine", "blocks": 5}
 GAP = {"measures": "modality_gap", "blocks": 0}
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def numbers(result):

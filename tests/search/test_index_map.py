@@ -9,13 +9,9 @@ import pytest
 import clip_geometry as cg
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import RankWarning
-from support.clouds import rotation
+from support.clouds import rotation, unit
 
 RIDGE = ["ridge(0.01)"]
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def two_models(n, seed, noise=0.5, d=24, e=16):

@@ -5,11 +5,7 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Pipeline, ReAlign
-from support.clouds import cone
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+from support.clouds import cone, unit
 
 
 @pytest.fixture(params=range(3))

@@ -9,7 +9,8 @@ import pytest
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import Known, neighborhoods, repairs
 from clip_geometry.search.repairs.neighborhoods import CSLS, NNN, InvertedSoftmax
-from support.mixed_index import NAMES, rows, unit
+from support.clouds import unit
+from support.mixed_index import NAMES, rows
 
 KINDS = [("image", "image"), ("image", "text"), ("text", "image"), ("text", "text")]
 N = 30  # of the bank; items 0 to 9 are its rows 5 to 14, the others are new
