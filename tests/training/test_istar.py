@@ -1,7 +1,6 @@
 """IStar against eigenvalues, the authors' package, finite differences and itself on several processes."""
 
 import doctest
-import socket
 import warnings
 
 import numpy as np
@@ -13,6 +12,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.training import losses
 from clip_geometry.training.losses import CosReg, IStar
 from support.clouds import cone, rotation
+from support.distributed import run_several
 from support.distributed_losses import istar_of_several, layers_of, network, tokens
 
 
@@ -155,11 +155,7 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
 def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     """Unequal batches and masks through DistributedDataParallel, against one process with all rows: 1e-12."""
     world = 2
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(istar_of_several, (world, port, str(tmp_path)), nprocs=world)
-    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    found = run_several(istar_of_several, world, tmp_path)
     model, loss = network(), IStar(-2.0, zeta=0.3, momentum=0.25)
     given = [tokens(rank) for rank in range(world)]
     with torch.no_grad():
