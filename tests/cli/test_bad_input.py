@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clip_geometry.config import read_yaml
+
 DATA = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 
 
@@ -17,45 +19,9 @@ def npy(path, array):
 
 
 CONFIG = "name: t\nexperiment: geometry\nmodel: scenes-clip/fresh\npairs: {name: scenes, size: 4}\n"
-SENTENCES = {
-    "measure image.npy --measures ,": "measures is empty",
-    "measure image.npy --all --measures isoscore": "--all and --measures were both given",
-    "measure image.npy --pipeline center[both]": "unknown scope 'both'",
-    "measure image.npy --raw --pipeline center": "--raw and --pipeline were both given",
-    "measure image.npy --labels two.txt": "2 labels were given for 40 image rows",
-    "measure image.npy --by breed": "no column 'breed' to group by",
-    "measure image.npy --labels groups.txt --by label": "in the group of label b: image has 1 row; expected at least",
-    "measure image.npy --json none/here.jsonl": "the folder none does not exist",
-    "measure image.npy --json .": "is a directory",
-    "measure image.npy --json two.txt": "two.txt exists; choose another name or remove it first",
-    "measure image.npy --json /proc/x.jsonl": "cannot write to /proc/x.jsonl: No such file or directory",
-    "measure image.npy --blocks -1": "Invalid value for '--blocks'",
-    "measure image.npy --full-size 40": "the full size is 40, but 40 items were given; expected more",
-    "measure image.npy text.npy --pipeline normalize,center --measures modality_gap": "write center[pooled]",
-    "measure nan.npy": "nan.npy has NaN or infinity in row 3",
-    "measure zero.npy": "zero.npy has a zero row (row 3)",
-    "measure none.npz": "0 rows; expected at least 2",
-    "measure": "Missing argument 'IMAGE [TEXT]...' (see clip-geometry measure --help)",
-    "mesure": "No such command 'mesure'. Did you mean 'measure'? (see clip-geometry --help)",
-    "list a b \x1b[31m": r"Got unexpected extra argument(s) (\x1b[31m) (see clip-geometry list",
-    "measure \x1b[31m": r"\x1b[31m does not exist; a file of embeddings was expected",
+SENTENCES = read_yaml(Path(__file__).with_name("wrong_commands.yaml"))["any"] | {
     f"measure {'x' * 5000}": "cannot be used: File name too long",
     f"measure image.npy --pipeline {'x' * 5000}": "unknown pipeline step",
-    "embed scenes-clip/fresh scenes -o out sed=1": "unknown option 'sed'; did you mean 'seed'",
-    "embed scenes-clip/fresh scenes -o out data.sed=1": "unknown option 'data.sed'; did you mean 'seed'",
-    "embed scenes-clip/fresh scenes -o out datas.seed=1": "unknown prefix 'datas'; known are 'model', 'data',",
-    "embed scenes-clip/fresh scenes -o out model.size=1": "unknown option 'model.size'",
-    "embed scenes-clip/fresh scenes -o out name=x": "unknown option 'name'",
-    "embed scenes-clip/fresh scenes -o out seed=one": "seed",
-    "embed scenes-clip/fresh scenes -o out workers=-1": "embed: key 'workers'",
-    "embed scenes-clip/fresh scenes -o out --split tset": "split",
-    "embed scenes-clip/fresh scenes -o out --precision fp8": "precision",
-    "embed scenes-clip/fresh scenes -o out --prompt x": "{}",
-    "embed scenes-clip/fresh scenes -o out --only audio": "'audio' is not one of 'image', 'text'",
-    "embed scenes-clip/fresh scenes -o out --language de,": "is no name of a modality",
-    "embed scenes-clip/fresh scenes -o out --device cuda:99": "device 'cuda:99' was asked for",
-    "embed scenes-clip/fresh photos -o out": "photos",
-    "embed scenes-clip/fresh two.txt groups.txt -o out": "two.txt is no data set",
 }
 
 
