@@ -155,12 +155,11 @@ def test_retrieval_has_a_better_direction_and_isotropy_has_none():
 # --- shares
 
 
-@pytest.mark.parametrize("blocks", [5])
-def test_mcnemar_sees_the_change_of_99_queries(blocks):
+def test_mcnemar_sees_the_change_of_99_queries():
     """Recall 84/99 and 70/99, 17 queries lost and 3 won: McNemar's exact p is 0.0026, however few blocks there are."""
     n = 99
     before, after = np.arange(84), np.r_[np.arange(17, 84), [84, 85, 86]]
-    a, b = (hits(right, n, blocks) for right in (before, after))
+    a, b = (hits(right, n, blocks=5) for right in (before, after))
     change = change_of(a, b)
     assert (round(change.before.value, 3), round(change.after.value, 3)) == (0.848, 0.707)
     assert change.p_value == pytest.approx(scipy.stats.binomtest(3, 20).pvalue, rel=1e-12)
