@@ -19,26 +19,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry_experiments.report import figures
 
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of text.
-
-    Args:
-        title: Its heading.
-        columns: The headings of the columns; ">" in front means numbers, aligned to the right.
-        rows: The cells of each line.
-        marked: Whether each line is emphasized.
-        legend: Sentences below the table.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    marked: Sequence[bool]
-    legend: Sequence[str] = ()
-
-
 STANDARD = ("singular_directions", "cosine_distributions")
 MOST_PANELS = 4  # that the words describe one by one
 

@@ -104,14 +104,6 @@ APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # search
 AIM = "r_at_1"
 
 
-class MeasureCost(NamedTuple):
-    """A measure that is worse on `sets` of the `of` sets that have it."""
-
-    title: str
-    sets: int
-    of: int
-
-
 def summary(table: RepairTable) -> SimpleNamespace:
     """Numbers of the sentences.
 
@@ -125,13 +117,10 @@ def summary(table: RepairTable) -> SimpleNamespace:
         best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
         tied: Whether the other free repairs are within the critical difference of it by retrieval.
         gains: Repair → the mean change of recall at 1 in the mixed index by it, over the sets.
-        costs: What the best repair makes worse, of all measures.
         rankings: Group → ranking.
         registered: The relation of geometry and retrieval.
         related: The relations of each measure of geometry and mixing to each of retrieval, over the maps of the rows.
         ideas: The same with the variants of one idea averaged.
-        known: Generated set → the best repair on it, its recall at 1 mixed and that of the known truth.
-        missing: Set → why it was skipped.
     """
     names = [name for name in table.repairs if name != "none"]
     own = [name for name in names if not (name in repairs and repairs[name].baseline)]
@@ -156,31 +145,8 @@ def summary(table: RepairTable) -> SimpleNamespace:
         best=best,
         tied=tied,
         gains=gains,
-        costs=costs(table, best) if best else [],
         rankings=table.rankings,
         registered=registered(table),
         related=examined(table),
         ideas=examined(table, merged=True),
-        known=_known(table, own),
-        missing=table.missing,
     )
-
-
-def costs(table: RepairTable, name: str) -> list[MeasureCost]:
-    """What a repair makes worse on at least one set, that on most sets first."""
-    found = [
-        MeasureCost(each.title.removesuffix(" ↓"), table.count(name, measure, "worse"),
-                    len(table.over_sets(name, measure)))
-        for measure, each in MEASURES.items()
-    ]  # fmt: skip
-    return sorted((each for each in found if each.sets), key=lambda each: -each.sets)
-
-
-def _known(table: RepairTable, names: list[str]) -> dict[str, tuple[str, float, float]]:
-    found = {}
-    for each in table.ranked:
-        values = {name: table.values[each, name, AIM].value for name in names if (each, name, AIM) in table.values}
-        if (truth := table.values.get((each, "truth", AIM))) is not None and values:
-            best = max(values, key=lambda name: values[name])
-            found[each] = best, values[best], truth.value
-    return found

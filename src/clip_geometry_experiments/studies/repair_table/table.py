@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, f, rankdata, studentized_range, t
 
-from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.search.repairs import Repair
 from clip_geometry_experiments.studies.repair_table import measuring
@@ -150,7 +149,6 @@ class RepairTable:
         notes: (set, repair, measure) → why there is none.
         sizes: Set → number of rows and dimension.
         controls: The sets in which there is nothing to find; repairs are not ranked on them.
-        missing: Set → why it was skipped.
         splits: Number of random halves.
     """
 
@@ -158,7 +156,6 @@ class RepairTable:
     notes: Mapping[tuple[str, str, str], str]
     sizes: Mapping[str, tuple[int, int]]
     controls: tuple[str, ...]
-    missing: Mapping[str, str]
     splits: int
 
     @cached_property
@@ -222,12 +219,9 @@ class RepairTable:
 
 def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) -> RepairTable:
     """The table that records are of."""
-    values, notes, sizes, missing, splits = {}, {}, {}, {}, 0
+    values, notes, sizes, splits = {}, {}, {}, 0
     for row in rows:
         measure, at = row["measure"].removeprefix(PREFIX), row["at"]
-        if measure == "set":
-            missing[at["set"]] = row["note"]
-            continue
         key = at["set"], at["repair"], measure
         sizes[at["set"]] = row["n"], row["d"]
         if row["value"] is None:
@@ -236,9 +230,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
             splits = len(row["by_split"])
             numbers = (row["value"], row["standard_error"], row["change"], row["change_error"])
             values[key] = CellValue(*numbers, row["verdict"])
-    if not values:
-        raise InputError("there are no records of repairs; run the experiment where at least one set is present")
-    return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing, splits)
+    return RepairTable(values, notes, sizes, tuple(controls), splits)
 
 
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
@@ -251,4 +243,4 @@ def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
         controls[of] = line["control"]
         values |= {(of, repair, measure): CellValue(*found) for measure, found in line["values"].items()}
         notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
-    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), {}, splits)
+    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), splits)
