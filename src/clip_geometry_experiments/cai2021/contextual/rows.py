@@ -38,7 +38,7 @@ def row(measure: str, value: float | None, *, at: Row | None = None, **rest: Any
     return Record(measure, value, **rest, at=at or {})
 
 
-def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Record:
+def tried(measure: str, compute: Callable[[], Tensor | float], **rest: Any) -> Record:
     """The row, or one without a value and with the reason."""
     try:
         return row(measure, float(compute()), **rest)
@@ -146,12 +146,12 @@ def cluster_rows(
     if types is None:
         yield from (row(name, None, at=at, note=NO_TYPES) for name in names.values())
         return
-    adjusted = adjusted_type_cosines(torch.from_numpy(x), types, found.labels)
+    adjusted = adjusted_type_cosines(x, types, found.labels)
     left_out = f"{adjusted.left_out} rows that are their cluster's mean left out" if adjusted.left_out else None
     for kind, name in names.items():
         made = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
         if made["value"] is not None:
-            made |= {"weighted_by_rows": float(adjusted.mean(kind, weighted=True))}
+            made |= {"weighted_by_rows": adjusted.mean(kind, weighted=True)}
         yield made
 
 
@@ -187,15 +187,15 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
         shared: dict[str, Any] = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
         null = _of_gaussian(*x.shape, k, metric, config.seed)
         if metric == "euclidean" and probes is None:
-            yield tried("two_nn", found.two_nn, **shared, null_value=float(null.two_nn()))
+            yield tried("two_nn", found.two_nn, **shared, null_value=null.two_nn())
         for estimator, name in names.items():
             try:
                 value, error = found.dimension(estimator)
             except InputError as reason:
                 yield row(name, None, **{**shared, "note": str(reason)})
                 continue
-            expected = float(null.dimension(estimator).value)
-            yield row(name, float(value), **shared, standard_error=float(error), null_value=expected)
+            expected = null.dimension(estimator).value
+            yield row(name, value, **shared, standard_error=error, null_value=expected)
 
 
 @cache

@@ -6,35 +6,27 @@ farther away, and the neighborhood is another. Whose neighborhoods are averaged 
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from clip_geometry.geometry.dimension import (
-    ESTIMATORS,
-    METRICS,
-    Estimator,
-    NeighborMetric,
-    different,
-    discarded_share,
-    inverse_dimensions,
-    slope_on_ratios,
-)
+from clip_geometry.geometry.dimension import Estimator, NeighborMetric, different, inverse_dimensions, slope_on_ratios
 from clip_geometry.geometry.distances.nearest import nearest
-from clip_geometry.geometry.kinds import Value, Values, as_given, in_kind
 from clip_geometry.geometry.statistics import Neighbors
 from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import Integer, Number, one_of, seed_number, whole_number
-from clip_geometry.rows.matrix import Rows
+
+DISCARD = 0.1  # of the ratios of two_nn, the largest
 
 
 class DimensionEstimate(NamedTuple):
-    value: Value
-    standard_error: Value
+    value: float
+    standard_error: float
 
 
 class Neighborhoods(NamedTuple):
     """log(r_k/r_j) of j = 1 … k for each row that was asked about, (m, k); among: of how many different rows."""
 
-    logs: Values
+    logs: Tensor
     among: int
 
     def dimension(self, estimator: Estimator) -> DimensionEstimate:
@@ -42,49 +34,41 @@ class Neighborhoods(NamedTuple):
 
         The error is that of a mean of m independent rows (by the delta method for "mackay", the inverse of a mean):
         what asking about other rows changes. It says nothing of other rows to look among. Raises InputError for
-        fewer than two rows, and for neighbors that are all equally far.
+        neighbors that are all equally far.
         """
-        inverses = inverse_dimensions(torch.as_tensor(self.logs), one_of(estimator, "estimator", ESTIMATORS))
+        inverses = inverse_dimensions(self.logs, estimator)
         m, mean = len(inverses), inverses.mean()
-        if m < 2:
-            raise InputError("a standard error needs the neighborhoods of two rows, there is one")
         if (mean if estimator == "mackay" else inverses.amin()) == 0:
             whose = "every row" if estimator == "mackay" else "some row"
             raise InputError(f"the nearest rows of {whose} are equally far from it, a dimension without bound")
         if estimator == "mackay":
-            found = DimensionEstimate(1 / mean, inverses.std() / mean.square() / m**0.5)
-        else:
-            found = DimensionEstimate((1 / inverses).mean(), (1 / inverses).std() / m**0.5)
-        return as_given(found, [self.logs])
+            return DimensionEstimate(float(1 / mean), float(inverses.std() / mean.square() / m**0.5))
+        return DimensionEstimate(float((1 / inverses).mean()), float((1 / inverses).std() / m**0.5))
 
-    def two_nn(self, *, discard: Number = 0.1) -> Value:
+    def two_nn(self) -> float:
         """`two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
-        discard = discarded_share(discard)
-        logs = torch.as_tensor(self.logs[:, 0] - self.logs[:, 1]).sort().values
-        kept = min(int(len(logs) * (1 - discard)), len(logs) - 1)
+        logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
+        kept = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
         if kept < 1 or logs[kept - 1] == 0:
             raise InputError("the two nearest rows are equally far from every row that is kept, or none is kept")
-        return as_given(slope_on_ratios(logs[:kept], len(logs)), [self.logs])
+        return float(slope_on_ratios(logs[:kept], len(logs)))
 
 
-@in_kind
 def neighborhoods(
-    x: Rows, *, k: Integer = 100, metric: NeighborMetric = "euclidean", of: Integer | None = None, seed: Integer = 0
+    x: np.ndarray | Tensor, *, k: int = 100, metric: NeighborMetric = "euclidean", of: int | None = None, seed: int = 0
 ) -> Neighborhoods:
     """The neighborhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
 
     With all rows `dimension` is local_intrinsic_dimension, which says what k and metric are; duplicates are dropped as
     there. x: (n, d), at least k + 1 different rows. Exact, blockwise, O(of · n · d). Raises InputError otherwise.
     """
-    metric, seed = one_of(metric, "metric", METRICS), seed_number(seed)
-    of = None if of is None else whole_number(of, "of", of=", of rows, or None for all")
-    neighbors = Neighbors(x)
+    neighbors = Neighbors(torch.as_tensor(x))
     k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)
     rows = different(neighbors, metric, least=k + 1).rows
     if of is None or of >= len(rows):
         distances, _ = nearest(rows, k)
     else:
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:of].sort().values
-        distances, _ = nearest(rows[chosen.to(rows.device)], k + 1, y=rows)
+        distances, _ = nearest(rows[chosen], k + 1, y=rows)
         distances = distances[:, 1:]  # without the row itself, the only one at no distance
     return Neighborhoods((distances[:, -1:] / distances).log(), len(rows))
