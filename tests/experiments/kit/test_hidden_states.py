@@ -174,7 +174,6 @@ def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces)
         ({"layers": [True]}, r"layers: it is \[true\]; expected all"),
         ({"words": "last"}, "words"),
         ({"seed": 1}, "seed and zero_bias are for freshly initialised models"),
-        ({"quick_gelu": True}, "quick_gelu is for checkpoints of open_clip"),
     ],
 )
 def test_wrong_options(bert_pieces, options, message):

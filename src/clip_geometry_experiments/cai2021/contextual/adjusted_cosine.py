@@ -25,9 +25,9 @@ class AdjustedCosines(NamedTuple):
     left_out: int
 
     def mean(self, which: str, *, weighted: bool = False) -> float:
-        """Mean of "inter" or "intra" over the clusters that have a value, each counted once as in the authors' code; weighted: by its rows.
+        """Mean of "inter" or "intra" over the clusters that have a value, each counted once as in the authors' code.
 
-        Raises InputError where no cluster has one.
+        weighted: by its rows. Raises InputError where no cluster has a value.
         """
         values = getattr(self, which)
         known = ~np.isnan(values)

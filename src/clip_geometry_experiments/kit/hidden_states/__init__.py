@@ -13,25 +13,13 @@ from pydantic import field_validator, model_validator
 from torch import Tensor
 
 from clip_geometry.config import validate
-from clip_geometry.encoders import hub
+from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import EncodedRows, Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf import (
-    HFConfig,
-    apply,
-    build,
-    check_ids,
-    context_length,
-    load_tokenizer,
-    read_encoder_config,
-    revision_of,
-    weights_of,
-)
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.hidden_states.rows import (
     SubWords,
-    in_byte_pairs,
     in_sub_words,
     text_rows,
     units_of,
@@ -42,22 +30,19 @@ CLIP = re.compile(r"(open_clip|hf-hub|local-dir):.|scenes-clip/.")  # how the na
 SENTENCE = 32  # tokens in a typical text, to estimate the size of a shard
 
 
-class HiddenStatesConfig(HFConfig):
+class HiddenStatesConfig(hf.HFConfig):
     """hidden-states:ORG/NAME or PATH or a CLIP's name: a row for each word and layer of a transformer or CLIP.
 
-    The name of a model of transformers (BERT, GPT-2, …), or the whole name of a CLIP model, such as
-    hidden-states:open_clip:ViT-B-32/openai or hidden-states:scenes-clip/fresh, whose fresh, seed, zero_bias and
-    quick_gelu are options here.
+    The name of a model of transformers (BERT, GPT-2, …), or the whole name of a CLIP of open_clip with a tokenizer of
+    transformers, such as hidden-states:scenes-clip/fresh, whose fresh, seed and zero_bias are options here.
 
     layers: "all", or a list, 0 the embeddings, 1 the output of the first block, -1 the last. words: one row per word,
-    the "mean" of its sub-words, or "none" for one row per sub-word. special_tokens: also rows for
-    [CLS], end of text and the like, and for the class token of an image, at position -1. There is no projection:
-    features=pooled gives the same rows.
+    the "mean" of its sub-words, or "none" for one row per sub-word. Special tokens such as [CLS] have no rows. There is
+    no projection: features=pooled gives the same rows.
     """
 
     layers: Literal["all"] | tuple[int, ...] = "all"
     words: Literal["mean", "none"] = "mean"
-    quick_gelu: bool | None = None
 
     @property
     def is_fresh(self) -> bool:
@@ -79,8 +64,6 @@ class HiddenStatesConfig(HFConfig):
     def _some_layers(self) -> Self:
         if not self.layers:
             raise ValueError("layers is an empty list; expected all or some layers")
-        if self.quick_gelu is not None and clip_config(self) is None:
-            raise ValueError("quick_gelu is for checkpoints of open_clip")
         return self
 
     def chosen_layers(self, count: int, what: str) -> tuple[int, ...]:
@@ -99,7 +82,7 @@ def clip_config(config: HiddenStatesConfig) -> EncoderConfig | None:
         return None
     options = {
         key: getattr(config, key)
-        for key in ("fresh", "seed", "zero_bias", "quick_gelu", "precision")
+        for key in ("fresh", "seed", "zero_bias", "precision")
         if getattr(config, key) != HiddenStatesConfig.model_fields[key].default
     }
     return validate(entry_of(config.name).config, {"model": config.name, **options}, f"model {config.model}")
@@ -120,11 +103,7 @@ class HiddenStatesEncoder(Encoder):
         raise InputError(f"{self.config.model} gives several rows a text; they are embedded into a store only")
 
     def text_rows(self, tokens: Tokens) -> EncodedRows:
-        names = None
-        if self.config.words == "none":
-            names = getattr(
-                self.tokenizer, "convert_ids_to_tokens", lambda ids: [self.tokenizer.decoder[k] for k in ids]
-            )
+        names = self.tokenizer.convert_ids_to_tokens if self.config.words == "none" else None
         units = [units_of(text, names) for text in tokens.inputs]
         with inference():
             return text_rows(tokens.inputs, units, self.layers, self.hidden)
@@ -142,7 +121,7 @@ class TextHiddenStates(HiddenStatesEncoder):
         self.device = device
         self.model = model.to(device, DTYPES[config.precision]).eval()
         self.tokenizer = tokenizer
-        self.context_length = context_length(tokenizer, model, config.model)
+        self.context_length = hf.context_length(tokenizer, model, config.model)
         self.layers = config.chosen_layers(model.config.num_hidden_layers + 1, config.model)
         self.item_bytes = len(self.layers) * SENTENCE * model.config.hidden_size * 4
         self.weights = weights
@@ -159,9 +138,9 @@ class TextHiddenStates(HiddenStatesEncoder):
         for row, text in enumerate(texts):
             ids[row, : len(text.ids)] = torch.tensor(text.ids)
             mask[row, : len(text.ids)] = 1
-        check_ids(ids, self.model.get_input_embeddings(), self.config.model)
+        hf.check_ids(ids, self.model.get_input_embeddings(), self.config.model)
         inputs = {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
-        states = apply(self.model, self.config.model, inputs, output_hidden_states=True).hidden_states
+        states = hf.apply(self.model, self.config.model, inputs, output_hidden_states=True).hidden_states
         return [states[layer] for layer in self.layers]
 
     def dim(self) -> Mapping[str, int]:
@@ -181,13 +160,15 @@ class ClipHiddenStates(HiddenStatesEncoder):
         self.config = config
         self.inner = inner
         self.device = inner.device
-        self.tokenizer = getattr(inner.tokenizer, "tokenizer", inner.tokenizer)
+        self.tokenizer = getattr(
+            inner.tokenizer, "tokenizer", None
+        )  # open_clip's own does not say where a token is from
         transformer = getattr(getattr(inner.model, "text", inner.model), "transformer", None)
         self.blocks: Any = getattr(transformer, "resblocks", None)
-        if self.blocks is None:
+        if self.blocks is None or self.tokenizer is None:
             raise InputError(
                 f"the text tower of {inner.config.model} cannot be followed layer by layer; known are the transformers "
-                "of open_clip"
+                "of open_clip with a tokenizer of transformers"
             )
         self.width: int = transformer.width  # pyright: ignore[reportOptionalMemberAccess]
         self.layers = config.chosen_layers(len(self.blocks) + 1, f"the text tower of {config.model}")
@@ -197,11 +178,7 @@ class ClipHiddenStates(HiddenStatesEncoder):
         """The sub-words of the model's own tokens, and its own count of truncated texts."""
         own, tokenizer = self.inner.tokenize(texts), self.inner.tokenizer
         ids = own.inputs
-        if hasattr(tokenizer, "bpe"):
-            found = in_byte_pairs(tokenizer, texts, ids.tolist())
-        else:
-            clean = tokenizer.clean_fn
-            found = in_sub_words(tokenizer.tokenizer, texts, tokenizer.context_length, clean=clean, full=True)
+        found = in_sub_words(self.tokenizer, texts, tokenizer.context_length, clean=tokenizer.clean_fn, full=True)
         if not torch.equal(torch.tensor([list(text.ids) for text in found]), ids):
             raise InputError(
                 f"the tokenizer of {self.config.model} changes its tokens in a way of its own, so which word each "
@@ -237,14 +214,14 @@ def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model) of a model of transformers."""
     config = _named(config)
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    read_encoder_config(folder, EXPECTED, {})
-    return folder, weights_of(config)
+    hf.read_encoder_config(folder, EXPECTED, {})
+    return folder, hf.weights_of(config)
 
 
 def tokenizer_of(name: str) -> tuple[Any, str]:
     """(tokenizer of the model of transformers with this name, digest of its files)."""
     folder = hub.folder(_named(HiddenStatesConfig(model=f"hidden-states:{name}")).name, hub.TOKENIZER_FILES)
-    return load_tokenizer(folder, padding=False), hub.folder_digest(folder)
+    return hf.load_tokenizer(folder, padding=False), hub.folder_digest(folder)
 
 
 def check(config: HiddenStatesConfig) -> None:
@@ -262,7 +239,7 @@ def check(config: HiddenStatesConfig) -> None:
 
 def revision(config: HiddenStatesConfig) -> str:
     inner = clip_config(config)
-    return revision_of(*find(config)) if inner is None else entry_of(inner.model).revision(inner)
+    return hf.revision_of(*find(config)) if inner is None else entry_of(inner.model).revision(inner)
 
 
 def load(config: HiddenStatesConfig, device: torch.device) -> Encoder:
@@ -272,9 +249,9 @@ def load(config: HiddenStatesConfig, device: torch.device) -> Encoder:
     from transformers import AutoModel
 
     folder, weights = find(config)
-    model, facts = build(AutoModel, folder, weights, config)
+    model, facts = hf.build(AutoModel, folder, weights, config)
     model.config.use_cache = False  # of keys and values, which decoders would return besides
-    return TextHiddenStates(config, model, load_tokenizer(folder, padding=False), facts, device)
+    return TextHiddenStates(config, model, hf.load_tokenizer(folder, padding=False), facts, device)
 
 
 encoders.add("hidden-states", EncoderEntry(HiddenStatesConfig, load, revision, check))

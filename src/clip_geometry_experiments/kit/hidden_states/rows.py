@@ -105,27 +105,6 @@ def in_sub_words(
     return found
 
 
-def in_byte_pairs(tokenizer: Any, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> list[SubWords]:
-    """Like `in_sub_words`, for open_clip's own tokenizer, which has no offsets. rows: its padded, truncated ids."""
-    found = []
-    for text, ids in zip(texts, rows, strict=True):
-        line, words = tokenizer.clean_fn(text), words_of(text)
-        spans = []
-        for match in tokenizer.pat.finditer(line):
-            letters = "".join(tokenizer.byte_encoder[byte] for byte in match.group().encode())
-            # only between words does it matter where a sub-word ends
-            spans += [match.span()] * len(tokenizer.bpe(letters).split(" "))
-        kept, cut = len(ids) - 2, len(spans) > len(ids) - 2
-        if cut and spans[kept - 1] == spans[kept]:  # the cut is within a match: its end has not been reached
-            start = spans[kept][0]
-            spans = [(start, start) if span == spans[kept] else span for span in spans[:kept]]
-        spans = np.asarray(spans[:kept], dtype=np.int64).reshape(-1, 2)
-        word = np.full(len(ids), NO_WORD)
-        word[1 : len(spans) + 1] = word_of_each(spans, line, [tokenizer.clean_fn(each) for each in words], cut)
-        found.append(SubWords(words, tags_of(text), ids, len(spans) + 2, word, cut))
-    return found
-
-
 # --- rows
 
 

@@ -90,7 +90,7 @@ class TrainClip(TrainingStudy):
     @cached_property
     def encoder(self) -> Encoder:
         """With its first weights, from the folder that the trained ones are saved to."""
-        training.make_folder(self.model_folder, self.config, *channel_statistics(self._datasets["data"]))
+        training.make_folder(self.model_folder, self.config, *channel_statistics(self.config.data))
         return training.fresh_encoder(self.model_folder, self.config.seed)
 
     def pairs(self, name: str) -> CaptionedImages:
@@ -107,8 +107,7 @@ class TrainClip(TrainingStudy):
         architecture = self.config.architecture
         key = {"image_size": architecture.vision_cfg["image_size"], "text_cfg": architecture.text_cfg}
         key |= {"tokenizer": encoder.describe()["tokenizer"]}
-        folder = self.workspace.folder.parent / "pictures"
-        found = load_pairs(self._datasets[name], folder, image_bytes, encoder.tokenize, key)
+        found = load_pairs(self._datasets[name], image_bytes, encoder.tokenize, key)
         return found.head(self.config.measured_pictures) if name == "measured" else found
 
     @cached_property
