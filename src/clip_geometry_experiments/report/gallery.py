@@ -178,7 +178,7 @@ def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tup
         f"centered), which hold {percent(shares[0])} and {percent(shares[1])} of their squared length. Crosses mark "
         f"the means.{lines} Beside the plane: all singular values{every}, relative to the largest."
     )
-    return figures.singular_directions(sets.get("image"), sets.get("text"), pairs, seed=seed), caption
+    return figures.singular_directions(sets, pairs, seed=seed), caption
 
 
 def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
@@ -190,5 +190,4 @@ def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[
         caption += f" Of each kind with more than {few} pairs, about {few} were drawn at random."
     if len({rows.shape[1] for rows in sets.values()}) > 1:
         caption += " Images and texts have different dimensions, so there are no cosines between them."
-    names = ("matching pairs", "random image-text pairs", "two different images", "two different texts")
-    return figures.cosine_distributions(*(kept.get(name) for name in names)), caption
+    return figures.cosine_distributions(kept), caption
