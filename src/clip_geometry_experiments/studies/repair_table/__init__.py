@@ -13,10 +13,8 @@ from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
 from clip_geometry_experiments.studies.repair_table.figures import draw_table, tell
-from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, Removed, repair_of
+from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, repair_of
 from clip_geometry_experiments.studies.repair_table.table import RepairTable, rows_of, table_of
-
-NOISE, TRUTH = "noise", "truth"  # references: Gaussian rows, and the planted gap taken away
 
 
 class RepairTableConfig(RunConfig):
@@ -61,7 +59,7 @@ class RepairTableExperiment(Experiment):
             shared: dict[str, Any] = {"experiment": "repair_table", "splits": config.splits, "seed": config.seed}
             shared |= {"set": each.model_dump(mode="json", serialize_as_any=True, exclude={"control"})}
             shared["revisions"] = [self.workspace.revisions(*source) for source in each.sources()]
-            for repair in (*config.repairs, NOISE, *([TRUTH] if each.planted is not None else [])):
+            for repair in config.repairs:
                 rows = partial(self._rows, each, repair)
                 yield Cell({**shared, "repair": repair}, rows, f"{repair} on {each.name}")
 
@@ -82,7 +80,7 @@ class RepairTableExperiment(Experiment):
             "n": sum(map(len, sets.values())),
             "d": next(iter(sets.values())).vectors.shape[1],
         }
-        repair = Removed(each.planted.removed()) if name == TRUTH and each.planted else repair_of(name)
+        repair = repair_of(name)
         try:
             found = none if name == "none" else halves.judge(repair)
         except InputError as error:

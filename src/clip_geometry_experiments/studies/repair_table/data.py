@@ -10,7 +10,6 @@ from clip_geometry.config import Config
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
 from clip_geometry.search.mixed_index import MixedIndex
-from clip_geometry.transforms import Affine
 from clip_geometry_experiments.kit.base import Model, RunFolder, Source
 from clip_geometry_experiments.kit.stored import check_sources
 
@@ -56,11 +55,6 @@ class Planted(Config):
             name: Embeddings(views[name] @ w + b, name, labels=labels, provenance=provenance)
             for name, (w, b) in self.maps().items()
         }
-
-    def removed(self) -> dict[str, Affine]:
-        """Modality → the map that takes the gap away and makes rows unit length."""
-        inverse = {name: (np.linalg.inv(w), b) for name, (w, b) in self.maps().items()}
-        return {name: Affine(w, -b @ w, renormalise=True) for name, (w, b) in inverse.items()}
 
     def _spread(self) -> float:
         """The length of a row before the gap, about."""

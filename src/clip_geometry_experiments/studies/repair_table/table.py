@@ -86,7 +86,7 @@ def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
 
 
 PREFIX = "repair_table."
-REFERENCES = ("noise", "truth")
+REFERENCES = ("noise", "truth")  # of the recorded table: Gaussian rows, and the planted gap taken away
 
 
 def rows_of(
