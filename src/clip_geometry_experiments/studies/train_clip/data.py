@@ -35,7 +35,6 @@ class CaptionedImages:
         count: (n,).
         item_id: (n,).
         class_names: by label.
-        truncated: captions that are cut.
     """
 
     pixels: np.ndarray
@@ -46,7 +45,6 @@ class CaptionedImages:
     count: np.ndarray
     item_id: np.ndarray
     class_names: tuple[str, ...]
-    truncated: int
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -98,7 +96,6 @@ def load_pairs(
         count=count,
         item_id=np.asarray(image.item_id),
         class_names=dataset.class_names or (),
-        truncated=truncated,
     )
     return _PREPARED[place]
 
