@@ -15,9 +15,8 @@ from clip_geometry.geometry.cosine import skipped_types
 from clip_geometry.geometry.dimension import Estimator, NeighborMetric
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.cai2021.contextual.adjusted_cosine import adjusted_type_cosines
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry_experiments.cai2021.contextual.sampled_dimension import Neighborhoods, neighborhoods
+from clip_geometry_experiments.cai2021.contextual.measures import Neighborhoods, adjusted_type_cosines, neighborhoods
 
 NO_TYPES = "the words of these rows are not known"
 LIDS: dict[NeighborMetric, dict[Estimator, str]] = {  # metric → estimator → the registered measure

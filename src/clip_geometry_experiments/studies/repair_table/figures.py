@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.report.gallery import Drawing
-from clip_geometry_experiments.studies.repair_table.summary import summary
-from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable
+from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable, summary
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
 LINE, BAR = 0.122, 0.09  # inches of a repair, and of a bar of ties

@@ -5,7 +5,7 @@ import pytest
 
 from clip_geometry.geometry import inter_type_cosine, intra_type_cosine
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.cai2021.contextual.adjusted_cosine import AdjustedCosines, adjusted_type_cosines
+from clip_geometry_experiments.cai2021.contextual.measures import AdjustedCosines, adjusted_type_cosines
 from support.clouds import cone
 
 

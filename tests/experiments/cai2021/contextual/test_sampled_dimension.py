@@ -5,7 +5,7 @@ import pytest
 
 from clip_geometry.geometry import local_intrinsic_dimension, two_nn
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.cai2021.contextual.sampled_dimension import neighborhoods
+from clip_geometry_experiments.cai2021.contextual.measures import neighborhoods
 
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 

@@ -13,8 +13,7 @@ from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.studies.repair_table import RepairTableConfig, RepairTableExperiment
 from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, MEASURES, OF_ROWS
-from clip_geometry_experiments.studies.repair_table.summary import summary
-from clip_geometry_experiments.studies.repair_table.table import CellValue, RepairTable, from_compact
+from clip_geometry_experiments.studies.repair_table.table import CellValue, RepairTable, from_compact, summary
 
 REPAIRS = ["center[each]", "zscore", "whiten(64)[pooled]"]  # of 12 dimensions, whitening keeps no 64
 
