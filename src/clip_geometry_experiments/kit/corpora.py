@@ -197,16 +197,20 @@ class BrownConfig(SharedCorpusConfig):
     name: str = "brown"
 
 
+def shared_file(name: str) -> Path | None:
+    """A file of $CLIP_GEOMETRY_DATA, None if it is not there."""
+    shared = os.environ.get("CLIP_GEOMETRY_DATA")
+    file = Path(shared or "").expanduser() / name
+    return file if shared and file.is_file() else None
+
+
 def load_shared(config: SharedCorpusConfig) -> base.Dataset:
-    path = config.path
+    path = config.path or shared_file(f"text/{config.FILE}")
     if path is None:
-        shared = os.environ.get("CLIP_GEOMETRY_DATA")
-        if not shared:
-            raise InputError(
-                f"the corpus {config.name} needs its file: set CLIP_GEOMETRY_DATA to a folder with text/{config.FILE}, "
-                "or give the file with path=…"
-            )
-        path = Path(shared).expanduser() / "text" / config.FILE
+        raise InputError(
+            f"the corpus {config.name} needs its file: set CLIP_GEOMETRY_DATA to a folder with text/{config.FILE}, or "
+            "give the file with path=…"
+        )
     table = read_table(path)
     return dataset_of(config, table, sentences_of(table, "tokens", "tags"))
 

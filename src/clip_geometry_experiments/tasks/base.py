@@ -1,6 +1,5 @@
 """Classification tasks: distinct items, examples that refer to one or two of them, and labels."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from clip_geometry.data import path_of
 from clip_geometry.data.base import is_unicode, known_split
 from clip_geometry.data.tables import SUFFIXES, Table, read_table
 from clip_geometry.registry import InputError, Registry, did_you_mean
-from clip_geometry_experiments.kit.corpora import fetching
+from clip_geometry_experiments.kit.corpora import fetching, shared_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,15 +196,6 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
 # --- where the table of a task is found: at a path, in the shared folder, or on the Hugging Face hub
 
 
-def file_at(config: FileTaskConfig, name: str) -> Path | None:
-    """The file of a task: its `path`, or `name` in $CLIP_GEOMETRY_DATA if it is there, else None."""
-    shared = os.environ.get("CLIP_GEOMETRY_DATA")
-    if config.path is not None or not shared:
-        return config.path
-    file = Path(shared).expanduser() / name
-    return file if file.is_file() else None
-
-
 def published_table(config: FileTaskConfig, name: str, hub: tuple[str, str | None], split: str | None = None) -> Table:
     """The table of a task, fetched with the package datasets where there is no file.
 
@@ -215,7 +205,7 @@ def published_table(config: FileTaskConfig, name: str, hub: tuple[str, str | Non
         hub: The data set and its subset on the Hugging Face hub.
         split: What the hub calls the split; default: as the config does.
     """
-    file = file_at(config, name)
+    file = config.path or shared_file(name)
     if file is not None:
         return read_table(file)
     repository, subset = hub

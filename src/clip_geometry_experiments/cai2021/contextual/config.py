@@ -35,7 +35,6 @@ class ContextualConfig(RunConfig):
         most_clusters: The largest k that is tried.
         least_silhouette: Where the best silhouette is lower, k = 1.
         starts: Runs of each k-means on the sample.
-        mini_batch: From this number of rows on, all rows are clustered by mini-batch k-means.
     """
 
     model: Model | None = None
@@ -50,7 +49,6 @@ class ContextualConfig(RunConfig):
     most_clusters: int = Field(default=15, ge=2)
     least_silhouette: float = Field(default=0.1, ge=-1, le=1)
     starts: int = Field(default=3, ge=1)
-    mini_batch: int = Field(default=500_000, ge=2)
 
     @model_validator(mode="after")
     def _known_source(self) -> Self:

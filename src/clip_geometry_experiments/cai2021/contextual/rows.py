@@ -91,12 +91,12 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
     Args:
         x: (n, d) rows.
         sample: Indices of the rows on which k is chosen.
-        config: Largest k, number of starts, least silhouette, mini-batch size and seed.
+        config: Largest k, number of starts, least silhouette and seed.
 
     Raises:
         InputError: The sample has fewer than three different rows.
     """
-    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     seed = config.seed % 2**32
@@ -118,10 +118,9 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
         return Clusters(1, np.zeros(len(x), dtype=int), silhouettes, len(sample), "one cluster")
     if len(sample) == len(x):
         return Clusters(k, np.asarray(best.labels_), silhouettes, len(sample), "k-means")
-    kind, name = (KMeans, "k-means") if len(x) < config.mini_batch else (MiniBatchKMeans, "mini-batch k-means")
     start: Any = {"init": best.cluster_centers_, "n_init": 1, "random_state": seed}
-    labels = np.asarray(kind(k, **start).fit(x).labels_)
-    return Clusters(k, labels, silhouettes, len(sample), f"{name} from the centres of the sample")
+    labels = np.asarray(KMeans(k, **start).fit(x).labels_)
+    return Clusters(k, labels, silhouettes, len(sample), "k-means from the centres of the sample")
 
 
 def cluster_rows(

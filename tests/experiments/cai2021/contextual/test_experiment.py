@@ -234,5 +234,5 @@ def test_a_layer_is_a_cell_whatever_else_is_measured(tmp_path):
     (one,) = (cell for cell in experiment(tmp_path, layers=[1]).cells() if cell.define["of"] == "a layer")
     assert one.key == every[1] and len(set(every.values())) == 3
     for change in ({"sample": 50}, {"probes": 0}, {"neighbours": 5}, {"fold_case": True}, {"seed": 1}, {"limit": 4},
-                   {"most_clusters": 4}, {"least_silhouette": 0.2}, {"starts": 1}, {"mini_batch": 9}):  # fmt: skip
+                   {"most_clusters": 4}, {"least_silhouette": 0.2}, {"starts": 1}):  # fmt: skip
         assert not {cell.key for cell in experiment(tmp_path, **change).cells()} & set(every.values())
