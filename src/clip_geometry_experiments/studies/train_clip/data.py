@@ -29,8 +29,7 @@ class CaptionedImages:
     Args:
         pixels: (n, s, s, 3) uint8.
         labels: (n,).
-        tokens: (m, t).
-        order: indices into tokens; the captions of image k are its rows first[k] to first[k] + count[k].
+        tokens: (m, t); the captions of image k are the rows first[k] to first[k] + count[k].
         first: (n,).
         count: (n,).
         item_id: (n,).
@@ -40,7 +39,6 @@ class CaptionedImages:
     pixels: np.ndarray
     labels: np.ndarray
     tokens: np.ndarray
-    order: np.ndarray
     first: np.ndarray
     count: np.ndarray
     item_id: np.ndarray
@@ -60,8 +58,7 @@ class CaptionedImages:
 
     def captions(self, rows: np.ndarray, number: np.ndarray) -> Tensor:
         """(b, t) int64: for each image the caption of this number, modulo how many it has."""
-        chosen = self.order[self.first[rows] + number % self.count[rows]]
-        return torch.from_numpy(self.tokens[chosen].astype(np.int64))
+        return torch.from_numpy(self.tokens[self.first[rows] + number % self.count[rows]].astype(np.int64))
 
 
 def load_pairs(
@@ -90,8 +87,7 @@ def load_pairs(
     _PREPARED[place] = CaptionedImages(
         pixels=pixels,
         labels=np.asarray(image.labels),
-        tokens=tokens,
-        order=order,
+        tokens=tokens[order],
         first=first,
         count=count,
         item_id=np.asarray(image.item_id),
