@@ -59,29 +59,16 @@ class Section:
 
 
 def render_report(
-    *,
-    title: str,
-    intro: str,
-    sections: Sequence[Section],
-    explanations: Mapping[str, Explanation],
-    command: str = "",
-    config: str = "",
-    versions: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    smoke: bool = False,
+    *, sections: Sequence[Section], explanations: Mapping[str, Explanation], folder: Path | None = None, **page: Any
 ) -> str:
     """Render the page.
 
     Args:
-        title: Its heading.
-        intro: A paragraph below the heading.
         sections: Its parts.
         explanations: Measure → its explanation, such as `catalog.descriptions`.
-        command: How to reproduce it, like the two that follow.
-        config: YAML text.
-        versions: Package → version.
         folder: Where the page will be; files below it are linked, others only named.
-        smoke: Whether it is of the small version of a config, which a banner says.
+        page: `title` and `intro`; how to reproduce it: `command`, `config` (YAML text) and `versions` (package →
+            version); `smoke`, whether it is of the small version of a config, which a banner says.
     """
 
     def beside(file: Path) -> Markup:
@@ -123,17 +110,12 @@ def render_report(
             }
         )
     return environment.get_template("template.html").render(
-        title=title,
-        intro=intro,
+        **page,
         sections=shown,
         several=len(sections) > 1,
         about=lambda name: getattr(explain(name, explanations), "summary", ""),
         measure_title=title_of,
         explained=_explained(rows, explanations),
-        command=command,
-        config=config,
-        versions=dict(versions or {}),
-        smoke=smoke,
         script=Markup(SCRIPT),
         style=Markup(STYLE),
         policy=Markup(security_policy(scripts=[SCRIPT], styles=[STYLE])),

@@ -84,7 +84,7 @@ def figures(tmp_path_factory) -> list[FigureEntry]:
     return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), about), folder)
 
 
-PAGE = ("title", "intro", "explanations", "command", "config", "versions")
+PAGE = ("title", "intro", "explanations", "command", "config", "versions", "smoke")
 
 
 def content(figures, **changes):
@@ -99,6 +99,7 @@ def content(figures, **changes):
         "command": "clip-geometry run a.yaml",
         "config": "name: a\nitem: <script>",
         "versions": {"torch": "2.6"},
+        "smoke": False,
     } | changes
     own = {key: value for key, value in given.items() if key not in PAGE}
     return {key: value for key, value in given.items() if key in PAGE} | {"sections": [Section(**own)]}
