@@ -99,9 +99,7 @@ def test_wikicaps_errors(wikicaps_folder):
 
 def test_without_a_shared_folder(monkeypatch):
     monkeypatch.delenv("CLIP_GEOMETRY_DATA", raising=False)
-    with pytest.raises(
-        InputError, match="xtd10 is not in CLIP_GEOMETRY_DATA, which is not set; give its folder"
-    ):
+    with pytest.raises(InputError, match="xtd10 is not in CLIP_GEOMETRY_DATA, which is not set; give its folder"):
         _text("xtd10")
 
 
