@@ -24,7 +24,7 @@ from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, TextTable, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
 
 
 def _encoder(value: Any) -> EncoderConfig:
@@ -240,10 +240,6 @@ class Experiment(ABC):
         """Save the drawings in `folder`; `prefix` is of the file names, `group` a heading."""
         drawings = self.drawings()
         return save_drawings(drawings, folder, origin=self.origin() if drawings else "", prefix=prefix, group=group)
-
-    def tables(self) -> list[TextTable]:
-        """Tables of its own, above the figures."""
-        return []
 
     @classmethod
     def together(cls, planned: Sequence[Any], folder: Path) -> list[FigureEntry]:
