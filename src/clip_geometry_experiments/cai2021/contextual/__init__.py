@@ -46,7 +46,7 @@ class Contextual(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        return {"measure": "contextual", **self.config.settings(self.workspace)}
+        return {"measure": "contextual", **self.config.of_layer(self.workspace)}
 
     @property
     def _in_context(self) -> list[int]:

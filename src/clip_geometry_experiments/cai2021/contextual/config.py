@@ -76,10 +76,9 @@ class ContextualConfig(RunConfig):
         """The layers; (None,) for rows without layers."""
         return self.layers or (None,)
 
-    def settings(self, workspace: RunFolder) -> dict[str, Any]:
+    def of_layer(self, workspace: RunFolder) -> dict[str, Any]:
         """Everything that the numbers of a layer depend on; the other measured layers and names are not part of it."""
-        left_out = {"name", "title", "description", "layers"}
-        values = self.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        values = self.settings("layers")
         if self.data is not None:
             return values | workspace.revisions(self.model, self.data)
         assert self.model is not None  # checked: a model of words
