@@ -17,6 +17,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import as_tensor, flag, members, positive_number, seed_number, whole_number
 from clip_geometry.steps import transforms
 from clip_geometry.transforms import Center
+from support.public import PUBLIC
 
 X = np.array([[1.5, -2.0, 0.25], [0.0, 3.0, 8.0], [-1.0, 0.5, 2.0], [4.0, -0.5, 1.0]])  # exact in every precision
 
@@ -240,7 +241,7 @@ GIVEN = {
 }
 ARGUMENTS = {"rows": (IMAGE,), "labeled rows": (IMAGE, LABELS), "two sets": (IMAGE, TEXT), "nothing": ()}
 CALLS = {
-    **{name: (getattr(cg, name), ARGUMENTS[kind]) for kind, names in GIVEN.items() for name in names.split()},
+    **{name: (PUBLIC[name], ARGUMENTS[kind]) for kind, names in GIVEN.items() for name in names.split()},
     **{name: fitted(kind) for name, kind in transforms.items() if name not in ("normalize", "center")},
     "isoscore_star": (cg.geometry.isoscore_star, (IMAGE, np.cov(TEXT.T))),
     "null_value": (cg.geometry.null_value, ("isoscore", 10, 3)),

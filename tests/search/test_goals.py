@@ -118,8 +118,6 @@ def test_a_veto_needs_two_standard_errors():
     """Recall changes of 1.5 errors are noise; whatever the change, each cost lies beyond two of its errors."""
     index = index_of(clip_like(120, seed=3))
     compared = cg.search.compare_repairs(index, ["center", "csls", "least_squares"], splits=3)
-        index_of(clip_like(120, seed=3)), ["center", "csls", "least_squares"], splits=3
-    )
     limits = {"recall": 0.0, "neighbors": 0.95, "own": 0.5}  # half of all own results, which are there without a repair
     seen = 0
     for name, each in compared.candidates.items():
