@@ -34,7 +34,7 @@ LAYERS = [
     {"catalog", "config", "steps"},
     {"io.reading"},
     {"memory", "modalities", "paths", "progress"},
-    {"registry"},
+    {"registry", "deprecation"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import lazy_loader
 
+from clip_geometry.deprecation import DEPRECATED, deprecated
+
 _import, _, _names = lazy_loader.attach_stub(__name__, __file__)
 
 __all__ = sorted({*_names, "__version__"})  # pyright: ignore[reportUnsupportedDunderAll]
@@ -18,6 +20,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("clip-geometry")
+    if name in DEPRECATED:
+        return deprecated(name, DEPRECATED[name])
     return _import(name)
 
 
