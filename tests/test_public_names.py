@@ -3,16 +3,14 @@
 import re
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import clip_geometry as cg
 from support.generated import generated
+from support.public import HOMES, SUBPACKAGES
 
 ROOT = Path(__file__).parents[1]
-SUBPACKAGES = [name for name in dir(cg) if isinstance(getattr(cg, name), ModuleType)]
-HOMES = {"cg": cg, **{f"cg.{name}": getattr(cg, name) for name in SUBPACKAGES}}
 
 
 def test_names_resolve_and_have_one_home():

@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import clip_geometry.encoders
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Dataset, Side, words_of
 from clip_geometry.embedding.store import read_store
@@ -56,18 +55,9 @@ class WordEncoder(FakeEncoder):
 def install(monkeypatch):
     """A function that makes embed() use WordEncoder; it returns the encoders that were built."""
 
-    def install(**options):
-        built = []
-
-        def load_encoder(config, device="auto"):
-            built.append(WordEncoder(config, modalities=("text",), **options))
-            return built[-1]
-
-        monkeypatch.setattr(clip_geometry.encoders, "load_encoder", load_encoder)
-        monkeypatch.setattr(clip_geometry.encoders, "encoder_revision", lambda config: "w1")
-        return built
-
-    return install
+    monkeypatch.setattr(fakes, "FakeEncoder", WordEncoder)
+    begin = fakes.installer(monkeypatch)
+    return lambda **options: begin(modalities=("text",), **options).encoders
 
 
 def corpus(texts=TEXTS):

@@ -1,11 +1,7 @@
 """What comes from others: the model that the tests download is the expected one, and shipped files have licences."""
 
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
-import zipfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -80,21 +76,3 @@ def test_every_file_of_others_names_its_license(name, text):
 )
 def test_the_license_texts_are_the_originals(name, expected):
     assert sha256((ROOT / "licenses" / name).read_bytes()).hexdigest() == expected
-
-
-def test_the_wheel_carries_the_license_texts(tmp_path):
-    pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
-    tree = tmp_path / "tree"
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        tree.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tree)
-    shutil.copytree(ROOT / "licenses", tree / "licenses")
-    (tree / "src" / "clip_geometry").mkdir(parents=True)
-    (tree / "src" / "clip_geometry" / "__init__.py").touch()  # the licenses are not in the package
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=tree, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name.partition(".dist-info/licenses/")[2]: name for name in archive.namelist()}
-        for name in ("LICENSE", *(f"licenses/{text}" for text in LISTED.values())):
-            assert archive.read(names[name]) == (ROOT / name).read_bytes()

@@ -51,6 +51,13 @@ def test_the_wheel_has_the_configs_and_every_file_of_the_package(installed):
     assert {name for name in files if "dist-info" not in name} == expected
 
 
+def test_the_wheel_carries_the_license_texts(installed):
+    (found,) = installed.glob("*.dist-info/licenses")
+    texts = {path.name for path in (ROOT / "licenses").glob("*.txt")}
+    assert len(texts) == 2 and {path.name for path in found.rglob("*.txt")} >= texts
+    assert (found / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 @pytest.mark.slow
 def test_a_config_of_the_wheel_runs_by_name_in_an_empty_folder(installed, tmp_path):
     code = "import clip_geometry, sys; from clip_geometry.cli import main; print(clip_geometry.__file__); main()"

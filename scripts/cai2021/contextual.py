@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry_experiments.cai2021.contextual.adjusted_cosine import adjusted_type_cosines
-from clip_geometry_experiments.cai2021.contextual.sampled_dimension import neighborhoods
+from clip_geometry_experiments.cai2021.contextual.measures import adjusted_type_cosines, neighborhoods
 
 
 def main() -> None:

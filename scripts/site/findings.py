@@ -42,8 +42,13 @@ from clip_geometry_experiments.published.comparing import flat, matches
 from clip_geometry_experiments.published.ledger import published
 from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.studies.repair_table.figures import draw, short
-from clip_geometry_experiments.studies.repair_table.summary import MeasureRelation, registered, summary
-from clip_geometry_experiments.studies.repair_table.table import RepairTable, from_compact
+from clip_geometry_experiments.studies.repair_table.table import (
+    MeasureRelation,
+    RepairTable,
+    from_compact,
+    registered,
+    summary,
+)
 from clip_geometry_experiments.studies.train_clip.config import LR, SIGLIP_LR
 
 ROOT = Path(__file__).parents[2]

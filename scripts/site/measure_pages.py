@@ -71,14 +71,15 @@ def nav() -> list:
 
 
 def place(measure: Measure) -> str:
-    """The call that computes a measure: `clip_geometry.isoscore(x, unbiased=True)`. Functions that are not public are
-    named with their module."""
+    """The call that computes a measure: `clip_geometry.geometry.isoscore(x, unbiased=True)`. A function that is not
+    public is named with its module."""
     function = unwrap(measure.function)
     arguments = ", ".join(measure.inputs.arguments)
     options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
     number = f'["{measure.attribute}"]' if measure.name.startswith(f"{measure.evaluator}.") else f".{measure.attribute}"
-    public = unwrap(getattr(cg, function.__name__, place)) is function
-    where = "clip_geometry" if public else function.__module__
+    home = "evaluate" if measure.evaluator else "geometry"
+    public = unwrap(getattr(getattr(cg, home), function.__name__, place)) is function
+    where = f"clip_geometry.{home}" if public else function.__module__
     return f"{where}.{function.__name__}({arguments}{options}){number if measure.attribute else ''}"
 
 

@@ -90,9 +90,6 @@ def test_mistakes(refused, folder):
         (["a.jsonl"], "1 run given; compare needs at least two"),
         (["a.jsonl", "b.jsonl"], "lacks cell: it is damaged or another kind of file"),
         (["a.jsonl", "c.jsonl"], "no finished result rows of a run"),
-        ([".", "--raw", "--pipeline", "center"], "--raw and --pipeline were both given"),
-        ([".", "--all", "--measures", "isoscore"], "--all and --measures were both given"),
-        ([".", "--pipeline", "centre"], "unknown pipeline step 'centre'"),
         (
             [".", "--pipeline", CENTERED, "--latex", "mine.tex"],
             "mine.bib, where the entries of the table go, has others",

@@ -18,9 +18,3 @@ def test_each_format(cli, sets, to):
     again = cli("export", sets[0].parent, "-o", "out", "--to", to)
     assert again.status == 2 and ("is not empty" in again.err or "exists" in again.err)
     assert again.err.count("\n") == 1 and not list(Path().glob(".*.tmp"))
-
-
-def test_mistakes_are_one_sentence(refused, sets):
-    assert "unknown format 'fais'; did you mean 'faiss'" in refused("export", sets[0], "-o", "out", "--to", "fais")
-    assert "none.npy does not exist" in refused("export", "none.npy", "-o", "out", "--to", "faiss")
-    assert not Path("out").exists()

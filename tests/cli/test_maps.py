@@ -1,7 +1,5 @@
 """`fit`, `apply` and `ship`: what a user types, and what `measure` and other programs then read."""
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 
 from clip_geometry import Pipeline
+from clip_geometry.config import read_yaml
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.io.export import export
 from clip_geometry.io.sources import read
@@ -190,52 +189,10 @@ def test_rows_of_one_modality_in_the_lengths_that_the_map_gives(ok, sets, x):
 # --- mistakes
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("fit normalise image.npy -o m.safetensors", "unknown pipeline step 'normalise'; did you mean 'normalize'"),
-        ("fit , image.npy -o m.safetensors", "the pipeline is empty, so there is nothing to fit"),
-        ("fit cluster_center image.npy -o m.safetensors", "missing a required argument: 'k'; write cluster_center(k"),
-        ("fit whiten(7) image.npy -o m.safetensors", "but the 40 rows it is fitted on span only 6"),
-        ("fit whiten(3) both.npz -o m.safetensors", "write whiten(3)[pooled] for one fit"),
-        ("fit whiten(3)[text] image.npy -o m.safetensors", "whiten(3)[text] is to be fitted on text rows, but only"),
-        ("fit procrustes image.npy text.npy -o m.safetensors", "write procrustes[text-to-image] or procrustes[image"),
-        ("fit procrustes[text-to-image] short.npy text.npy -o m.safetensors", "30 image rows and 40 text rows cannot"),
-        ("fit center image.npy -o m.npy", "-o m.npy is no .safetensors file; choose a name with this ending"),
-        ("fit center image.npy -o none/m.safetensors", "the folder none does not exist"),
-        ("fit center image.npy -o full/m.safetensors", "m.safetensors exists; choose another name or remove it first"),
-        ("fit center image.npy -o image.npy/m.safetensors", "image.npy is a file, not a folder"),
-        ("apply none.safetensors image.npy -o new", "none.safetensors does not exist; a map (.safetensors) written by"),
-        ("apply image.npy image.npy -o new", "image.npy is no readable .safetensors file, damaged or cut short"),
-        ("apply each.safetensors none.npy -o new", "none.npy does not exist"),
-        ("apply each.safetensors other.npy -o new", "add --as image or --as text"),
-        ("apply each.safetensors other.npy -o new --as sound", "was fitted for image and text rows, but sound rows"),
-        ("apply each.safetensors other.npy -o new --as both", "modality 'both' is no name of a modality"),
-        ("apply each.safetensors both.npz -o new --as text", "but both.npz holds image and text rows: give one file"),
-        ("apply each.safetensors narrow/text.npy -o new", "text rows have dimension 3, but the pipeline was fitted"),
-        ("apply refusing.safetensors both.npz -o new", "write center[pooled] for one fit"),
-        ("apply each.safetensors image.npy -o full", "full is not empty, and nothing is overwritten"),
-        ("apply each.safetensors image.npy -o image.npy", "image.npy is a file; a new folder was expected"),
-        (
-            "apply each.safetensors mean.npy -o new --as image",
-            "after the map has a zero row (row 0), which has no direction",
-        ),
-        ("apply each.safetensors huge.npy -o new --as image --no-normalize", "NaN or infinity in row 34"),
-        ("ship each.safetensors -o new --to fais", "'fais' is not one of 'faiss', 'onnx', 'numpy'"),
-        ("ship each.safetensors -o new --to faiss", "--to faiss needs FOLDER, embeddings of the index"),
-        ("ship each.safetensors both.npz -o new --to onnx", "--to onnx writes the map alone"),
-        ("ship each.safetensors narrow -o new --to faiss", "has rows of dimension 3, but each.safetensors takes rows"),
-        (
-            "ship zscore.safetensors narrow.npz -o new --to faiss",
-            "rows have dimension 3, but the map was fitted on",
-        ),
-        (
-            "ship quantile.safetensors both.npz -o new --to faiss",
-            "quantile is no inner product of rows, so an index cannot hold it",
-        ),
-        ("ship zscore.safetensors other.npy -o new --to faiss --as audio", "image and text rows, but audio rows were"),
-    ],
-)
+MISTAKES = read_yaml(Path(__file__).with_name("wrong_commands.yaml"))["maps"]
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES.items())
 def test_mistakes_are_one_sentence_and_nothing_is_written(refused, sets, x, command, message):
     np.save("other.npy", x["text"])
     np.save("short.npy", x["text"][:30])
@@ -305,15 +262,3 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
         warnings.simplefilter("default")
         assert "something else" not in cli("fit", "center", sets[0], "-o", "m.safetensors").err
     assert [str(warning.message) for warning in seen] == ["something else"]  # handed on to whoever shows them
-
-
-@pytest.mark.slow
-def test_in_a_process_of_its_own(sets, tmp_path):
-    """The installed command, with a warning on its own line of standard error."""
-    command = str(Path(sys.executable).with_name("clip-geometry"))
-    for path in sets:
-        np.save(path, np.load(path)[:4])
-    fit = [command, "fit", "procrustes[text-to-image]", *map(str, sets), "-o", "m.safetensors"]
-    found = subprocess.run(fit, capture_output=True, text=True, cwd=tmp_path)
-    assert found.returncode == 0
-    assert found.stderr.startswith("clip-geometry: warning: procrustes") and found.stderr.count("\n") == 1

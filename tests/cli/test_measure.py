@@ -43,15 +43,6 @@ def test_the_core_of_unit_rows_and_of_rows_as_they_are(rows, sets):
     assert value_of(found, "modality_gap", "both") == pytest.approx(float(cg.geometry.modality_gap(image, text)))
 
 
-def test_a_record_says_where_its_number_comes_from(rows, sets):
-    _, found = rows("--pipeline", "normalize,center[pooled]", "--seed", "3", "--measures", "isoscore")
-    (row, _) = found
-    assert row.pipeline == ["normalize", "center[pooled]"] and row.fitted_on == f"{sets[0]} + {sets[1]}:pooled"
-    assert (row.n, row.d, row.dtype, row.seed, row.at) == (40, 6, "float32", 3, {"modality": "image"})
-    assert str(sets[0]) in row.dataset and "torch" in row["versions"]
-    assert row.standard_error > 0 and row.null_value is not None
-
-
 def test_all_by_a_column(rows, tmp_path):
     (tmp_path / "labels.txt").write_text("\n".join(["10"] * 10 + ["9"] * 30))
     outcome, found = rows("--all", "--labels", tmp_path / "labels.txt", "--by", "label")
@@ -115,20 +106,6 @@ def test_large_sets_are_streamed_and_say_so(rows, sets, monkeypatch):
     assert "rows were streamed: in float64 they take more than 200 MB" in outcome.out
     assert "no ± where rows are streamed" in outcome.out and all(row["streamed"] for row in found)
     assert [row.value for row in found] == pytest.approx([row.value for row in expected], abs=1e-9)
-
-
-def test_three_sets_have_one_table_of_couples(cli, tmp_path):
-    rng = np.random.default_rng(4)
-    for name in ("video", "audio", "text"):
-        np.save(tmp_path / f"{name}.npy", rng.normal(size=(60, 8)))
-    chosen = ("--measures", "modality_gap,isoscore")
-    outcome = cli("measure", "video.npy", "audio.npy", "text.npy", *chosen, "--json", "rows.json")
-    assert outcome.status == 0, outcome.err
-    assert {row.at["modality"] for row in cg.read_rows("rows.json") if row.measure == "modality_gap"} == {
-        "audio+text", "audio+video", "text+video",
-    }  # fmt: skip
-    table = outcome.out.partition("\nmodality_gap\n")[2].splitlines()
-    assert [line.split()[0] for line in table[1:4]] == table[0].split() == ["audio", "text", "video"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -56,10 +56,6 @@ def _cifar(name, fixture):
     return lambda request: resolve_dataset(name, path=request.getfixturevalue(fixture), prompt="a photo of a {}")
 
 
-def _karpathy(name):
-    return lambda request: resolve_dataset(name, path=request.getfixturevalue("karpathy_folder"))
-
-
 def _scenes(request):
     return resolve_dataset("scenes", size=5, captions_per_image=2)
 
@@ -81,8 +77,6 @@ MINIMAL = {
     "cifar10": _cifar("cifar10", "cifar10_parquet"),
     "cifar100": _cifar("cifar100", "cifar_parquet"),
     "coco": _coco,
-    "coco-karpathy": _karpathy("coco-karpathy"),
-    "flickr30k": _karpathy("flickr30k"),
     "folder": _folder,
     "multi30k": _published("multi30k"),
     "scenes": _scenes,

@@ -1,7 +1,7 @@
 import pytest
 from open_clip import OPENAI_IMAGENET_TEMPLATES
 
-from clip_geometry.data.prompts import TEMPLATES, class_prompts
+from clip_geometry.data.prompts import class_prompts
 from clip_geometry.registry import InputError
 
 
@@ -19,24 +19,10 @@ def test_the_underscores_of_class_names_are_kept_on_request():
     assert [side.load(k) for k in range(2)] == ["a photo of a lawn_mower.", "a photo of a {}."]
 
 
-def test_braces_in_a_class_name_stay():
-    assert class_prompts(["{}"], "a {}").load(0) == "a {}"
-
-
 @pytest.mark.parametrize(("prompt", "count"), [("a photo", 0), ("{} and {}", 2), ("{} and {_}", 2), ("", 0)])
 def test_a_prompt_needs_exactly_one_place(prompt, count):
     with pytest.raises(InputError, match=rf"has \{{\}} {count} times"):
         class_prompts(["sea"], prompt)
-
-
-def test_templates():
-    templates = {name: each["templates"] for name, each in TEMPLATES.items()}
-    cifar = templates["clip-cifar"]
-    assert len(cifar) == len(set(cifar)) == 18
-    assert cifar[0] == "a photo of a {}." and cifar[-1] == "a photo of the big {}."
-    assert cifar[9] == "a photo of the {}." and cifar[3] == "a low contrast photo of a {}."
-    assert (templates["paper"], templates["paper-ru"]) == (["low-resolution photo of a {}"], ["изображение {}"])
-    assert all(template.count("{}") == 1 for each in templates.values() for template in each)
 
 
 def test_a_named_set_gives_several_texts_per_class():

@@ -1,29 +1,16 @@
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from clip_geometry.data import dataset_from, datasets, load_dataset, resolve_dataset
+from clip_geometry.data import dataset_from, datasets, resolve_dataset
 from clip_geometry.registry import InputError
 
 
 def test_paths_are_recognized(tmp_path, write_image, cifar_parquet, cifar10_parquet):
     write_image(tmp_path / "images/deep/a.png")
-    for name in (
-        "t.csv",
-        "t.tsv",
-        "t.parquet",
-        "t.jsonl",
-        "T.CSV",
-        "captions.json",
-        "s.tar",
-        "shards/s.tar",
-        "s.tar.gz",
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards/s.tar").touch()
     kinds = {
         "images": "folder",
         "t.csv": "captions",
@@ -39,6 +26,8 @@ def test_paths_are_recognized(tmp_path, write_image, cifar_parquet, cifar10_parq
         "parquet10": "cifar10",
     }
     for path, name in kinds.items():
+        if "." in path:
+            (tmp_path / path).touch()
         config = resolve_dataset(str(tmp_path / path))
         assert (path, config.name) == (path, name)
         assert getattr(config, "path", None) == tmp_path / path
@@ -54,11 +43,6 @@ def test_options_are_validated(tmp_path):
         resolve_dataset("folder")
     with pytest.raises(InputError, match="and at path='elsewhere'; give one"):
         resolve_dataset(str(tmp_path), path="elsewhere")
-
-
-@pytest.mark.parametrize("path", [Path("x"), "x"])
-def test_options_may_be_paths(path):
-    assert getattr(resolve_dataset("coco", path=path), "path", None) == Path("x").resolve()
 
 
 @pytest.mark.experiments
@@ -84,20 +68,6 @@ def test_sections_of_a_config(tmp_path, write_image):
     for section in ({"split": "test"}, {"name": 3}):
         with pytest.raises(InputError, match="a data set needs a 'name'"):
             dataset_from(section)
-
-
-def test_configs_survive_json(tmp_path, cifar_parquet):
-    config = resolve_dataset(cifar_parquet, prompt="a {}")
-    assert dataset_from(json.loads(config.model_dump_json())) == config
-    assert load_dataset(config).config == config
-
-
-def test_nothing_is_decoded_before_load(tmp_path):
-    (tmp_path / "a.png").write_text("no image")
-    side = load_dataset(tmp_path).image
-    assert side is not None
-    with pytest.raises(OSError):
-        side.load(0)
 
 
 def test_the_import_is_light():

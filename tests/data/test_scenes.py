@@ -179,13 +179,6 @@ def test_marginals_are_uniform():
         assert max(abs(counts[option] - len(drawn) * share) for option in options) < 4.5 * error
 
 
-def test_the_things_of_a_scene_are_of_different_classes():
-    for scene in layouts():
-        members = [thing.label for thing in (scene.main, *scene.extras)]
-        assert len(set(members)) == len(members)
-        assert {thing.size for thing in scene.extras} <= {"tiny"}
-
-
 def test_filters_pass_over_scenes():
     everything = load(ScenesConfig(size=1000))
     seen = load(ScenesConfig(size=300, classes="seen"))

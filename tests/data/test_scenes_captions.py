@@ -8,11 +8,8 @@ import pytest
 from clip_geometry.catalog import read_yaml
 from clip_geometry.data.scenes import caption, class_names, vocabulary
 from clip_geometry.data.scenes.draw import (
-    BACKGROUNDS,
     CAPTIONS,
     COLOURS,
-    MAIN_SIZES,
-    PLACES,
     SHAPES,
     Scene,
     Thing,
@@ -99,14 +96,3 @@ def test_five_captions_differ_and_state_shape_colour_size_place_and_background(l
 def test_small_objects_are_named_in_three_of_the_five_captions():
     named = [sum("tiny" in caption(CIRCLE, n) for n in range(CAPTIONS)), caption(CIRCLE, 4).count("tiny")]
     assert named == [3, 2]
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_table_is_complete(language):
-    words = vocabulary()[language]
-    assert set(words["shapes"]) == set(SHAPES)
-    assert set(words["colours"]) == set(COLOURS)
-    assert set(words["sizes"]) == {*MAIN_SIZES, "tiny"}
-    assert set(words["places"]) == set(PLACES)
-    assert set(words["backgrounds"]) == set(BACKGROUNDS)
-    assert len(words["templates"]) == CAPTIONS

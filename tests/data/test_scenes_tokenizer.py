@@ -85,39 +85,6 @@ def test_round_trip_in_lower_case_without_unknown_tokens(text):
     assert inner(text.upper().replace("SS", "ß")).input_ids == inner(text.replace("SS", "ß").lower()).input_ids
 
 
-def test_a_long_text_is_cut_before_its_end_token():
-    ids = tokenizer()(["circle " * 90])
-    assert (ids[0, 0], ids[0, -1]) == (START, END)
-    assert (ids == END).sum() == 1
-
-
-def test_the_model_builds_fresh_and_seeded():
-    import open_clip
-
-    torch.manual_seed(0)
-    again = open_clip.create_model(f"local-dir:{FOLDER}")
-    built, _ = model()
-    assert all(torch.equal(a, b) for a, b in zip(built.state_dict().values(), again.state_dict().values(), strict=True))
-    assert sum(p.numel() for p in built.parameters()) * 2 < 8_000_000  # bytes in float16
-    assert built.token_embedding.num_embeddings == len(tokenizer().tokenizer)
-    assert len(built.visual.transformer.resblocks) == len(built.transformer.resblocks) == 4
-
-
-def test_text_features_do_not_depend_on_padding_or_on_the_batch():
-    built, _ = model()
-    texts = ["A red circle.", "Картинка с огромной чёрной звездой", captions(1)[0], "circle " * 90]
-    ids = tokenizer()(texts)
-    junk = torch.randint(2, END, ids.shape, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        features = built.encode_text(ids)
-        padded_with_junk = built.encode_text(torch.where(ids == PAD, junk, ids))
-        alone = torch.cat([built.encode_text(tokenizer()([text])) for text in texts])
-        other_last_word = built.encode_text(tokenizer()(["A red square."]))
-    torch.testing.assert_close(padded_with_junk, features, atol=1e-5, rtol=0)
-    torch.testing.assert_close(alone, features, atol=1e-5, rtol=0)
-    assert (other_last_word[0] - features[0]).abs().max() > 1e-2
-
-
 def test_preprocessing_only_normalises_with_the_statistics_of_scenes():
     _, preprocess = model()
     data = load(ScenesConfig(size=400, split="train"))

@@ -82,19 +82,6 @@ def test_broken_tables(tmp_path, name, content, message):
         read_table(tmp_path / name)
 
 
-def test_broken_parquet(tmp_path):
-    whole = _write(tmp_path / "t.parquet").read_bytes()
-    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"is no readable \.parquet file, damaged"):
-        read_table(tmp_path / "cut.parquet")
-    (tmp_path / "hole.parquet").write_bytes(whole[:4] + bytes(60) + whole[64:])
-    with pytest.raises(InputError, match=r"is no readable \.parquet file"):
-        read_table(tmp_path / "hole.parquet").strings("image")
-    pq.write_table(pa.table({"en": pa.array([], pa.string())}), tmp_path / "none.parquet")
-    with pytest.raises(InputError, match="has no rows"):
-        read_table(tmp_path / "none.parquet")
-
-
 @pytest.mark.parametrize(
     ("cell", "message"),
     [

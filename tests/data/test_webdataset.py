@@ -179,16 +179,6 @@ def test_embedded_rows_are_those_of_a_folder_of_the_same_images(tmp_path, shards
     assert len(embedded(shards, tmp_path / "few", limit=3)["text"]) == 3
 
 
-def test_unreadable_images_are_counted(tmp_path):
-    images = {3: b"", 5: image_bytes(5, "JPEG")[:200], 6: b"%!PS-Adobe-3.0 EPSF-3.0\n"}
-    path = write(tmp_path / "x.tar", [sample(k, jpg=images.get(k, image_bytes(k, "JPEG"))) for k in range(8)])
-    with pytest.raises(InputError, match="3 of 8 image items of webdataset cannot be read"):
-        embedded(path, tmp_path / "store")
-    stored = embedded(path, tmp_path / "store", max_corrupt=0.4)
-    assert list(stored["image"].item_id) == [f"{k:05d}" for k in (0, 1, 2, 4, 7)]
-    assert stored["image"].provenance["skipped"] == 3 and len(stored["text"]) == 8
-
-
 def test_no_more_than_the_index_is_held(tmp_path):
     """A shard of 300 MB under a limit of 200 MB above what the program itself takes."""
     path = tmp_path / "large.tar"

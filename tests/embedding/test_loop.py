@@ -9,16 +9,7 @@ import support.embed_fakes as fakes
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
-from support.embed_fakes import FakeConfig, FakeDatasetConfig, fake_dataset, run
-
-
-@pytest.fixture
-def loader(monkeypatch):
-    return fakes.installer(monkeypatch)
-
-
-def vectors_of(folder, **options):
-    return {modality: np.array(side.vectors) for modality, side in read_store(folder, **options).items()}
+from support.embed_fakes import FakeConfig, FakeDatasetConfig, fake_dataset, run, vectors_of
 
 
 def test_rows_are_the_encoders_and_in_the_order_of_the_data_set(loader, tmp_path):

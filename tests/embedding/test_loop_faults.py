@@ -7,20 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import support.embed_fakes as fakes
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
-from support.embed_fakes import FakeConfig, fake_dataset, run
-
-
-@pytest.fixture
-def loader(monkeypatch):
-    return fakes.installer(monkeypatch)
-
-
-def vectors_of(folder, **options):
-    return {modality: np.array(side.vectors) for modality, side in read_store(folder, **options).items()}
+from support.embed_fakes import FakeConfig, fake_dataset, run, vectors_of
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,6 @@ from support.engine_fakes import die_once
 MODEL = "scenes-clip/fresh"
 
 
-@pytest.fixture
-def loader(monkeypatch):
-    return fakes.installer(monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def encoder():
     return load_encoder(MODEL, device="cpu")

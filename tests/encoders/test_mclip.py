@@ -13,7 +13,7 @@ import torch
 import transformers
 from multilingual_clip.legacy_multilingual_clip import AVAILABLE_MODELS, MultilingualClip
 from multilingual_clip.pt_multilingual_clip import MultilingualCLIP
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from clip_geometry.catalog import read_yaml
 from clip_geometry.encoders import encoder_revision, load_encoder, mclip, resolve_encoder
@@ -189,14 +189,6 @@ def test_pickled_weights_load(folder):
     assert torch.equal(rows_of(folder), expected)
 
 
-class _Malice:
-    def __init__(self, target):
-        self.target = target
-
-    def __reduce__(self):
-        return (os.mkdir, (str(self.target),))
-
-
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_linear_layers_are_read_whatever_the_protocol_of_the_pickle(legacy, protocol):
     expected = rows_of(legacy)
@@ -206,22 +198,6 @@ def test_linear_layers_are_read_whatever_the_protocol_of_the_pickle(legacy, prot
         if protocol < 4 or written_by == written:  # protocol 4 counts the letters of a name
             (legacy / LINEAR).write_bytes(written_by)
             assert torch.equal(rows_of(legacy), expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        ("LinearTransformation.bias", None, r"Missing key\(s\) in state_dict: \"LinearTransformation.bias"),
-        ("transformer.embeddings.LayerNorm.weight", None, r"Missing key\(s\) .*LayerNorm.weight"),
-        ("LinearTransformation.scale", torch.ones(2), r"Unexpected key\(s\) .*LinearTransformation.scale"),
-        ("LinearTransformation.weight", torch.ones(10, 7), "size mismatch for LinearTransformation.weight"),
-    ],
-)
-def test_weights_that_do_not_fit_are_one_sentence(folder, name, value, sentence):
-    state = load_file(folder / "model.safetensors") | {name: value}
-    save_file({key: each for key, each in state.items() if each is not None}, folder / "model.safetensors")
-    with pytest.raises(InputError, match=f"does not fit the architecture: {sentence}"):
-        load(folder)
 
 
 def ones(*shape, dtype=np.float32):
@@ -246,11 +222,13 @@ def test_linear_layers_that_do_not_fit_are_one_sentence(legacy, content, sentenc
 
 
 def test_files_of_linear_layers_that_are_none(folder, legacy, tmp_path):
-    for content, sentence in ((b"nonsense", "is not a pickled list of arrays: "), (None, r"posix\.mkdir is refused")):
-        (legacy / LINEAR).write_bytes(content or pickle.dumps([_Malice(tmp_path / "run")]))
+    for content, sentence in (
+        (b"nonsense", "is not a pickled list of arrays: "),
+        (pickle.dumps([os.mkdir]), r"posix\.mkdir is refused"),
+    ):
+        (legacy / LINEAR).write_bytes(content)
         with pytest.raises(InputError, match=sentence):
             load(legacy)
-    assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match=r"none\.pkl does not exist; a file with the weights of a linear layer was"):
         load(legacy, linear=str(tmp_path / "none.pkl"))
     with pytest.raises(InputError, match="has its linear layer among its weights; leave linear out"):

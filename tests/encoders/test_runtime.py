@@ -5,12 +5,9 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from clip_geometry.data.images import rgb
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.registry import InputError
@@ -54,14 +51,6 @@ def test_a_gpu_gives_what_the_cpu_gives(name, images, captions):
     for cpu, gpu in zip(*rows, strict=True):
         assert gpu.device.type == "cpu"
         assert (cpu - gpu).norm() < 1e-5 * cpu.norm()
-
-
-def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path):
-    image = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).convert("P")
-    image.save(tmp_path / "p.png", transparency=bytes(range(64)))
-    with Image.open(tmp_path / "p.png") as opened:
-        assert opened.mode == "P" and "transparency" in opened.info
-        assert np.array_equal(np.asarray(rgb(opened)), np.asarray(image.convert("RGB")))
 
 
 UNREACHABLE = """

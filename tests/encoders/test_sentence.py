@@ -18,7 +18,6 @@ from support.minilm import minilm
 
 TEXTS = ["cat", "a photo of the red bus", "Dog on Left", "small blue circle on a large red circle"]
 BERT = "sentence_transformers.models."
-FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from sklearn.svm import LinearSVC
 from clip_geometry.evaluate.linear_probe import modality_separability
 from clip_geometry.registry import InputError
 
-NAMES = [f"{c}.{v}" for c in ("logistic_regression", "linear_svc") for v in ("train", "cross_validated")]
-
 
 def sets(gap=0.8, n=60, m=45, d=5, seed=0):
     rng = np.random.default_rng(seed)
@@ -37,21 +35,6 @@ def test_agrees_with_the_loop(folds, seed):
         expected = {"train": train, "cross_validated": held_out, "null": nulls[1], "null_train": nulls[0]}
         assert {key: found[f"{name}.{key}"] for key in expected} == pytest.approx(expected, abs=1e-12)
     assert len(found) == 8
-
-
-def test_sets_far_apart_are_separable_and_shuffled_labels_are_not():
-    found = modality_separability(*sets(gap=10.0))
-    assert [found[name] for name in NAMES] == [1.0] * 4
-    for name in ("logistic_regression", "linear_svc"):
-        assert 0.4 < found[f"{name}.null"] < 0.65 and found[f"{name}.null_train"] < 0.75
-
-
-def test_equal_distributions_separate_in_training_only():
-    """More dimensions than rows: the training accuracy is 1 for any labels, and says nothing."""
-    found = modality_separability(*sets(gap=0.0, n=40, m=40, d=200))
-    for name in ("logistic_regression", "linear_svc"):
-        assert found[f"{name}.train"] == found[f"{name}.null_train"] == 1
-        assert 0.3 < found[f"{name}.cross_validated"] < 0.7
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from clip_geometry.geometry import measures
 from clip_geometry.steps import transforms
 from fuzz.outcome import fuzzed, outcome, require_finite, require_ranges
 from fuzz.strategies import LONG, SCALES, SIZES, WIDTHS, arrays, junk, labels, often, rarely, rows
+from support.public import PUBLIC
 
 FUNCTIONS = {
     **{each.function.__name__: each.function for each in cg.geometry.measures.values()},
-    **{name: getattr(cg, name) for name in ("conformity", "coordinate_std")},
-    **{name: getattr(cg, name) for name in ("ensemble", "isoscore_star", "partition_isotropy", "partition_over")},
-    **{name: getattr(cg, name) for name in ("silhouette_samples", "singular_values", "average_cosine")},
+    **{name: PUBLIC[name] for name in ("conformity", "coordinate_std", "ensemble", "isoscore_star", "average_cosine")},
+    **{name: PUBLIC[name] for name in ("partition_isotropy", "partition_over", "silhouette_samples")},
+    "singular_values": cg.geometry.singular_values,
 }
 SLOW = {"modality_separability": 2, "linear_probe": 4}
 LABELS = {"labels", "types", "train_y", "test_y", "fit_labels", "classes"}

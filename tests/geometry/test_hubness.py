@@ -15,12 +15,6 @@ def test_is_the_skewness_of_the_counts_that_scikit_learn_finds(k):
     assert float(hubness(x, k=k)) == pytest.approx(skew(np.bincount(found.ravel(), minlength=400)), rel=1e-9)
 
 
-def test_one_hub_has_the_skewness_of_one_count():
-    """Three spokes around an axis: it is the nearest row of each; its own, of three equally near, is the first."""
-    x = np.array([[1, 0, 0, 2.0], [0, 1, 0, 2.0], [0, 0, 1, 2.0], [1 / 3, 1 / 3, 1 / 3, 2.0]])
-    assert float(hubness(x, k=1)) == pytest.approx(skew([1, 0, 0, 3]), rel=1e-12)
-
-
 @pytest.mark.parametrize("k", [2, 4])
 def test_rows_found_equally_often_have_no_skewness(k):
     """A regular polygon: each row is the neighbor of the k/2 rows on both its sides; and all rows, at k = n − 1."""
@@ -47,12 +41,6 @@ def test_it_is_that_of_the_counts_that_scikit_learn_finds(k):
         counts = np.bincount(neighbors.ravel(), minlength=rows)
         assert found.robin_hood == pytest.approx(hoover(counts), rel=1e-9)
         assert found.antihub_share == pytest.approx(np.mean(counts == 0), abs=1e-12)
-
-
-def test_one_hub_of_four_rows_has_to_give_up_half_of_its_places():
-    """Three spokes around an axis, k = 1: counts 3, 1, 0, 0, so that half of four places have to move."""
-    x = np.array([[1, 0, 0, 2.0], [0, 1, 0, 2.0], [0, 0, 1, 2.0], [1 / 3, 1 / 3, 1 / 3, 2.0]])
-    assert hubs(x, k=1) == (0.5, 0.5)
 
 
 def test_one_text_that_every_image_finds():

@@ -39,18 +39,6 @@ def test_it_is_the_published_loop_but_for_its_tolerance(k, classes):
     assert found.min() >= 1 and found.max() <= classes
 
 
-def test_separate_labels_are_one_and_equal_parts_all():
-    rng = np.random.default_rng(0)
-    x, labels = rng.normal(size=(400, 3)), np.arange(400) % 4
-    apart = x + 100 * np.eye(4, 3)[labels]
-    np.testing.assert_allclose(lisi(apart, labels, k=90), 1, rtol=1e-12)
-    assert clisi(apart, labels) == pytest.approx(1, abs=1e-12)
-    assert 3 < np.median(lisi(x, labels)) < 4
-    image, text = x[:200], x[200:]
-    assert ilisi(image, text) > 0.8
-    assert ilisi(image, text + 100) == pytest.approx(0, abs=1e-12)
-
-
 def test_copies_beyond_the_perplexity_weigh_the_same():
     """Forty rows in one place: no β gives their 39 distances of 0 a perplexity of 10."""
     x = np.concatenate([np.zeros((40, 2)), 5 + np.random.default_rng(0).normal(size=(40, 2))])

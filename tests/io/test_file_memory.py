@@ -32,20 +32,16 @@ print(peak() - before, total, chosen)
 N, D = 200_000, 256  # 205 MB
 
 
-def large_hdf5(folder):
+def large_hdf5(folder, **storage):
     import h5py
 
     with h5py.File(folder / "image.h5", "w") as file:
-        file.create_dataset("image", data=large(), chunks=(1000, D))
+        file.create_dataset("image", data=large(), **storage)
     return folder / "image.h5"
 
 
-def large_contiguous(folder):
-    import h5py
-
-    with h5py.File(folder / "image.hdf5", "w") as file:
-        file["image"] = large()
-    return folder / "image.hdf5"
+def large_chunked(folder):
+    return large_hdf5(folder, chunks=(1000, D))
 
 
 def large_zarr(folder):
@@ -80,7 +76,7 @@ def large():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says so")
-@pytest.mark.parametrize("write", [large_hdf5, large_contiguous, large_zarr, large_faiss, large_datasets])
+@pytest.mark.parametrize("write", [large_hdf5, large_chunked, large_zarr, large_faiss, large_datasets])
 def test_a_file_of_a_quarter_of_the_memory_is_never_held_as_a_whole(tmp_path, write):
     path, rows = write(tmp_path), large()
     size = rows.nbytes

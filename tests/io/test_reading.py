@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.numpy import save, save_file
+from safetensors.numpy import save
 
 from clip_geometry.files import npy_bytes
 from clip_geometry.io import reading
@@ -69,35 +69,12 @@ def torch_bytes(value, old=False):
 
 
 GOOD = {
-    "npy": (npy_bytes(ROWS), reading.read_npy, lambda found: found),
-    "npz": (zipped(a=npy_bytes(ROWS)), reading.read_npz, lambda found: found["a"]),
-    "parquet": (table(a=ROWS[:, 0]), reading.read_table, lambda found: found["a"].to_numpy()[:, None]),
-    "safetensors": (save({"a": ROWS}), reading.read_safetensors, lambda found: found[1]["a"]),
-    "pt": (torch_bytes({"a": torch.tensor(ROWS)}), reading.read_checkpoint, lambda found: found["a"].numpy()),
+    "npy": (npy_bytes(ROWS), reading.read_npy),
+    "npz": (zipped(a=npy_bytes(ROWS)), reading.read_npz),
+    "parquet": (table(a=ROWS[:, 0]), reading.read_table),
+    "safetensors": (save({"a": ROWS}), reading.read_safetensors),
+    "pt": (torch_bytes({"a": torch.tensor(ROWS)}), reading.read_checkpoint),
 }
-
-
-def cuts(kind):
-    """Cut short, turned into something else, and with flipped bytes."""
-    whole = GOOD[kind][0]
-    rng = np.random.default_rng(1)
-    for length in (1, 8, len(whole) // 2, len(whole) - 1):
-        yield whole[:length]
-    yield b"hello, this is something else entirely"
-    yield b"\0" * 200
-    for _ in range(60):
-        damaged = bytearray(whole)
-        for place in rng.integers(len(whole), size=3):
-            damaged[place] = int(rng.integers(256))
-        yield bytes(damaged)
-
-
-@pytest.mark.parametrize("kind", GOOD)
-def test_whole_files(tmp_path, kind):
-    content, read, array = GOOD[kind]
-    (tmp_path / "x").write_bytes(content)
-    found = np.asarray(array(read(tmp_path / "x")))
-    assert np.array_equal(found, ROWS[:, :1] if kind == "parquet" else ROWS)
 
 
 def test_a_disk_that_fails_is_not_called_damage(tmp_path, monkeypatch):
@@ -110,27 +87,13 @@ def test_a_disk_that_fails_is_not_called_damage(tmp_path, monkeypatch):
         GOOD["npy"][1](tmp_path / "x")
 
 
-@pytest.mark.filterwarnings("ignore")  # of a checkpoint whose protocol was damaged
-@pytest.mark.parametrize("kind", GOOD)
-def test_damaged_files_give_values_or_a_sentence(tmp_path, kind):
-    for content in cuts(kind):
-        (tmp_path / "x").write_bytes(content)
-        try:
-            GOOD[kind][1](tmp_path / "x")
-        except InputError as error:
-            sentence = str(error)
-            assert len(sentence) <= 400 and sentence.isprintable() and str(tmp_path) in sentence
-
-
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
         ("npy", header((7 * TIB // 4,)), "its header declares 7696581394432 bytes, it has 0"),
         ("npy", header((-1, 3)) + bytes(12), "its header declares -12 bytes"),
         ("npy", header((2**31, 2**31, 2**31)), "its header declares"),
-        ("npy", header((1,), "|O") + pickle.dumps([Runs()]), "holds pickled Python objects"),
         ("npz", zipped(a=header((7 * TIB,))), "its header declares"),
-        ("npz", zipped(a=header((1,), "|O") + pickle.dumps([Runs()])), "holds pickled Python objects"),
         ("npz", encrypted(zipped(a=npy_bytes(ROWS))), r"is no readable \.npz file.*encrypted"),
         ("npz", zipped(a=b"no array"), "it does not begin with"),
         (
@@ -140,7 +103,6 @@ def test_damaged_files_give_values_or_a_sentence(tmp_path, kind):
         ),
         ("safetensors", b"\xff" * 16, "readable"),
         ("pt", torch_bytes({"a": torch.ones(3)}, old=True)[:40], "it is damaged"),
-        ("pt", torch_bytes(Runs()), "pickles other objects, which is refused"),
         ("pt", pickle.dumps(Runs()), "pickles other objects, which is refused"),
     ],
 )
@@ -264,12 +226,6 @@ def test_a_column_twice(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "x")
     with pytest.raises(InputError, match="has two columns of one name"):
         reading.read_table(tmp_path / "x")
-
-
-def test_tensors_keep_their_types(tmp_path):
-    save_file({"a": ROWS}, tmp_path / "x", {"key": "value"})
-    metadata, tensors = reading.read_safetensors(tmp_path / "x", framework="pt")
-    assert metadata == {"key": "value"} and tensors["a"].dtype == torch.float32
 
 
 def test_a_number_that_no_float_holds_is_no_readable_json():

@@ -1,7 +1,6 @@
 """Every writer against the program that it writes for: the same bits, and the same ten nearest rows."""
 
 import datetime
-import sys
 
 import numpy as np
 import pandas as pd
@@ -208,13 +207,6 @@ def test_what_cannot_be_exported(tmp_path):
     zero = Embeddings(np.zeros((3, 4), np.float32), "image")
     with pytest.raises(InputError, match=r"the image set has a zero row \(row 0\), which has no direction"):
         cg.export(zero, tmp_path / "out", to="parquet", normalize=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match="is not installed: pip install faiss-cpu"):
-        cg.export(sets(), tmp_path / "out", to="faiss")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -101,18 +101,6 @@ def test_the_error_covers_the_change(name, blocks):
         assert 0.85 < np.sqrt(np.square(errors).mean()) / deviation < 1.2
 
 
-@pytest.mark.usefixtures("no_type_checker")
-def test_p_values_of_no_change_are_uniform():
-    """The same noise before and after, 100 times: a tenth of the p-values is below 0.1, ± 3 · 3 %."""
-    measure, rng, found = measures["average_cosine"], np.random.default_rng(0), []
-    for seed in range(100):
-        x = rng.normal(size=(N, 3)) + 1
-        both = [record_of(measure, (x + 0.5 * rng.normal(size=(N, 3)), x, None), seed) for _ in range(2)]
-        found.append(change_of(both[:1], both[1:], flips=199).p_value)
-    assert 0.01 <= np.mean(np.array(found) <= 0.1) <= 0.19
-    assert min(found) >= 1 / 200
-
-
 # --- theorems
 
 X = np.random.default_rng(0).normal(size=(80, 4)) + 1
@@ -167,12 +155,11 @@ def test_retrieval_has_a_better_direction_and_isotropy_has_none():
 # --- shares
 
 
-@pytest.mark.parametrize("blocks", [5])
-def test_mcnemar_sees_the_change_of_99_queries(blocks):
+def test_mcnemar_sees_the_change_of_99_queries():
     """Recall 84/99 and 70/99, 17 queries lost and 3 won: McNemar's exact p is 0.0026, however few blocks there are."""
     n = 99
     before, after = np.arange(84), np.r_[np.arange(17, 84), [84, 85, 86]]
-    a, b = (hits(right, n, blocks) for right in (before, after))
+    a, b = (hits(right, n, blocks=5) for right in (before, after))
     change = change_of(a, b)
     assert (round(change.before.value, 3), round(change.after.value, 3)) == (0.848, 0.707)
     assert change.p_value == pytest.approx(scipy.stats.binomtest(3, 20).pvalue, rel=1e-12)

@@ -8,7 +8,7 @@ import torch
 import clip_geometry as cg
 from clip_geometry.measuring.records import CORE
 from clip_geometry.registry import InputError
-from support.clouds import cone
+from support.clouds import cone, unit
 
 N, D = 40, 6
 RNG = np.random.default_rng(0)
@@ -18,10 +18,6 @@ IDS = [f"item {k}" for k in range(N)]
 ORDER = RNG.permutation(N)
 FEW = {"measures": "average_cosine,modality_gap,matching_cosine", "blocks": 5}
 GAP = {"measures": "modality_gap", "blocks": 0}
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def numbers(result):
@@ -136,32 +132,6 @@ def test_the_seed_is_that_of_noise_and_blocks():
     a, b, again = (cg.measure(X, measures=["isoscore"], seed=seed)["isoscore"] for seed in (0, 1, 0))
     assert a == again and a.value == b.value
     assert a.null_value != b.null_value and a.standard_error != b.standard_error
-
-
-def test_three_modalities_one_of_another_dimension_and_one_without_ids():
-    sets = {"image": X, "text": Y[ORDER], "audio": Z[:, :4], "video": Z}
-    ids = {"image": IDS, "text": [IDS[k] for k in ORDER], "audio": IDS}
-    names = ["isoscore", "modality_gap", "matching_cosine", "cka"]
-    result = cg.measure(sets, ids=ids, measures=names, blocks=0)
-    found = {(record.measure, record.at["modality"]): record.value for record in result}
-    image, text, audio, video = unit(X), unit(Y), unit(Z[:, :4]), unit(Z)
-    expected = {
-        ("isoscore", "audio"): cg.geometry.isoscore(audio),
-        ("modality_gap", "image+text"): cg.geometry.modality_gap(image, text),
-        ("modality_gap", "image+video"): cg.geometry.modality_gap(image, video),
-        ("matching_cosine", "image+text"): cg.geometry.matching_cosine(image, text),
-        ("matching_cosine", "image+video"): cg.geometry.matching_cosine(
-            image, video
-        ),  # by position, and so with the text
-        ("matching_cosine", "text+video"): cg.geometry.matching_cosine(text[ORDER], video),
-        ("cka", "audio+image"): cg.geometry.measures["cka"](audio, image),
-        ("cka", "audio+text"): cg.geometry.measures["cka"](audio, text),
-    }
-    assert {key: found[key] for key in expected} == {key: pytest.approx(x, rel=1e-9) for key, x in expected.items()}
-    assert not any("audio" in place and "+" in place for name, place in found if name != "cka")
-    assert any("audio has dimension 4 and image 6" in remark for remark in result.records[0]["remarks"])
-    with pytest.raises(InputError, match="30 audio rows and 40 video rows cannot be paired"):
-        cg.measure({"audio": Z[:30], "video": Z}, ids={"audio": IDS[:30]}, measures="matching_cosine")
 
 
 @pytest.mark.parametrize(

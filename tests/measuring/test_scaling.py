@@ -12,7 +12,6 @@ from clip_geometry.registry import InputError
 
 OWN = "retrieval[mixed].image.same_modality_at_1"
 R_AT_1 = "retrieval.image_to_text.r_at_1"
-RANK = "retrieval[mixed].image_to_text.median_rank"
 
 
 def pairs(n, seed=0):

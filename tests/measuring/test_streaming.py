@@ -83,13 +83,12 @@ def test_what_is_left_out_says_why(rows_of):
         assert found[key]["value"] == pytest.approx(expected[key]["value"], rel=1e-9, abs=1e-11), key
 
 
-@pytest.mark.parametrize("steps", ["normalize"])
-def test_standard_errors_are_those_of_the_rows_in_memory(rows_of, steps):
+def test_standard_errors_are_those_of_the_rows_in_memory(rows_of):
     """From the moments, means and spreads of the blocks: other sums of the same numbers, 1e-16 apart each."""
     names = ["isoscore", "isoscore[unbiased]", "participation_ratio", "coordinate_spread", "average_cosine"]
     names += ["modality_gap", "relative_modality_gap", "modality_silhouette[cosine]"]
     names += ["matching_cosine", "random_cosine"]
-    found, expected = (rows_of(steps, large=large, names=names) for large in (True, False))
+    found, expected = (rows_of("normalize", large=large, names=names) for large in (True, False))
     for (measure, place), row in found.items():
         error = expected[measure, place]["standard_error"]
         assert error > 0 and row["standard_error"] == pytest.approx(error, rel=1e-6), measure
@@ -110,13 +109,12 @@ def test_a_named_measure_is_taken_or_refused(rows_of):
 
 def test_what_needs_all_rows_gets_them_where_they_can_be_held(rows_of):
     """Retrieval and its null value, after a step that needs all rows, too."""
-    for steps in ("cluster_center(3)[each]",):
-        names = ["retrieval.image_to_text.r_at_1", "average_cosine"]
-        found, expected = (rows_of(steps, large=large, names=names, blocks=0) for large in (True, False))
-        for key, row in found.items():
-            assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9)
-        row, other = (each["retrieval.image_to_text.r_at_1", "both"] for each in (found, expected))
-        assert row["null_value"] == other["null_value"]
+    steps, names = "cluster_center(3)[each]", ["retrieval.image_to_text.r_at_1", "average_cosine"]
+    found, expected = (rows_of(steps, large=large, names=names, blocks=0) for large in (True, False))
+    for key, row in found.items():
+        assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9)
+    row, other = (each["retrieval.image_to_text.r_at_1", "both"] for each in (found, expected))
+    assert row["null_value"] == other["null_value"]
 
 
 def test_null_values_are_those_of_noise_of_that_size_and_scale(rows_of):

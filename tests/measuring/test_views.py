@@ -10,7 +10,7 @@ from clip_geometry.measuring.records import measure_sets, named
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.steps import parse_pipeline
-from support.clouds import cone
+from support.clouds import cone, unit
 
 CLASSES = np.array(["cat", "dog", "owl"])
 
@@ -100,10 +100,6 @@ def test_an_evaluator_stands_for_all_of_its_numbers():
 def wilson(p, n):
     center, half = p + Z**2 / (2 * n), Z * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
     return [(center + sign * half) / (1 + Z**2 / n) for sign in (-1, 1)]
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def test_every_caption_is_a_query_of_retrieval():

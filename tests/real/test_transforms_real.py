@@ -8,6 +8,7 @@ import pytest
 
 from clip_geometry import Pipeline
 from clip_geometry.transforms import PCA, Procrustes, RankWarning
+from support.clouds import unit
 
 SHIPS = ("boat", "cargo_ship", "cruise_ship")  # LVIS has no "ship"
 
@@ -30,10 +31,6 @@ def cifar10(data):
     names = unit(np.array([lvis[rows.get(name) or [row[name]]].mean(0) for name in classes]))
     image = unit(np.load(folder / "image.npy").astype(float))
     return Cifar10(image, np.load(folder / "labels.npy"), names, lvis, np.load(texts / "cifar100.npy").astype(float))
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def hits(image, names, labels):

@@ -3,10 +3,7 @@
 import numpy as np
 
 import clip_geometry as cg
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+from support.clouds import unit
 
 
 def searched(image, text):

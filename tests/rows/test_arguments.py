@@ -17,6 +17,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import as_tensor, flag, members, positive_number, seed_number, whole_number
 from clip_geometry.steps import transforms
 from clip_geometry.transforms import Center
+from support.public import PUBLIC
 
 X = np.array([[1.5, -2.0, 0.25], [0.0, 3.0, 8.0], [-1.0, 0.5, 2.0], [4.0, -0.5, 1.0]])  # exact in every precision
 
@@ -228,60 +229,26 @@ def fitted(make, *arguments):
     return call, arguments
 
 
-# every function that takes settings, and what it takes beside them
+# what a function takes beside its settings → every function that has some
+GIVEN = {
+    "rows": """uniformity hubs alpha_req min_pairwise_cosine hubness two_nn local_intrinsic_dimension isoscore
+        singular_values effective_rank partition_isotropy""",
+    "labeled rows": "lisi clisi silhouette silhouette_samples sampled_silhouette",
+    "two sets": """cross_uniformity energy_distance sliced_wasserstein gap_shift_share ilisi cross_hubs cknna cycle_knn
+        information_imbalance modality_gap modality_silhouette mutual_knn retrieval contrastive_loss
+        cosine_distributions modality_separability""",
+    "nothing": "IStar CosReg SIGReg",
+}
+ARGUMENTS = {"rows": (IMAGE,), "labeled rows": (IMAGE, LABELS), "two sets": (IMAGE, TEXT), "nothing": ()}
 CALLS = {
-    "uniformity": (cg.geometry.uniformity, (IMAGE,)),
-    "cross_uniformity": (cg.geometry.cross_uniformity, (IMAGE, TEXT)),
-    "energy_distance": (cg.geometry.energy_distance, (IMAGE, TEXT)),
-    "sliced_wasserstein": (cg.geometry.sliced_wasserstein, (IMAGE, TEXT)),
-    "gap_shift_share": (cg.geometry.gap_shift_share, (IMAGE, TEXT)),
-    "lisi": (cg.geometry.lisi, (IMAGE, LABELS)),
-    "ilisi": (cg.geometry.ilisi, (IMAGE, TEXT)),
-    "clisi": (cg.geometry.clisi, (IMAGE, LABELS)),
-    "hubs": (cg.geometry.hubs, (IMAGE,)),
-    "cross_hubs": (cg.geometry.cross_hubs, (IMAGE, TEXT)),
-    "alpha_req": (cg.geometry.alpha_req, (IMAGE,)),
-    "cknna": (cg.geometry.cknna, (IMAGE, TEXT)),
-    "cycle_knn": (cg.geometry.cycle_knn, (IMAGE, TEXT)),
-    "information_imbalance": (cg.geometry.information_imbalance, (IMAGE, TEXT)),
-    "min_pairwise_cosine": (cg.geometry.min_pairwise_cosine, (IMAGE,)),
-    "hubness": (cg.geometry.hubness, (IMAGE,)),
-    "two_nn": (cg.geometry.two_nn, (IMAGE,)),
-    "local_intrinsic_dimension": (cg.geometry.local_intrinsic_dimension, (IMAGE,)),
-    "isoscore": (cg.geometry.isoscore, (IMAGE,)),
+    **{name: (PUBLIC[name], ARGUMENTS[kind]) for kind, names in GIVEN.items() for name in names.split()},
+    **{name: fitted(kind) for name, kind in transforms.items() if name not in ("normalize", "center")},
     "isoscore_star": (cg.geometry.isoscore_star, (IMAGE, np.cov(TEXT.T))),
-    "silhouette": (cg.geometry.silhouette, (IMAGE, LABELS)),
-    "silhouette_samples": (cg.geometry.silhouette_samples, (IMAGE, LABELS)),
-    "modality_gap": (cg.geometry.modality_gap, (IMAGE, TEXT)),
-    "modality_silhouette": (cg.geometry.modality_silhouette, (IMAGE, TEXT)),
-    "mutual_knn": (cg.geometry.mutual_knn, (IMAGE, TEXT)),
-    "singular_values": (cg.geometry.singular_values, (IMAGE,)),
-    "effective_rank": (cg.geometry.effective_rank, (IMAGE,)),
-    "partition_isotropy": (cg.geometry.partition_isotropy, (IMAGE,)),
-    "sampled_silhouette": (cg.geometry.sampled_silhouette, (IMAGE, LABELS)),
     "null_value": (cg.geometry.null_value, ("isoscore", 10, 3)),
     "standard_error": (cg.geometry.standard_error, ("isoscore", IMAGE)),
     "permutation_test": (cg.geometry.permutation_test, ("silhouette", IMAGE, LABELS)),
-    "retrieval": (cg.evaluate.retrieval, (IMAGE, TEXT)),
-    "contrastive_loss": (cg.evaluate.contrastive_loss, (IMAGE, TEXT)),
-    "cosine_distributions": (cg.evaluate.cosine_distributions, (IMAGE, TEXT)),
     "linear_probe": (cg.evaluate.linear_probe, (IMAGE, LABELS, IMAGE, LABELS)),
-    "modality_separability": (cg.evaluate.modality_separability, (IMAGE, TEXT)),
     "zero_shot": (cg.evaluate.zero_shot, (IMAGE, LABELS, TEXT[:3])),
-    "pca": fitted(cg.transforms.PCA),
-    "whiten": fitted(cg.transforms.Whiten),
-    "all_but_the_top": fitted(cg.transforms.AllButTheTop),
-    "cluster_center": fitted(cg.transforms.ClusterCenter),
-    "scale": fitted(cg.transforms.Scale),
-    "procrustes": fitted(cg.transforms.Procrustes),
-    "least_squares": fitted(cg.transforms.LeastSquares),
-    "ridge": fitted(cg.transforms.Ridge),
-    "realign": fitted(cg.transforms.ReAlign),
-    "isoclip": fitted(cg.transforms.IsoCLIP),
-    "conceptor": fitted(cg.transforms.Conceptor),
-    "IStar": (cg.training.IStar, ()),
-    "CosReg": (cg.training.CosReg, ()),
-    "SIGReg": (cg.training.SIGReg, ()),
 }
 REQUIRED = {
     "pca": {"k": 2},
@@ -317,7 +284,6 @@ def test_every_function_with_settings_is_here():
     for function in functions - known:
         parameters = inspect.signature(function).parameters.values()
         assert not [each.name for each in parameters if each.kind is each.KEYWORD_ONLY], function
-    assert {*transforms} - {"normalize", "center"} <= CALLS.keys()
 
 
 @pytest.mark.parametrize(("name", "setting"), [(name, each) for name in CALLS for each in settings(name)])

@@ -24,14 +24,6 @@ def test_shapes_in_signatures_are_checked_in_the_tests():
         mean_row(torch.ones(3))
 
 
-def test_rows_are_not_copied_or_converted():
-    x = np.ones((4, 3), dtype=np.float16)
-    tensor = as_rows(x)
-    assert tensor.dtype == torch.float16
-    x[0, 0] = 7
-    assert tensor[0, 0] == 7
-
-
 @pytest.mark.parametrize(
     ("read", "given"), [(as_rows, np.asarray), (as_matrix, np.asarray), (as_matrix, StreamedRows.of)]
 )
@@ -113,17 +105,6 @@ def test_equal_rows_are_their_mean_exactly():
     for seed in range(20):
         x = torch.from_numpy(np.tile(np.random.default_rng(seed).normal(size=6), (7, 1)))
         assert torch.equal(mean_row(x), x[0])
-
-
-def test_what_else_has_rows():
-    import pandas as pd
-
-    assert as_rows(pd.DataFrame(np.eye(3))).shape == (3, 3)
-    records = np.zeros(4, dtype=[("a", "f8"), ("b", "i1")])
-    assert as_rows(records["a"].reshape(2, 2)).shape == (2, 2)
-    for unusable in (torch.eye(3).to_sparse(), torch.ones(3, 3, device="meta"), np.ma.masked_array(np.eye(3))):
-        with pytest.raises(InputError, match=r"expected a dense one|masked array"):
-            as_rows(unusable)
 
 
 def test_spread_is_looked_for_in_every_block():

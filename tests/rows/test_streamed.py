@@ -135,14 +135,6 @@ def test_moments_of_columns_of_two_values(seed, alike):
     require_moments(x)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("offset", [0, 1000])
-def test_moments_of_many_rows(offset):
-    rng = np.random.default_rng(1)
-    x = (cone(100_000, 256, rng) + offset * rng.normal(size=256)).astype(np.float16)
-    require_moments(x)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [1e-30, 1, 1e30])
 def test_moments_at_the_ends_of_the_range(scale, dtype):

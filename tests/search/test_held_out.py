@@ -8,10 +8,7 @@ from clip_geometry.search.held_out import HeldOutSearch, SearchEstimate, SearchN
 from clip_geometry.search.mixed_index import Split
 from support import oracles_two_sided
 from support.clip_like import clip_like
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+from support.clouds import unit
 
 
 @pytest.fixture

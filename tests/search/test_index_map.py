@@ -8,15 +8,10 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
-from clip_geometry.search.index_map import _kept
 from clip_geometry.transforms import RankWarning
-from support.clouds import rotation
+from support.clouds import rotation, unit
 
 RIDGE = ["ridge(0.01)"]
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def two_models(n, seed, noise=0.5, d=24, e=16):
@@ -56,18 +51,6 @@ def test_queries_of_another_kind():
     found = cg.search.map_index(old[:2500], new[rows], rows, queries=asked[:500], candidates=RIDGE)
     true = overlap(asked[500:], found.transform(old[:2500]), new[:2500], 10)
     assert found.interval[0] <= true <= found.interval[1]
-
-
-def test_estimate_from_the_whole_index_is_recall_itself():
-    """If every row was re-embedded and thresholds are known, what is estimated is the overlap of pairs above them."""
-    rng = np.random.default_rng(0)
-    true = rng.normal(size=(60, 200))
-    mapped = true + 0.2 * rng.normal(size=(60, 200))
-    near = [np.argsort(-each, axis=1)[:, :10] for each in (mapped, true)]
-    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*near, strict=True)])
-    threshold = -np.sort(-mapped, axis=1)[:, 9:11].mean(1)
-    assert _kept(mapped, true, threshold, 10 / 200) == pytest.approx(recall, abs=0.03)
-    assert _kept(true, true, -np.sort(-true, axis=1)[:, 9:11].mean(1), 10 / 200) == 1
 
 
 def test_a_turned_model_and_an_unrelated_one():

@@ -22,10 +22,10 @@ def test_every_measure_is_in_the_index():
 
 
 def test_the_call_of_a_measure():
-    assert place(measures["isoscore[unbiased]"]) == "clip_geometry.isoscore(x, unbiased=True)"
+    assert place(measures["isoscore[unbiased]"]) == "clip_geometry.geometry.isoscore(x, unbiased=True)"
     assert place(measures["isotropy_i1"]).endswith("isotropy.partition_by_sign(x).invariant.i1")
     assert place(measures["zero_shot[dot].top_5"]) == (
-        "clip_geometry.zero_shot(image, labels, class_text, logits='dot')[\"top_5\"]"
+        "clip_geometry.evaluate.zero_shot(image, labels, class_text, logits='dot')[\"top_5\"]"
     )
     assert "silhouette(x, labels, metric='cosine')" in place(measures["silhouette[cosine]"])
 

@@ -18,6 +18,10 @@ def cone(n, d, rng, offset=1.5):
     return rng.normal(size=(n, d)) * scales + offset * rng.normal(size=d) / np.sqrt(d) * np.sqrt(d / 4)
 
 
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
 def rotation(d, rng):
     q, r = np.linalg.qr(rng.normal(size=(d, d)))
     return q * np.sign(np.diag(r))

@@ -105,23 +105,6 @@ def xtd10_folder(tmp_path) -> Path:
 
 
 @pytest.fixture
-def karpathy_folder(tmp_path, write_image) -> Path:
-    """Karpathy's files for Flickr30k and COCO, and the images, whose widths differ; image 4 has seven captions."""
-    root = tmp_path / "karpathy"
-    images = []
-    for k, split in enumerate(("train", "restval", "val", "test", "test")):
-        folder = "val2014" if k else "train2014"
-        captions = [{"raw": f"Image {k}, caption {n}.", "tokens": [], "sentid": n} for n in range(7 if k == 4 else 5)]
-        images.append({"filepath": folder, "filename": f"{k}.jpg", "split": split, "sentences": captions})
-        for place in (folder, "flickr30k-images"):
-            write_image(root / place / f"{k}.jpg", size=(7 + k, 5))
-    (root / "dataset_coco.json").write_text(json.dumps({"images": images, "dataset": "coco"}))
-    images = [{**image, "filepath": ""} for image in images if image["split"] != "restval"]
-    (root / "dataset_flickr30k.json").write_text(json.dumps({"images": images, "dataset": "flickr30k"}))
-    return root
-
-
-@pytest.fixture
 def wikicaps_folder(tmp_path) -> Path:
     """As wikicaps_v1.0.tar.gz unpacks; the captions of a pair say which pair it is."""
     root = tmp_path / "wikicaps" / "wikicaps_v1.0"

@@ -17,6 +17,7 @@ from PIL import Image
 import clip_geometry.encoders
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.embedding.loop import embed
+from clip_geometry.embedding.store import read_store
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
 from clip_geometry.progress import quiet
 from support.forks import serve
@@ -151,6 +152,10 @@ def run(folder, dataset=None, config=None, **options):
     """embed() with small batches and shards."""
     options = {"batch_size": 4, "shard_size": 16, "progress": quiet} | options
     return embed(config or FakeConfig(), dataset or fake_dataset(), folder, **options)
+
+
+def vectors_of(folder, **options):
+    return {modality: np.array(side.vectors) for modality, side in read_store(folder, **options).items()}
 
 
 def kill_self():

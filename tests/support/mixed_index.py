@@ -30,7 +30,3 @@ def paired(sets, **more):
     """Images and texts paired by position."""
     n = len(sets["image"])
     return Known(sets, Relevance.of_labels(image=np.arange(n), text=np.arange(n), within=False), **more)
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from clip_geometry.geometry import average_cosine
 from clip_geometry.registry import InputError
 from clip_geometry.training import CosReg
 
@@ -28,12 +27,6 @@ def test_agrees_with_the_double_loop_and_its_gradient(lambda_, seed):
     (ours,), (theirs,) = torch.autograd.grad(found, x), torch.autograd.grad(expected, x)
     assert float((ours - theirs).norm()) <= 1e-12 * float(theirs.norm())
     assert torch.autograd.gradcheck(CosReg(lambda_), (x,))
-
-
-@pytest.mark.parametrize("n", [2, 12])
-def test_is_the_average_cosine_but_for_the_number_of_pairs(n):
-    x = cloud(n, 5)
-    assert float(CosReg(3.0)(x)) == pytest.approx(3 * float(average_cosine(x)) * (n - 1) / n, abs=1e-13)
 
 
 def test_padding_is_left_out_and_several_layers_are_stacked():

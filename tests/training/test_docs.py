@@ -227,45 +227,6 @@ def test_sentence_transformers_evaluator_returns_its_numbers(tmp_path, monkeypat
     assert 0 < values["qa_relative_modality_gap"] < 0.5 and values["qa_effective_rank/question"] > 5
 
 
-def wandb_records(data):
-    """The records of an offline run: a LevelDB log after a header of seven bytes, whose package has no reader."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    assert data[:4] == b":W&B"
-    place, whole, block = 7, b"", 32768
-    while place + 7 <= len(data):
-        if block - place % block < 7:
-            place += block - place % block
-            continue
-        length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
-        whole += data[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            yield Record.FromString(whole)
-            whole = b""
-
-
-@pytest.mark.slow
-def test_weights_and_biases_writes_an_offline_run(clip, tmp_path, monkeypatch):
-    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # wandb's own
-        names = run("Weights & Biases", 0, **clip)
-        wandb.teardown()  # its service writes the file in the background
-    (path,) = Path("wandb").glob("offline-run-*/run-*.wandb")
-    rows = [
-        {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
-        for record in wandb_records(path.read_bytes())
-        if record.WhichOneof("record_type") == "history"
-    ]
-    assert [int(row["geometry/step"]) for row in rows] == [20, 40]
-    assert {f"geometry/{name}" for name in CORE} <= rows[0].keys()
-    assert float(rows[1]["geometry/modality_gap"]) == pytest.approx(names["monitor"].values["modality_gap"])
-
-
 def test_a_run_of_weights_and_biases_gets_the_numbers(clip, monkeypatch):
     """By a module in the place of wandb's, whose service takes seconds to start."""
     rows = []

@@ -84,16 +84,6 @@ def test_c_0_is_refreshed_once_an_epoch_from_the_weights_of_that_time(example, t
         assert float((after - before).norm() / before.norm()) > 0.01
 
 
-def test_the_sample_behind_c_0_is_another_one_in_every_epoch(example, tmp_path):
-    seen = []
-    training = trainer(example["IStarTrainer"], tmp_path, lambda_=1.0, learning_rate=0.0, num_train_epochs=3)
-    training.sample, original = 10, training.states
-    training.states = lambda bert, examples: seen.append(examples.indices) or original(bert, examples)
-    training.train()
-    assert [len(set(drawn)) for drawn in seen] == [10, 10, 10]
-    assert len({frozenset(drawn) for drawn in seen}) == 3
-
-
 def test_lambda_0_is_the_plain_trainer_bit_for_bit(example, tmp_path):
     """With dropout: the sample behind C_0 must not use up random numbers."""
     from transformers import Trainer

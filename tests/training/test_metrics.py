@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-import socket
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from clip_geometry.registry import InputError
 torchmetrics = pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
 from clip_geometry.training import EmbeddingGeometry  # noqa: E402
+from support.distributed import run_several  # noqa: E402
 from support.distributed_live import measured, metric_of_several, metrics, pairs  # noqa: E402
 
 D = 24
-OF_SAMPLE = ("uniformity", "retrieval")
 
 
 def reference(image, text, names):
@@ -53,13 +52,9 @@ def test_batches_give_what_measure_gives_of_all_rows(size):
 def test_four_processes_give_what_one_gives(tmp_path):
     """Unequal parts of the rows, and one process without any."""
     world = 4
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(metric_of_several, (world, port, str(tmp_path)), nprocs=world)
     image, text = pairs()
     alone = {name: measured(metric, image, text) for name, metric in metrics().items()}
-    several = [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
+    several = run_several(metric_of_several, world, tmp_path)
     for found in several:
         for name, expected in alone.items():
             close(found[name], expected, 1e-12)
@@ -222,17 +217,6 @@ def test_in_a_collection_it_takes_its_own_arguments():
         collection(image=image, text=text, preds=image[:, 0], target=text[:, 0])
     assert len(collection["EmbeddingGeometry"].packed) == 1
     assert float(collection.compute()["modality_gap"]) == pytest.approx(float(values["modality_gap"]), rel=1e-12)
-
-
-def test_states_are_merged_from_another_metric():
-    image, text = pairs()
-    metric, other = EmbeddingGeometry(), EmbeddingGeometry()
-    metric.update(image=image[:100], text=text[:100])
-    other.update(image=image[100:], text=text[100:])
-    metric.merge_state(other)
-    values = {name: float(value) for name, value in metric.compute().items()}
-    close(values, measured(EmbeddingGeometry(), image, text), 1e-12)
-    assert metric.items == 330 and len(metric.packed) == 1
 
 
 def test_compute_without_rows_is_empty():

@@ -33,23 +33,6 @@ def test_stored_embeddings_are_enough(widths, d, top, bottom):
         assert np.allclose(fitted.transform(moved), moved, atol=1e-8)  # a projection
 
 
-def test_nothing_left_out_is_the_identity():
-    rng = np.random.default_rng(0)
-    heads = rng.normal(size=(12, 6)), rng.normal(size=(9, 6))
-    x = rng.normal(size=(4, 6))
-    for fitted in IsoCLIP(0, 0).fit_sets(heads):
-        assert np.allclose(fitted.transform(x), x, atol=1e-10)
-
-
-def test_embeddings_of_white_features_stand_for_the_heads():
-    """Rows whose features have unit second moments give the same maps: only AᵀA and BᵀB enter."""
-    rng = np.random.default_rng(0)
-    heads = rng.normal(size=(12, 6)), rng.normal(size=(9, 6))
-    rows = [np.linalg.qr(rng.normal(size=(40, len(head))))[0] @ head for head in heads]
-    for of_heads, of_rows in zip(IsoCLIP(2, 1).fit_sets(heads), IsoCLIP(2, 1).fit_sets(rows), strict=True):
-        assert np.allclose(of_heads.weights()[0], of_rows.weights()[0], atol=1e-9)
-
-
 def test_what_is_refused():
     rng = np.random.default_rng(0)
     heads = rng.normal(size=(12, 6)), rng.normal(size=(4, 6))

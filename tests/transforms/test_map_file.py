@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.map_file import KEY, checksum
+from clip_geometry.transforms.map_file import KEY
 from support.clouds import cone
+from support.sealed import rewritten, with_facts
 
 PAIRS = (np.arange(20), np.arange(20))
 PIPELINES = [
@@ -109,15 +110,6 @@ def test_rows_that_the_map_was_not_fitted_for(saved, sets):
         fitted.transform({"text": sets["text"][:, :3]})
 
 
-def rewritten(path, change):
-    """The file with its tensors and metadata changed, the checksum left as it was."""
-    with safe_open(path, "np") as file:
-        metadata = file.metadata()
-    tensors = load_file(path)
-    change(tensors, metadata)
-    save_file(tensors, path, metadata)
-
-
 def a_tensor(tensors, metadata):
     tensors["image.W"][0, 0] += 1e-12
 
@@ -132,17 +124,6 @@ def a_lost_tensor(tensors, metadata):
 
 def no_metadata(tensors, metadata):
     metadata.clear()
-
-
-def with_facts(**changes):
-    """Facts that somebody else wrote, whose checksum holds."""
-
-    def change(tensors, metadata):
-        facts = {**json.loads(metadata[KEY]), **changes}
-        del facts["checksum"]
-        metadata[KEY] = json.dumps({**facts, "checksum": checksum(facts, tensors)})
-
-    return change
 
 
 @pytest.mark.parametrize(
@@ -201,16 +182,3 @@ def test_files_that_are_no_maps(saved, tmp_path):
         Pipeline.load(tmp_path / "none.safetensors")
     with pytest.raises(InputError, match="is a directory; a map"):
         Pipeline.load(tmp_path)
-
-
-def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
-    fitted, path = saved()
-    before = path.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("clip_geometry.files.os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        fitted.save(path)
-    assert path.read_bytes() == before and [each.name for each in path.parent.iterdir()] == [path.name]

@@ -95,17 +95,6 @@ def test_removing_all_directions_is_an_error():
         AllButTheTop(7).fit(cone(8, 20, np.random.default_rng(0)))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_whitening_is_su_et_al(seed):
-    """(w − μ) U_k diag(s_k)^(−1/2) from the covariance, and PCA, not ZCA: the components are uncorrelated axes."""
-    x, y = cone(200, 6, np.random.default_rng(seed)), cone(9, 6, np.random.default_rng(seed + 100))
-    u, s, _ = np.linalg.svd(np.cov(x.T, ddof=1))
-    white = Whiten(4).fit(x)
-    assert up_to_signs(white.transform(y), (y - x.mean(0)) @ u[:, :4] / np.sqrt(s[:4]), 1e-10)
-    assert np.allclose(white.explained_variance_, s[:4], rtol=1e-12)
-    assert (white.rank_, white.fitted_on_) == (6, 200)
-
-
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_pca_is_scikit_learns(cloud):
     x = rows_of(cloud)

@@ -6,11 +6,7 @@ import pytest
 from clip_geometry import Pipeline
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import ReAlign
-from support.clouds import cone
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+from support.clouds import cone, unit
 
 
 @pytest.fixture(params=range(3))
@@ -33,24 +29,6 @@ def test_formula(sets):
     affine, whole = by_the_paper(new, source, target)
     assert np.allclose(ReAlign(centroid=False).fit(source, target).transform(new), affine, rtol=1e-12, atol=1e-13)
     assert np.allclose(ReAlign().fit(source, target).transform(new), whole, rtol=1e-12, atol=1e-13)
-
-
-def test_means_and_traces_agree(sets):
-    source, target = sets
-    moved = ReAlign(centroid=False).fit(source, target).transform(source)
-    assert np.allclose(moved.mean(0), target.mean(0), atol=1e-13)
-    assert moved.var(0).sum() == pytest.approx(target.var(0).sum(), rel=1e-12)
-    spectra = [np.linalg.eigvalsh(np.cov(x.T)) for x in (source, moved)]
-    assert np.allclose(spectra[0] / spectra[0].sum(), spectra[1] / spectra[1].sum(), rtol=1e-9)  # the shape stays
-
-
-def test_the_centroid_step_corrects_what_the_sphere_moves(sets):
-    source, target = sets
-    whole = ReAlign().fit(source, target).transform(source)
-    without = unit(ReAlign(centroid=False).fit(source, target).transform(source))
-    assert np.allclose(np.linalg.norm(whole, axis=1), 1, rtol=1e-12)
-    left, drift = (np.linalg.norm(x.mean(0) - target.mean(0)) for x in (whole, without))
-    assert left < 0.5 * drift
 
 
 def test_without_a_centroid_it_is_affine(sets):

@@ -48,13 +48,6 @@ def test_low_rank(pairs, rank):
     axes = np.linalg.svd(a @ full, full_matrices=False)[2][:rank]
     assert np.abs(fitted.W_ - full @ axes.T @ axes).max() < 1e-10
     assert np.linalg.matrix_rank(fitted.W_) == fitted.rank_ == rank
-    rng, best = np.random.default_rng(2), np.linalg.norm(a @ fitted.W_ - b)
-    u, s, vt = np.linalg.svd(fitted.W_, full_matrices=False)
-    for step in (1e-1, 1e-2, 1e-3):
-        near = (u[:, :rank] * s[:rank] + step * rng.normal(size=(5, rank))) @ (
-            vt[:rank] + step * rng.normal(size=(rank, 7))
-        )
-        assert np.linalg.norm(a @ near - b) > best
 
 
 def test_streamed_rows_give_the_same_map(pairs):

@@ -183,18 +183,6 @@ def test_names_of_the_columns(transform, names, table):
     assert (framed.to_numpy() == expected).all() and type(expected) is np.ndarray
 
 
-def test_names_are_those_of_the_last_fit(x, table):
-    center = Center().fit(table)
-    assert list(center.feature_names_in_) == ["a", "b", "c", "d"]
-    assert list(clone(center).fit(table[["b", "a"]]).feature_names_in_) == ["b", "a"]
-    with pytest.raises(ValueError, match="Feature names must be in the same order as they were in fit"):
-        center.transform(table[["b", "a", "c", "d"]])
-    with pytest.warns(UserWarning, match="X does not have valid feature names, but Center was fitted with"):
-        center.transform(x)
-    assert not hasattr(center.fit(x), "feature_names_in_")
-    assert (Normalize().transform(table) == Normalize().transform(x)).all()  # never fitted, it compares nothing
-
-
 def test_what_is_computed_inside_does_not_depend_on_the_output(x):
     """Pipelines, maps, repairs and evaluators take arrays from transforms, whatever is configured."""
     sets, labels = {"image": x, "text": x[::-1] + 1}, np.arange(40) % 2

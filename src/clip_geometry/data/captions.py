@@ -64,11 +64,11 @@ def captions_of(
         folder: Of the images.
     """
     language = config.language
-    if not caption_column and language in (table.languages or table.names) and language not in IMAGE_COLUMNS:
+    if not caption_column and language in table.names and language not in IMAGE_COLUMNS:
         caption_column = language
     elif not caption_column:
-        two_letters = (name for name in table.names if re.fullmatch("[a-z]{2}", name) and name != "id")
-        if languages := table.languages or tuple(two_letters):
+        languages = [name for name in table.names if re.fullmatch("[a-z]{2}", name) and name != "id"]
+        if languages:
             raise InputError(f"{table.path} has no captions in {language!r}; its languages are {', '.join(languages)}")
         caption_column = _first(CAPTION_COLUMNS, table.names)
         if caption_column is None:
@@ -87,12 +87,12 @@ def captions_of(
     if image_column is None:
         if config.images is not None:
             raise InputError(f"{table.path} has no image column ({', '.join(IMAGE_COLUMNS)}) to find images with")
-        text = Side("text", [str(row) for row in rows], texts.__getitem__, language=language, dropped=table.dropped)
+        text = Side("text", [str(row) for row in rows], texts.__getitem__, language=language)
         return Dataset(config, table.revision(), None, text)
     images = table.strings(image_column, numbers=True)
     item_id = [images[row] for row in rows]
     names = list(dict.fromkeys(item_id))
-    text = Side("text", item_id, texts.__getitem__, language=language, dropped=table.dropped)
+    text = Side("text", item_id, texts.__getitem__, language=language)
     folder = existing_folder(config.images or folder, "a folder of images")
     return _with_images(config, table.revision(), text, folder, names, names)
 

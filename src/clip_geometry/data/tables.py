@@ -1,8 +1,8 @@
 """Tables of strings from .csv, .tsv, .parquet and .jsonl."""
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,12 @@ class Table:
         names: Of the columns.
         values: Name → the column, read when called.
         files: What it was read from, if not the file `path`.
-        languages: The columns that hold captions, if known.
-        dropped: Image → how many of its captions are not among the rows.
     """
 
     path: Path
     names: tuple[str, ...]
     values: Callable[[str], list[Any]]
     files: tuple[Path, ...] = ()
-    languages: tuple[str, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
 
     def revision(self) -> str:
         """Return a hash that changes with the files it was read from."""

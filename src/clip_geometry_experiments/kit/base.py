@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.data import dataset_from, load_dataset, path_of
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.display.origin import data_words, model_words, pipeline_words
+from clip_geometry.display.origin import data_words, model_words, words
 from clip_geometry.embedding.loop import embed, recipe_for
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import Embeddings
@@ -24,7 +24,7 @@ from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, TextTable, save_drawings
+from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
 
 
 def _encoder(value: Any) -> EncoderConfig:
@@ -94,6 +94,11 @@ class RunConfig(Config):
     description: str = ""
     seed: int = Field(default=0, ge=0, lt=2**63)
 
+    def settings(self, *left_out: str) -> dict[str, Any]:
+        """The values that numbers depend on: all keys as JSON, without the texts of the report and those left out."""
+        texts = {"name", "title", "description"}
+        return self.model_dump(mode="json", serialize_as_any=True, exclude=texts | set(left_out))
+
 
 @dataclass
 class RunFolder:
@@ -129,7 +134,7 @@ class RunFolder:
         if isinstance(data, StoredConfig):
             return self._once(f"{digest(data)} {limit}", lambda: read_stored(data, limit))
         assert model is not None  # configs are checked: a model for data sets, none for stored embeddings
-        dataset = self._dataset(data)
+        dataset = self.dataset(data)
         readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
         name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
         if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
@@ -150,9 +155,10 @@ class RunFolder:
             return {"data_revision": stored_revision(data), "version": package}
         assert model is not None
         model_revision = self._once(f"revision {digest(model)}", lambda: encoder_revision(model))
-        return {"model_revision": model_revision, "data_revision": self._dataset(data).revision, "version": package}
+        return {"model_revision": model_revision, "data_revision": self.dataset(data).revision, "version": package}
 
-    def _dataset(self, config: DatasetConfig) -> Dataset:
+    def dataset(self, config: DatasetConfig) -> Dataset:
+        """The data set, loaded once."""
         return self._once(f"data {digest(config)}", lambda: load_dataset(config))
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
@@ -216,9 +222,11 @@ class Experiment(ABC):
     def cells(self) -> Iterator[Cell]:
         """The units of work. Cheap: nothing is loaded before a cell computes."""
 
-    @abstractmethod
     def facts(self) -> Mapping[str, Any]:
-        """The facts at the head of the report: model, data, n, d, pipeline, seed, …"""
+        """The facts at the head of the report: model, data and pipeline, where all rows share them, and the seed."""
+        origins = zip(*map(origin_words, self.finished_rows()), strict=True)
+        shared = [values[0] if len(set(values)) == 1 else "" for values in origins]
+        return {**dict(zip(("model", "data", "pipeline"), shared, strict=False)), "seed": self.config.seed}
 
     def drawings(self) -> Mapping[str, Drawing]:
         """Figures of the report by the name of their files."""
@@ -232,10 +240,6 @@ class Experiment(ABC):
         """Save the drawings in `folder`; `prefix` is of the file names, `group` a heading."""
         drawings = self.drawings()
         return save_drawings(drawings, folder, origin=self.origin() if drawings else "", prefix=prefix, group=group)
-
-    def tables(self) -> list[TextTable]:
-        """Tables of its own, above the figures."""
-        return []
 
     @classmethod
     def together(cls, planned: Sequence[Any], folder: Path) -> list[FigureEntry]:
@@ -262,7 +266,8 @@ class Experiment(ABC):
 
     def label(self) -> str:
         """A short name of this run among others of a sweep."""
-        return self.config.name
+        rows = self.finished_rows()
+        return ", ".join(filter(None, origin_words(rows[0]))) if rows else self.config.name
 
     def fresh_models(self) -> Sequence[str]:
         """Models with untrained weights, for the banner of the report."""
@@ -273,8 +278,8 @@ class Experiment(ABC):
 
 
 def origin_words(row: Row) -> tuple[str, str, str]:
-    """Model, data and pipeline of a row, for readers."""
-    return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
+    """Model, data and pipeline of a row, for readers; "" for what it lacks."""
+    return model_words(row), data_words(row), words(row, "pipeline")
 
 
 def distinct_labels(labels: Sequence[str]) -> list[str]:

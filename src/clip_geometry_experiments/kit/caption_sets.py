@@ -43,13 +43,10 @@ def load_set(config: ParallelConfig) -> Dataset:
         folders = [Path(shared).expanduser() / name for name in (config.name, "captions")] if shared else []
     table = next((table for table in map(config.find, folders) if table is not None), None)
     if table is None:
-        expected = f"expected {config.LAYOUT}; docs/data.md says where to get it"
-        if config.path is not None:
-            raise InputError(f"{config.path} holds no {config.split} split of {config.name}; {expected}")
-        places = " or ".join(map(str, folders))
-        missing = f"is not in {places}" if places else "is looked for in CLIP_GEOMETRY_DATA, which is not set"
+        places = " or ".join(map(str, folders)) or "CLIP_GEOMETRY_DATA, which is not set"
         raise InputError(
-            f"the {config.split} split of {config.name} {missing}; give its folder with path=…, {expected}"
+            f"the {config.split} split of {config.name} is not in {places}; give its folder with path=…, expected "
+            f"{config.LAYOUT}; docs/data.md says where to get it"
         )
     folder = table.path if table.path.is_dir() else table.path.parent
     images = folder / config.IMAGES if (folder / config.IMAGES).is_dir() else folder

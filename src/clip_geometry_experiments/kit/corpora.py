@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -196,16 +197,20 @@ class BrownConfig(SharedCorpusConfig):
     name: str = "brown"
 
 
+def shared_file(name: str) -> Path | None:
+    """A file of $CLIP_GEOMETRY_DATA, None if it is not there."""
+    shared = os.environ.get("CLIP_GEOMETRY_DATA")
+    file = Path(shared or "").expanduser() / name
+    return file if shared and file.is_file() else None
+
+
 def load_shared(config: SharedCorpusConfig) -> base.Dataset:
-    path = config.path
+    path = config.path or shared_file(f"text/{config.FILE}")
     if path is None:
-        shared = os.environ.get("CLIP_GEOMETRY_DATA")
-        if not shared:
-            raise InputError(
-                f"the corpus {config.name} needs its file: set CLIP_GEOMETRY_DATA to a folder with text/{config.FILE}, "
-                "or give the file with path=…"
-            )
-        path = Path(shared).expanduser() / "text" / config.FILE
+        raise InputError(
+            f"the corpus {config.name} needs its file: set CLIP_GEOMETRY_DATA to a folder with text/{config.FILE}, or "
+            "give the file with path=…"
+        )
     table = read_table(path)
     return dataset_of(config, table, sentences_of(table, "tokens", "tags"))
 
@@ -264,6 +269,18 @@ class WikiText2Config(HubCorpusConfig):
                 start, number = place, number + 1
 
 
+@contextmanager
+def fetching(what: str, instead: str) -> Iterator[None]:
+    """One sentence for what a client of the Hugging Face hub raises: no network, no such file, not in the cache."""
+    try:
+        yield
+    except Exception as error:
+        if not (is_not_fetched(error) or isinstance(error, ImportError | ValueError)):
+            raise
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(f"{what} could not be fetched from huggingface.co ({why}); {instead}") from None
+
+
 def load_from_hub(config: HubCorpusConfig) -> base.Dataset:
     from huggingface_hub import hf_hub_download
 
@@ -271,16 +288,9 @@ def load_from_hub(config: HubCorpusConfig) -> base.Dataset:
         path = existing_file(config.path, f"a table ({' '.join(SUFFIXES)}) with the column {config.COLUMN!r}")
     else:
         file = config.FILE.format(config.split)
-        try:
+        instead = f"download {file} of {config.REPOSITORY} elsewhere and give it with path=…"
+        with fetching(f"{config.name}, split {config.split},", instead):
             path = Path(hf_hub_download(config.REPOSITORY, file, repo_type="dataset", revision=config.REVISION))
-        except Exception as error:
-            if not (is_not_fetched(error) or isinstance(error, ValueError)):
-                raise
-            raise InputError(
-                f"{config.name}, split {config.split}, could not be fetched from huggingface.co and is not in its "
-                f"cache ({type(error).__name__}: {first_line(error)}); download {file} of {config.REPOSITORY} "
-                "elsewhere and give it with path=…"
-            ) from None
     table = read_table(path)
     lines = sentences_of(table, config.COLUMN, None)
     return dataset_of(config, table, (part for row, line in lines for part in config.divide(row, line)))

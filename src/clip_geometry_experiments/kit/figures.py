@@ -40,7 +40,8 @@ Series = Mapping[str, Mapping[str, Row]]  # legend → map → row
 
 
 class PanelCurve(NamedTuple):
-    """A curve of a panel. values: (states,), or (runs, states), drawn as their mean and one standard deviation."""
+    """A curve of a panel. values: (states,), or (runs, states), drawn as their mean and one standard deviation. style:
+    more options of `Axes.plot`."""
 
     x: Sequence[float] | NDArray[Any]
     values: NDArray[np.float64]
@@ -48,6 +49,7 @@ class PanelCurve(NamedTuple):
     label: str = ""
     line: Any = "-"
     gid: str = ""
+    style: Mapping[str, Any] = {}
 
 
 class Panel(NamedTuple):
@@ -122,9 +124,9 @@ def panels_figure(
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    for k, (x, values, color, label, line, gid) in enumerate(panel.curves):
+    for k, (x, values, color, label, line, gid, style) in enumerate(panel.curves):
         mean = values if values.ndim == 1 else values.mean(axis=0)
-        axes.plot(x[: len(mean)], mean, color=color, label=label, linestyle=line, gid=gid)
+        axes.plot(x[: len(mean)], mean, color=color, label=label, linestyle=line, gid=gid, **style)
         if values.ndim == 2:
             band = (mean - deviation(values), mean + deviation(values))
             axes.fill_between(x[: len(mean)], *band, color=color, alpha=0.25, linewidth=0)

@@ -1,4 +1,4 @@
-"""The measures and standard figures of one model on one set of pairs: what geometry and isotropy share."""
+"""The measures and standard figures of one model on one set of pairs, which geometry and isotropy share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -7,23 +7,28 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.display.numbers import plus_minus
-from clip_geometry.display.origin import data_words, model_words, pipeline_words, with_options
+from clip_geometry.display.numbers import fixed, plus_minus
+from clip_geometry.display.origin import pipeline_words
+from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.records import named, rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
-from clip_geometry.modalities import plural
+from clip_geometry.measuring.views import origin_of
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
+from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
-from clip_geometry_experiments.kit.stored import check_sources
+from clip_geometry_experiments.kit.maps import moved
+from clip_geometry_experiments.kit.stored import SplitConfig, check_sources, part_of
 from clip_geometry_experiments.report.gallery import Drawing, draw_figures
 
 StandardFigure = Literal["singular_directions", "cosine_distributions"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
+PARTS = {"rest": "held-out pairs", "first": "pairs that maps were fitted on"}
+COSINES = ("matching_cosine", "random_cosine")
 # what a training changes, of which its effect is stated first
 CHANGES = {
     "modality_gap": "The distance between the mean image and the mean text",
@@ -44,6 +49,8 @@ class GeometryConfig(RunConfig):
         batch_size: Batch size of the encoder.
         blocks: Blocks of the jackknife, 0 for no standard errors.
         figures: The standard figures that are drawn.
+        split: Fit the pipeline on the first part of a random split of the images and their captions, and measure
+            `part` of it: "rest" are held-out pairs, "first" those of the fit. null: fit and measure all pairs.
     """
 
     model: Model | None = None
@@ -54,6 +61,7 @@ class GeometryConfig(RunConfig):
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
     figures: tuple[StandardFigure, ...] = FIGURES
+    split: SplitConfig | None = None
 
     @model_validator(mode="after")
     def _sources(self) -> Self:
@@ -66,14 +74,39 @@ class GeometryConfig(RunConfig):
         return names and tuple(measure.name for measure in named(names))
 
 
+class HeldOutSets(MeasuredSets):
+    """Held-out sets after a pipeline that was fitted on others and is held fixed in standard errors.
+
+    Null values are those of isotropic Gaussian rows in place of the mapped ones, of equal mean squared length.
+    """
+
+    def __init__(self, sets: Mapping[str, Embeddings], fitted: Pipeline, **options: Any):
+        super().__init__(moved(fitted, sets), (), **options)
+        self.steps, self.fitted_on = fitted.steps, fitted.fitted_on
+
+    def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> MeasuredSets:
+        options: Any = {"seed": self.seed, "blocks": self.blocks, "in_memory": self.in_memory}
+        return MeasuredSets(sets, (), **options | changes)
+
+
 class GeometryExperiment(Experiment):
     """A cell is one measure."""
 
+    Config = GeometryConfig
+
     @cached_property
     def sets(self) -> MeasuredSets:
-        config = self.config
+        config, split = self.config, self.config.split
         found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
-        return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed, blocks=config.blocks)
+        options: Any = {"seed": config.seed, "blocks": config.blocks}
+        if split is None:
+            return MeasuredSets(found, parse_pipeline(config.pipeline), **options)
+        fitting, part = (part_of(found, split, name) for name in ("first", split.part))
+        if split.part == "first":
+            return MeasuredSets(fitting, parse_pipeline(config.pipeline), **options)
+        rows = {modality: each.vectors for modality, each in fitting.items()}
+        fitted = Pipeline(config.pipeline).fit(rows, pair_of(fitting), origin=origin_of(fitting))
+        return HeldOutSets(part, fitted, **options)
 
     def cells(self) -> Iterator[Cell]:
         config, shared = self.config, self.settings()
@@ -84,23 +117,11 @@ class GeometryExperiment(Experiment):
     def settings(self) -> dict[str, Any]:
         """What the numbers of every cell depend on."""
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures", "figures"})
-        return settings | self.workspace.revisions(config.model, config.pairs)
+        return config.settings("measures", "figures") | self.workspace.revisions(config.model, config.pairs)
 
     def _rows(self, measure: Measure, asked: bool) -> list[Row]:
         shared = self.sets.context()
         return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=asked)]
-
-    def facts(self) -> Mapping[str, Any]:
-        shared = self.sets.context()
-        return {
-            "model": model_words(shared),
-            "data": data_words(shared),
-            **{plural(modality): len(rows) for modality, rows in self.sets.rows.items()},
-            "dimension": next(iter(self.sets.rows.values())).shape[1],
-            "pipeline": pipeline_words(shared["pipeline"]),
-            "seed of samples and null values": shared["seed"],
-        }
 
     def drawings(self) -> Mapping[str, Drawing]:
         return self.draw(self.sets, self.config.figures)
@@ -118,23 +139,39 @@ class GeometryExperiment(Experiment):
             pairs = sets.pairs if len(rows) == 2 else None
         return draw_figures(rows.get("image"), rows.get("text"), pairs, sets.context(), names)
 
+    def origin(self) -> str:
+        split = self.config.split
+        return "" if split is None else f"Drawn are {PARTS[split.part]}, the {split}."
+
     @classmethod
-    def sentences(cls, planned: "Sequence[GeometryExperiment]") -> list[str]:
-        """Of a model before and after its training; otherwise none, and the report has the verdict on each run."""
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
+        """Of splits, the cosines of matching and of random pairs; of a model before and after its training, what this
+        changed; otherwise none, and the report has the verdict on each run."""
+        runs = [{row["measure"]: row for row in each.finished_rows()} for each in planned]
+        split = None not in [each.config.split for each in planned]
+        if split and all(rows.keys() >= set(COSINES) for rows in runs):
+            return _of_splits([each.config for each in planned], runs)
         models = [each.config.model for each in planned]
         if len(models) != 2 or None in models or models[0].model != models[1].model:
             return []
         if not models[0].is_fresh or models[1].is_fresh:
             return []
         said = []
-        runs = [{row["measure"]: row for row in each.finished_rows()} for each in planned]
         for measure, what in CHANGES.items():
             if all(rows.get(measure, {}).get("value") is not None for rows in runs):
                 texts = (plus_minus(rows[measure]["value"], rows[measure].get("standard_error")) for rows in runs)
                 said.append(f"{what} is {' before training and '.join(texts)} after it.")
         return said
 
-    def label(self) -> str:
-        shared = self.sets.context()
-        data = with_options(shared["dataset"], shared["data_options"])
-        return ", ".join(filter(None, (model_words(shared), data, pipeline_words(shared["pipeline"]))))
+
+def _of_splits(configs: Sequence[GeometryConfig], runs: Sequence[Mapping[str, Row]]) -> list[str]:
+    """The cosines of matching and of random pairs, of both parts where both are measured."""
+    found: dict[str, list[str]] = {}
+    for config, rows in zip(configs, runs, strict=True):
+        assert config.split is not None
+        told = [plus_minus(rows[name]["value"], rows[name].get("standard_error")) for name in COSINES]
+        part = f"{rows[COSINES[0]]['n']} {PARTS[config.split.part]}"
+        null = fixed(rows[COSINES[0]]["null_value"], 2)  # of noise through the same fit
+        said = f"the {part} have a cosine of {told[0]} (null value {null}), random pairs of them {told[1]}"
+        found.setdefault(pipeline_words(config.pipeline), []).append(said)
+    return [f"After {steps}, {'; '.join(parts)}." for steps, parts in found.items()]

@@ -13,13 +13,13 @@ from pydantic import Field, model_validator
 
 from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.display.origin import with_options
+from clip_geometry.display.origin import model_words
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.measuring.views import context, origin_of
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.steps import ANY, parse_pipeline, transforms
 from clip_geometry.transforms.pipeline import Pipeline
@@ -97,11 +97,11 @@ class MapsConfig(RunConfig):
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise InputError(f"two maps are called {twice!r}; give every row its own name")
         for each in self.maps:
-            if each.fit_on is not None and each.fit_on not in self.ROLES:
-                near = did_you_mean(each.fit_on, self.ROLES) or f"; known are {', '.join(self.ROLES)}"
-                raise InputError(f"fit_on of the map {each.row!r} is {each.fit_on!r}{near}")
             if each.fit_on is not None and each.fit_on not in self.sources:
-                raise InputError(f"the map {each.row!r} is to be fitted on {each.fit_on}, but {each.fit_on} is not set")
+                known = ", ".join(self.ROLES)
+                raise InputError(
+                    f"the map {each.row!r} is fitted on {each.fit_on!r}, which is not set; known are {known}"
+                )
         check_sources(self.model, **self.sources)
         return self
 
@@ -191,21 +191,6 @@ class MapsExperiment(Experiment):
             for key, value in scores.items()
         ]
 
-    def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        roles = {role: self.sets(role) for role in config.sources if role in config.used}
-        shared = context(next(iter(roles.values())), seed=config.seed)
-        return {
-            "model": with_options(shared["model"] or "", shared["model_options"]),
-            **{
-                role: f"{origin_of(sets)}, {', '.join(f'{len(side)} {modality}s' for modality, side in sets.items())}"
-                for role, sets in roles.items()
-            },
-            "dimension": next(iter(next(iter(roles.values())).values())).dim,
-            "maps": len(config.maps),
-            "seed": config.seed,
-        }
-
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """For each number of `in_brief`: its value without a map, and the maps that improve and worsen it most."""
@@ -224,9 +209,15 @@ class MapsExperiment(Experiment):
         return draw_maps(self.finished_rows(), self.drawn, key=self.series_by)
 
     def origin(self) -> str:
-        facts = self.facts()
-        roles = "; ".join(f"{role}: {facts[role]}" for role in self.config.sources if role in facts)
-        return f"{facts['model'] or 'stored embeddings'}; {roles}; d = {facts['dimension']}; seed {self.config.seed}."
+        """Model, the data in every role, dimension and seed."""
+        config = self.config
+        roles = {role: self.sets(role) for role in config.sources if role in config.used}
+        first = next(iter(roles.values()))
+        said = [model_words(context(first, seed=config.seed)) or "stored embeddings"]
+        for role, sets in roles.items():
+            sizes = ", ".join(f"{len(side)} {modality}s" for modality, side in sets.items())
+            said.append(f"{role}: {origin_of(sets)}, {sizes}")
+        return f"{'; '.join(said)}; d = {next(iter(first.values())).dim}; seed {config.seed}."
 
 
 class ProbeConfig(MapsConfig):

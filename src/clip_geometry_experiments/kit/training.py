@@ -33,16 +33,16 @@ ORDER = 0  # purpose of the stream that shuffles an epoch; a training numbers it
 
 
 def learning_rate(
-    number: int, *, steps: int, lr: float, warmup: float, schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    number: int, *, steps: int, lr: float, warmup: float, schedule: Literal["cosine", "linear"] = "cosine"
 ) -> float:
-    """Learning rate of step `number`, counted from 0: linear warmup to `lr`, then the schedule, which ends at 0 unless
-    it is constant. warmup is a fraction of the steps."""
+    """Learning rate of step `number`, counted from 0: linear warmup to `lr`, then the schedule, which ends at 0. warmup
+    is a fraction of the steps."""
     warm = round(warmup * steps)
     if number < warm:
         return lr * (number + 1) / warm
     if schedule == "cosine":
         return lr * (1 + math.cos(math.pi * (number - warm) / (steps - warm))) / 2
-    return lr * ((steps - number) / (steps - warm) if schedule == "linear" else 1)
+    return lr * (steps - number) / (steps - warm)
 
 
 def context(dataset: str, split: str | None, options: Mapping[str, Any], seed: int, **own: Any) -> Row:
@@ -134,12 +134,11 @@ class Trainer(ABC):
 
     Args:
         modules: what a checkpoint holds, by name; moved to the device.
-        config: settings of the subclass; `lr` among them.
-        steps: how many there are.
-        seed: of all streams.
+        config: settings of the subclass: `lr`; `precision` (fp32, bf16 or auto) of what runs under `autocast`, while
+            parameters stay float32; `clip`, the largest norm of the gradient, None for any.
+        steps: how many there are; default: those of the config.
+        seed: of all streams; default: that of the config.
         device: where the modules are.
-        precision: fp32, bf16 or auto, of what runs under `autocast`; parameters stay float32.
-        clip: largest norm of the gradient, None for any.
 
     Attributes:
         number: steps taken.
@@ -156,16 +155,17 @@ class Trainer(ABC):
         modules: Mapping[str, nn.Module],
         config: Any,
         *,
-        steps: int,
-        seed: int,
+        steps: int | None = None,
+        seed: int | None = None,
         device: torch.device | str = "cpu",
-        precision: str = FULL,
-        clip: float | None = None,
     ):
         self.device = torch.device(device)
         self.modules = {name: module.to(self.device) for name, module in modules.items()}
-        self.config, self.steps, self.seed, self.clip = config, steps, seed, clip
-        self.precision = resolve_precision(precision, self.device)
+        self.config = config
+        self.steps: int = config.steps if steps is None else steps
+        self.seed: int = config.seed if seed is None else seed
+        self.clip: float | None = getattr(config, "clip", None)
+        self.precision = resolve_precision(getattr(config, "precision", FULL), self.device)
         self.number, self.losses = 0, list[float]()
         self.trajectory: dict[Any, list[float]] = {}
         self.measuring_share = 0.0
@@ -252,6 +252,13 @@ class Trainer(ABC):
     def stream(self, purpose: int, *number: int) -> np.random.Generator:
         """The random numbers of a purpose in a step or an epoch."""
         return np.random.default_rng([self.seed, purpose, *number])
+
+    def shuffled(self, number: int, n: int, size: int, *purpose: int) -> np.ndarray:
+        """The rows of n in the batch of a step, ascending; batches are whole, so the rest of an epoch is not
+        used in it."""
+        epoch, place = divmod(number, n // size)
+        order = self.stream(ORDER, *purpose, epoch).permutation(n)
+        return np.sort(order[place * size : (place + 1) * size])
 
     @contextmanager
     def seeded_dropout(self) -> Iterator[None]:

@@ -19,12 +19,11 @@ from clip_geometry.data import path_of
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.runtime import DTYPES
 from clip_geometry.files import sha256_of
-from clip_geometry.io.reading import parsed_number, read_json, read_npy, read_text
+from clip_geometry.io.reading import parsed_number, read_json, read_npy
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, shown
 
 VECTORS = "a file of word vectors"
-LISTS = (".json", ".txt")
 
 
 @dataclass(frozen=True)
@@ -41,29 +40,18 @@ def find_files(path: Path) -> list[Path]:
     path = existing_file(path, VECTORS)
     if path.suffix in (".gz", ".zip", ".xz", ".bz2"):
         raise InputError(f"{shown(path)} is compressed; unpack it, so that single rows can be read")
-    if path.suffix != ".npy":
-        return [path]
-    beside = [path.with_suffix(suffix) for suffix in LISTS if path.with_suffix(suffix).is_file()]
-    if not beside:
-        raise InputError(
-            f"{shown(path)} has no list of its words beside it: {path.stem}.json or {path.stem}.txt was expected"
-        )
-    return [path, beside[0]]
+    return [path, existing_file(path.with_suffix(".json"), "a list of its words")] if path.suffix == ".npy" else [path]
 
 
 def read_words(files: Sequence[Path]) -> WordVectors:
     path = files[0]
     if path.suffix != ".npy":
         return _read_binary(path) if path.suffix == ".bin" else _read_text(path)
-    array, words_path = read_npy(path, what=VECTORS), files[1]
-    if words_path.suffix == ".json":
-        words = read_json(words_path, "a list of words", list[str])
-    else:  # not splitlines, which would split at rarer characters too
-        words = read_text(words_path, "a list of words").removesuffix("\n").split("\n")
+    array, words = read_npy(path, what=VECTORS), read_json(files[1], "a list of words", list[str])
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(words):
         raise InputError(
             f"{shown(path)} holds {array.dtype} of shape {array.shape}; one row of floating-point numbers for each "
-            f"of the {len(words)} words in {words_path.name} was expected"
+            f"of the {len(words)} words in {files[1].name} was expected"
         )
     return WordVectors(_first_places(words), array.shape[1], lambda places: array[list(places)].astype(np.float32))
 
@@ -177,7 +165,7 @@ def _read_text(path: Path) -> WordVectors:
 class WordsConfig(EncoderConfig):
     """words:PATH: word vectors: word2vec (text, .bin), GloVe, .npy with a list of words beside it.
 
-    PATH is NAME.npy with the words in NAME.json or NAME.txt, a .bin of word2vec, or else a text file of word2vec or
+    PATH is NAME.npy with the words in NAME.json, a .bin of word2vec, or else a text file of word2vec or
     GloVe. ~ and $VARIABLE in PATH are expanded. There is no projection: features=pooled gives the same rows.
     """
 

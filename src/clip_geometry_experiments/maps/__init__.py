@@ -166,9 +166,6 @@ class Maps(MapsExperiment):
 
     # --- the report
 
-    def facts(self) -> Mapping[str, Any]:
-        return {**super().facts(), "prompt": self.config.prompt}
-
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []

@@ -9,25 +9,9 @@ from typing import Any
 from clip_geometry.display.numbers import fixed
 from clip_geometry_experiments.published.comparing import ERRORS, Compared, Ours, flat, matches
 from clip_geometry_experiments.published.ledger import Claim
-from clip_geometry_experiments.published.tables import in_words, null_text, setup_words, value_text
+from clip_geometry_experiments.published.tables import NAMES, in_words, null_text, setup_words, value_text
 
-VERDICTS = {
-    "reproduced": "in the paper's own setup, every number of ours rounds to the printed one, or keeps the stated bound "
-    "beyond two standard errors",
-    "within error": "in the paper's own setup, every number is within two standard errors of the printed one",
-    "agrees elsewhere": "the numbers round to the printed ones, but with another model or other data",
-    "same order": "the sign, the order or the bound is the published one, beyond two standard errors; the sizes differ",
-    "undecided": "the sign, the order or the bound is within two standard errors of its opposite, a number that does "
-    "not round to the printed one has no known error, or ours is no test, for the reason that stands beside it",
-    "differs elsewhere": "the sign, the order or the bound is another one, beyond two standard errors, but with "
-    "another model or other data",
-    "not reproduced": "in the paper's own setup, the sign, the order, the bound or a number is another one, beyond two "
-    "standard errors",
-    "holds": "no number decides it; the named test does, in favor",
-    "does not hold": "no number decides it; the named test does, against",
-    "not run here": "nothing of ours stands beside it, or a single number with another model or other data, which is "
-    "no test; what it needs is named",
-}
+VERDICTS: dict[str, str] = NAMES["verdicts"]  # verdict → what it means
 BOUNDS = ("above", "below")
 
 Estimate = tuple[float, float | None]  # a value and its standard error, None if that is not known

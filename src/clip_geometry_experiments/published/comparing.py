@@ -63,11 +63,6 @@ class Compared:
         """Whether the paper's own setup was run."""
         return any(each.comparable for each in self.ours)
 
-    def difference(self, ours: Ours) -> float | None:
-        """Ours minus published; None where words were published."""
-        value = self.entry.published.value
-        return None if value is None else ours.value - value
-
     def agrees(self, ours: Ours) -> bool:
         """Whether both are equal when rounded to the decimals that were printed."""
         printed = self.entry.published
@@ -113,23 +108,23 @@ def _averaged(entry: LedgerEntry, variant: Variant, rows: Sequence[Row]) -> Ours
     """The mean of rows that differ in their seeds only."""
     row, fields, same, unit = rows[0], flat(rows[0]), entry.rule.same, entry.rule.unit
     unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted)) if same else ("setup",)
-    values = [entry.factor * float(each["value"]) for each in rows]
-    value, error = statistics.fmean(values), _scaled(entry, row.get("standard_error"))
+    scale = entry.factor
+    values = [scale * float(each["value"]) for each in rows]
+    value, error = statistics.fmean(values), row.get("standard_error")
+    if error is not None:
+        error = scale * float(error)
     if len(values) > 1:
         error = statistics.stdev(values)
     # of a "share" every row counts alike, so that its limit needs no error; a share of the rows of the fit bounds none
     is_share = unit is not None and (error == 0 or (error is None and unit == "share"))
-    limit = None if not is_share or row["measure"].endswith(".train") else _limit(value, entry.factor, row["n"])
+    limit = None if not is_share or row["measure"].endswith(".train") else _limit(value, scale, row["n"])
     if limit is not None:
         error = abs(limit - value) / ERRORS
     null = row.get("null_value")
     if null is None or "seed_values" in row:  # of pooled seeds, the null value is that of their mean, another statistic
         null = row.get("null_pooled")
-    return Ours(row, variant, value, error or None, unlike, len(values), _scaled(entry, null), limit)
-
-
-def _scaled(entry: LedgerEntry, value: float | None) -> float | None:
-    return None if value is None else entry.factor * float(value)
+    null = None if null is None else scale * float(null)
+    return Ours(row, variant, value, error or None, unlike, len(values), null, limit)
 
 
 def _limit(share: float, whole: float, n: int) -> float | None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 from clip_geometry.config import read_yaml
 from clip_geometry.display.numbers import MISSING, fixed, plus_minus, to_error
@@ -12,7 +12,7 @@ from clip_geometry.results import ORIGIN, Row
 from clip_geometry_experiments.published.comparing import Compared, Ours, compare, fits, flat
 from clip_geometry_experiments.published.ledger import Rule
 
-NAMES = Path(__file__).with_name("names.yaml")
+NAMES = read_yaml(Path(__file__).with_name("names.yaml"))  # fields in words
 # What differs is said in this order: what decides how far a number can be trusted, then what it is a number of.
 ORDER = ("updates", "seeds", "at.seeds", "n", "at.sample", "at.probes", "model", "dataset", "fitted_on", "split")
 MOST_DECIMALS = 4  # of a difference, however many are printed
@@ -22,22 +22,6 @@ LABELS = (
     "method", "lambda", "training.seed", "metric", "seeds", "rows", "components", "sample", "probes",
 )  # fmt: skip
 SAME_ROWS = (*ORIGIN, "at", "n", "d")
-
-
-@dataclass(frozen=True)
-class Cells:
-    """One row of a table. first: whether it is the first of its published number. cause: what differs from the paper's
-    setup, settings first, and why the number differs, in a few words."""
-
-    label: str
-    published: str
-    ours: str = MISSING
-    difference: str = MISSING
-    cause: str = ""
-    how: str = ""
-    size: str = ""
-    setup: str = ""
-    first: bool = True
 
 
 @dataclass
@@ -55,7 +39,7 @@ class PaperTable:
     """
 
     title: str
-    rows: list[Cells] = field(default_factory=list)
+    rows: list[SimpleNamespace] = field(default_factory=list)
     setups: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     missing: dict[str, list[str]] = field(default_factory=dict)
@@ -69,14 +53,11 @@ def tables(lines: Iterable[Compared]) -> list[PaperTable]:
     said: set[str] = set()
     for line in lines:
         entry = line.entry
-        table = found.setdefault(
-            (entry.published.paper, entry.published.section), PaperTable(entry.title, setups=setups)
-        )
-        needs = [f"it needs {entry.rule.needs}"] if entry.rule.needs else []
-        wanted = ": ".join(needs + ([f"`{entry.command}`"] if entry.command else []))
-        number = (
-            [] if line.ours else [" ".join((*([entry.label] if entry.published.keys else []), entry.published.shown))]
-        )
+        published = entry.published
+        table = found.setdefault((published.paper, published.section), PaperTable(entry.title, setups=setups))
+        needs = f"it needs {entry.rule.needs}" if entry.rule.needs else ""
+        wanted = ": ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
+        number = [f"{entry.label} {published.shown}" if published.keys else published.shown] if not line.ours else []
         if entry.rule.reason:
             table.reasons.setdefault(entry.rule.reason, []).extend(number)
         elif not line.comparable and (number or wanted not in said):
@@ -130,7 +111,7 @@ def in_words(key: str, fields: dict) -> str:
         return in_words("dataset", {"dataset": str(value).partition("/")[0]})
     if key == "dataset" and "data_options.path" in fields:
         asked.insert(0, f"{value}:{fields['data_options.path']}")
-    words = [word for name in asked for wanted, word in _names().get(key, {}).items() if fits(name, wanted)]
+    words = [word for name in asked for wanted, word in NAMES.get(key, {}).items() if fits(name, wanted)]
     return next(iter(words), "none" if value is None else str(value))
 
 
@@ -171,12 +152,11 @@ def _same_rows(one: Ours, other: Ours) -> bool:
     return all(one.row.get(key) == other.row.get(key) for key in SAME_ROWS)
 
 
-@cache
-def _names() -> dict[str, dict[str, str]]:
-    return read_yaml(NAMES)
-
-
-def _cells(table: PaperTable, line: Compared, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]) -> Cells:
+def _cells(
+    table: PaperTable, line: Compared, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]
+) -> SimpleNamespace:
+    """One row. first: whether it is the first of its published number. cause: what differs from the paper's setup,
+    settings first, and why the number differs, in a few words."""
     value = value_text(ours)
     printed = min(line.entry.published.decimals, MOST_DECIMALS)
     decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
@@ -184,8 +164,9 @@ def _cells(table: PaperTable, line: Compared, ours: Ours, above: Sequence[Ours],
     # How far chance is from a trained model tells nothing, nor how far an accuracy is from one among other classes.
     untrained = "/fresh" in str(ours.row.get("model"))
     other_classes = line.entry.rule.unit == "percent" and "dataset" in ours.unlike
-    if (exact := line.difference(ours)) is not None and (ours.comparable or not (untrained or other_classes)):
-        text = fixed(exact, decimals)
+    exact = line.entry.published.value
+    if exact is not None and (ours.comparable or not (untrained or other_classes)):
+        text = fixed(ours.value - exact, decimals)
         difference = text if text.startswith("−") or not float(text) else f"+{text}"
     letters = {setup: letter for letter, setup in table.setups.items()}
     if (setup := _setup(ours)) not in letters:  # A, B, …, Z, A2, B2, …
@@ -196,7 +177,7 @@ def _cells(table: PaperTable, line: Compared, ours: Ours, above: Sequence[Ours],
     repeated = any(_setup(each) == setup and each.unlike == ours.unlike for each in above)
     unlike = "" if repeated else differences(ours, line.entry.rule)
     causes = () if repeated else line.entry.causes
-    return Cells(
+    return SimpleNamespace(
         label=line.entry.label,
         published=line.entry.published.shown,
         ours=value,
@@ -239,7 +220,7 @@ def _setup(ours: Ours) -> str:
     model = with_options(in_words("model", fields), options) if row.get("model") else ""  # drawn clouds have none
     data = with_options(in_words("dataset", fields) if row.get("dataset") else "data that are not named",
                         row.get("data_options"))  # fmt: skip
-    about = in_words("about", {"about": row.get("dataset")}) if row.get("dataset") in _names()["about"] else ""
+    about = in_words("about", {"about": row.get("dataset")}) if row.get("dataset") in NAMES["about"] else ""
     where = ", ".join(filter(None, (" on ".join(filter(None, (model, data))), row.get("split"), about)))
     command = f"`{row['command']}`" if row.get("command") else ""
     when = ", ".join(filter(None, (row.get("date"), row.get("version") and f"clip-geometry {row['version']}")))

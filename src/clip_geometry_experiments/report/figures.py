@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
 from clip_geometry.display.style import (
@@ -29,6 +29,12 @@ MAX_COSINES = 300_000  # per kind of pairs; more are sampled
 MAX_PAIRS = 300  # lines drawn between pairs
 MAX_VECTOR_POINTS = 600  # more points become a bitmap inside the SVG, which stays small
 BINS = 60  # of densities
+KINDS = {  # of pairs → color and label of their cosines
+    "matching pairs": ("matching", "matching pairs"),
+    "random image-text pairs": ("random", "random pairs"),
+    "two different images": ("image", "two images"),
+    "two different texts": ("text", "two texts"),
+}
 
 Rows = NDArray[np.floating]
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -45,13 +51,6 @@ def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
     """Put the legend above the panel, where it cannot cover data."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)))
-
-
-def _modalities(image: ArrayLike | None, text: ArrayLike | None) -> dict[str, NDArray]:
-    given = {name: np.asarray(values) for name, values in (("image", image), ("text", text)) if values is not None}
-    if not given:
-        raise InputError("neither image nor text was given; a figure needs at least one of them")
-    return given
 
 
 def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -95,31 +94,26 @@ def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 @styled
-def singular_directions(
-    image: ArrayLike | None,
-    text: ArrayLike | None = None,
-    pairs: tuple[ArrayLike, ArrayLike] | None = None,
-    *,
-    seed: int = 0,
-) -> Figure:
+def singular_directions(sets: Mapping[str, Rows], pairs: Pairs | None = None, *, seed: int = 0) -> Figure:
     """Rows projected on the first two right singular vectors of the stacked, uncentered rows, beside their spectrum.
 
     Crosses mark the means, a plus the origin. The spectrum is that of the stacked rows: singular values over the
     largest, on a linear axis.
 
     Args:
-        image: (n, d) or None.
-        text: (m, d) or None.
+        sets: "image" and/or "text" → (n, d).
         pairs: Index arrays (i, j), connected by thin lines, of which MAX_PAIRS are drawn.
         seed: Of the pairs that are drawn.
     """
-    sets = _modalities(image, text)
     plane, _ = singular_plane(*sets.values())
+    values = singular_values(np.concatenate(list(sets.values())))
+    if values[0] == 0:
+        raise InputError(f"all rows of {' and '.join(sets)} are zero; they have no singular directions")
     at = {name: rows @ plane for name, rows in sets.items()}
     figure = Figure(figsize=(2 * WIDTH, HEIGHT), layout="constrained")
     axes, beside = figure.subplots(1, 2, width_ratios=(1.4, 1))
     if pairs is not None and len(at) == 2:
-        i, j = (np.asarray(index) for index in pairs)
+        i, j = pairs
         if len(i) > MAX_PAIRS:
             chosen = np.sort(np.random.default_rng(seed).choice(len(i), MAX_PAIRS, replace=False))
             i, j = i[chosen], j[chosen]
@@ -141,9 +135,9 @@ def singular_directions(
     axes.margins(0.08)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.plot([], [], marker="X", color=NEUTRAL, markersize=6, linestyle="none", label="mean")  # one key for both
-    values = relative_singular_values(np.concatenate(list(sets.values())), name=" and ".join(sets))
     color = COLOR[next(iter(sets))] if len(sets) == 1 else INK
-    beside.plot(np.arange(1, len(values) + 1), values, ".-" if len(values) <= 20 else "-", color=color, gid="spectrum")
+    style = {"color": color, "linestyle": "-", "marker": "." if len(values) <= 20 else None, "gid": "spectrum"}
+    beside.plot(np.arange(1, len(values) + 1), values / values[0], **style)
     beside.set(xlabel="index of the singular value", ylabel="singular value / largest", ylim=(-0.1, 1.1))
     legend_above(figure, axes, columns=5)
     for handle in figure.legends[0].legend_handles:  # small and pale in the panel, but not in the legend
@@ -154,39 +148,22 @@ def singular_directions(
     return figure
 
 
-def relative_singular_values(rows: Rows, *, name: str = "x") -> NDArray[np.float64]:
-    """Singular values of the uncentered rows over the largest, descending, (min(n, d),). InputError for zero rows."""
-    values = singular_values(rows)
-    if values[0] == 0:
-        raise InputError(f"all rows of {name} are zero; singular values cannot be compared with the largest")
-    return values / values[0]
-
-
 @styled
-def cosine_distributions(
-    matching: ArrayLike | None,
-    random: ArrayLike | None = None,
-    image_image: ArrayLike | None = None,
-    text_text: ArrayLike | None = None,
-) -> Figure:
-    """Densities of cosines: matching and random image-text pairs, and pairs within each modality.
+def cosine_distributions(cosines: Mapping[str, Cosines]) -> Figure:
+    """Densities of cosines: matching and random image-text pairs, and pairs within each modality. Dashed lines mark the
+    means.
 
-    Each argument is a flat array of cosines or None. Dashed lines mark the means.
+    Args:
+        cosines: Key of KINDS → (n,) cosines, at least one.
     """
-    given = {
-        "matching": (matching, "matching pairs"),
-        "random": (random, "random pairs"),
-        "image": (image_image, "two images"),
-        "text": (text_text, "two texts"),
-    }
-    cosines = {key: (np.asarray(c).ravel(), label) for key, (c, label) in given.items() if c is not None}
-    if not cosines:
-        raise InputError("no cosines were given; the figure needs at least one kind of pairs")
     figure, axes = new_axes()
-    low, high = (float(f([f(values) for values, _ in cosines.values()])) for f in (np.min, np.max))
+    low, high = (float(f([f(values) for values in cosines.values()])) for f in (np.min, np.max))
     room = 0.02 * (high - low) or 0.01  # all cosines equal: still a bin to draw
     edges = np.linspace(low - room, high + room, BINS + 1)
-    for key, (values, label) in cosines.items():
+    for kind, (key, label) in KINDS.items():
+        if kind not in cosines:
+            continue
+        values = cosines[kind]
         density, _ = np.histogram(values, edges, density=True)
         mean = float(values.mean(dtype=np.float64))
         color = COLOR[key]
@@ -228,7 +205,7 @@ def sampled_cosines(
         sizes = [cells, 0 if pairs is None else len(pairs[0])]
         drawn = np.arange(cells) if cells <= MAX_COSINES else rng.integers(cells, size=MAX_COSINES)
         if pairs is not None:
-            left, right = (np.asarray(index) for index in pairs)
+            left, right = pairs
             drawn = drawn[~np.isin(drawn, left * len(text) + right)]  # rows that are not known to pair
             if len(left) > MAX_COSINES:
                 chosen = rng.choice(len(left), MAX_COSINES, replace=False)

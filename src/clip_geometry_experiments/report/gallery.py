@@ -19,26 +19,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry_experiments.report import figures
 
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of text.
-
-    Args:
-        title: Its heading.
-        columns: The headings of the columns; ">" in front means numbers, aligned to the right.
-        rows: The cells of each line.
-        marked: Whether each line is emphasized.
-        legend: Sentences below the table.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    marked: Sequence[bool]
-    legend: Sequence[str] = ()
-
-
 STANDARD = ("singular_directions", "cosine_distributions")
 MOST_PANELS = 4  # that the words describe one by one
 
@@ -198,7 +178,7 @@ def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tup
         f"centered), which hold {percent(shares[0])} and {percent(shares[1])} of their squared length. Crosses mark "
         f"the means.{lines} Beside the plane: all singular values{every}, relative to the largest."
     )
-    return figures.singular_directions(sets.get("image"), sets.get("text"), pairs, seed=seed), caption
+    return figures.singular_directions(sets, pairs, seed=seed), caption
 
 
 def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
@@ -210,5 +190,4 @@ def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[
         caption += f" Of each kind with more than {few} pairs, about {few} were drawn at random."
     if len({rows.shape[1] for rows in sets.values()}) > 1:
         caption += " Images and texts have different dimensions, so there are no cosines between them."
-    names = ("matching pairs", "random image-text pairs", "two different images", "two different texts")
-    return figures.cosine_distributions(*(kept.get(name) for name in names)), caption
+    return figures.cosine_distributions(kept), caption

@@ -6,21 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
 from clip_geometry.display.explained import Explanation, explain, facts, group_order, title_of
-from clip_geometry.display.numbers import as_number, number
 from clip_geometry.display.origin import Row, Run, heading, places, runs
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
-from clip_geometry.measuring.table import SIZE_FIELDS, couples, matrices, numbers_table, verdict
-from clip_geometry_experiments.report.gallery import FigureEntry, TextTable
+from clip_geometry.measuring.table import couples, matrices, numbers_table, verdict
+from clip_geometry_experiments.report.gallery import FigureEntry
 
-TRACK = 120  # width of the small chart, in its own units
-VALUE = -5  # the place of the value among the cells of a row
 MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
 SCRIPT = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
@@ -29,34 +26,6 @@ STYLE = Path(__file__).with_name("template.css").read_text(encoding="utf-8")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[“(]?[A-ZА-Я]|[a-z]+[_\[])")
 _REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 _RESOLVERS = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
-
-
-class Track(NamedTuple):
-    """Positions in 0..TRACK of the value, the null value and zero within the range of a measure."""
-
-    value: float
-    null: float | None
-    start: float
-    label: str
-
-
-def track(cells: Sequence[Any]) -> Track | None:
-    """The positions of a row of the main table; None if a bound is infinite or unknown or the value is missing."""
-    explanation, row = cells[0].of, cells[VALUE].of
-    if explanation is None:
-        return None
-    # a bound may be named after the row's n or d
-    low, high = (as_number(row.get(limit) if limit in SIZE_FIELDS else limit) for limit in explanation.range)
-    value, null = as_number(row.get("value")), as_number(row.get("null_value"))
-    if low is None or high is None or value is None or not low < high:
-        return None
-
-    def place(x: float) -> float:
-        return round(TRACK * min(max((x - low) / (high - low), 0.0), 1.0), 2)
-
-    against = "" if null is None else f"; isotropic Gaussian: {number(null)}"
-    label = f"{number(value)} on the range from {number(low)} to {number(high)}{against}"
-    return Track(place(value), None if null is None else place(null), place(min(max(0.0, low), high)), label)
 
 
 def anchor(measure: str) -> str:
@@ -77,7 +46,6 @@ class Section:
         sentences: What the rows say; by default it is read off the measures of each run.
         fresh_models: Models with untrained weights, named in a banner.
         beside: `published.tables.PaperTable` of published numbers and ours.
-        grids: Tables of the experiment's own.
     """
 
     facts: Mapping[str, Any]
@@ -88,33 +56,19 @@ class Section:
     sentences: Sequence[str] = ()
     fresh_models: Sequence[str] = ()
     beside: Sequence[Any] = ()
-    grids: Sequence[TextTable] = ()
 
 
 def render_report(
-    *,
-    title: str,
-    intro: str,
-    sections: Sequence[Section],
-    explanations: Mapping[str, Explanation],
-    command: str = "",
-    config: str = "",
-    versions: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    smoke: bool = False,
+    *, sections: Sequence[Section], explanations: Mapping[str, Explanation], folder: Path | None = None, **page: Any
 ) -> str:
     """Render the page.
 
     Args:
-        title: Its heading.
-        intro: A paragraph below the heading.
         sections: Its parts.
         explanations: Measure → its explanation, such as `catalog.descriptions`.
-        command: How to reproduce it, like the two that follow.
-        config: YAML text.
-        versions: Package → version.
         folder: Where the page will be; files below it are linked, others only named.
-        smoke: Whether it is of the small version of a config, which a banner says.
+        page: `title` and `intro`; how to reproduce it: `command`, `config` (YAML text) and `versions` (package →
+            version); `smoke`, whether it is of the small version of a config, which a banner says.
     """
 
     def beside(file: Path) -> Markup:
@@ -148,7 +102,6 @@ def render_report(
                 "with_errors": any("±" in sentence for sentence in brief),
                 "left_out": left_out,
                 "table": table,
-                "bounded": any(track(row) for row in table.rows),
                 "runs": found if len(found) > 1 else [],
                 "crossed": matrices(crossed),
                 "explained": bool(_explained(section.rows, explanations)),
@@ -157,19 +110,12 @@ def render_report(
             }
         )
     return environment.get_template("template.html").render(
-        title=title,
-        intro=intro,
+        **page,
         sections=shown,
         several=len(sections) > 1,
         about=lambda name: getattr(explain(name, explanations), "summary", ""),
-        track=track,
         measure_title=title_of,
-        track_width=TRACK,
         explained=_explained(rows, explanations),
-        command=command,
-        config=config,
-        versions=dict(versions or {}),
-        smoke=smoke,
         script=Markup(SCRIPT),
         style=Markup(STYLE),
         policy=Markup(security_policy(scripts=[SCRIPT], styles=[STYLE])),

@@ -100,7 +100,6 @@ for (const table of document.querySelectorAll("table.measures")) {
     count.textContent = flat.hidden ? `${lines.length} lines` : `${found.length} of ${lines.length} lines`;
   };
   [...table.tHead.rows[0].cells].forEach((head, place) => {
-    if (head.matches(".place")) return;
     const button = made("button", { type: "button", title: "Sort by this column" }, ...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => { // rising, falling, as it was

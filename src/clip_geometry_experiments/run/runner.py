@@ -202,7 +202,6 @@ def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Pat
         sentences=type(first).sentences(planned),
         rows=[row for row in rows if wanted[row["cell"]].tabled(row)],
         beside=beside(rows, first.config.name),
-        grids=[grid for experiment in planned for grid in experiment.tables()],
         figures=figures,
         fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
     )

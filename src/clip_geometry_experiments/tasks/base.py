@@ -1,6 +1,5 @@
 """Classification tasks: distinct items, examples that refer to one or two of them, and labels."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,9 @@ from pydantic import AfterValidator, Field, field_validator
 from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import path_of
 from clip_geometry.data.base import is_unicode, known_split
-from clip_geometry.data.tables import Table
-from clip_geometry.io.reading import first_line, is_not_fetched
+from clip_geometry.data.tables import SUFFIXES, Table, read_table
 from clip_geometry.registry import InputError, Registry, did_you_mean
+from clip_geometry_experiments.kit.corpora import fetching, shared_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,31 +196,23 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
 # --- where the table of a task is found: at a path, in the shared folder, or on the Hugging Face hub
 
 
-def file_at(config: FileTaskConfig, name: str) -> Path | None:
-    """The file of a task: its `path`, or `name` in $CLIP_GEOMETRY_DATA if it is there, else None."""
-    shared = os.environ.get("CLIP_GEOMETRY_DATA")
-    if config.path is not None or not shared:
-        return config.path
-    file = Path(shared).expanduser() / name
-    return file if file.is_file() else None
+def published_table(config: FileTaskConfig, name: str, hub: tuple[str, str | None], split: str | None = None) -> Table:
+    """The table of a task, fetched with the package datasets where there is no file.
 
-
-def hub_table(repository: str, subset: str | None, split: str, instead: str) -> Table:
-    """Fetch a split of a data set; `instead`, the end of the error, says what to do without a network."""
-    what = f"{repository}{f' ({subset})' if subset else ''}, split {split}"
-    try:
+    Args:
+        config: Of the task.
+        name: Of the file in $CLIP_GEOMETRY_DATA.
+        hub: The data set and its subset on the Hugging Face hub.
+        split: What the hub calls the split; default: as the config does.
+    """
+    file = config.path or shared_file(name)
+    if file is not None:
+        return read_table(file)
+    repository, subset = hub
+    what = f"{repository}{f' ({subset})' if subset else ''}, split {split or config.split},"
+    suffixes = " ".join(SUFFIXES)
+    with fetching(what, f"give its file ({suffixes}) with path=…, or put it at $CLIP_GEOMETRY_DATA/{name}"):
         from datasets import load_dataset  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise InputError(
-            f"{what}, is fetched from huggingface.co by the package datasets, which is not installed: "
-            f"pip install datasets; or {instead}"
-        ) from None
-    try:
-        rows = load_dataset(repository, subset, split=split)
-    except Exception as error:  # no network, no such data set or split, not in the cache
-        if not (is_not_fetched(error) or isinstance(error, ValueError)):
-            raise
-        raise InputError(
-            f"{what}, could not be fetched from huggingface.co ({type(error).__name__}: {first_line(error)}); {instead}"
-        ) from None
+
+        rows = load_dataset(repository, subset, split=split or config.split)
     return Table(Path(repository), tuple(rows.column_names), lambda name: list(rows[name]))

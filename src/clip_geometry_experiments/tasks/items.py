@@ -88,11 +88,11 @@ def labeled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:
     return make_task(name, items, examples, labels.astype(np.int64), [str(value) for value in values]), first
 
 
-def held_out(examples: Sequence[Iterable[Hashable]], share: float, seed: int) -> tuple[np.ndarray, int]:
+def held_out(examples: Sequence[Iterable[Hashable]], share: float, seed: int) -> np.ndarray:
     """Choose about a `share` of the examples to hold out.
 
     Examples that share an item, directly or through others, form a group that stays together; groups are drawn as long
-    as they fit into the share, so none may be held out.
+    as they fit into the share.
 
     Args:
         examples: The items of each.
@@ -100,7 +100,10 @@ def held_out(examples: Sequence[Iterable[Hashable]], share: float, seed: int) ->
         seed: Of the draw.
 
     Returns:
-        (n,) True for held-out examples, and the size of the smallest group.
+        (n,) True for held-out examples.
+
+    Raises:
+        InputError: If no group fits.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -115,4 +118,9 @@ def held_out(examples: Sequence[Iterable[Hashable]], share: float, seed: int) ->
     for group in np.random.default_rng(seed).permutation(len(sizes)):
         if held.sum() + sizes[group] <= share * n:
             held |= groups == group
-    return held, int(sizes.min())
+    if not held.any():
+        raise InputError(
+            f"held_out = {share:g} of {n} examples: none can be held out, the smallest group that shares items has "
+            f"{sizes.min()}; raise held_out, or set it to 0"
+        )
+    return held

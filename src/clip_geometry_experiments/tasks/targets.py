@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clip_geometry.config import digest
-from clip_geometry.data.tables import Table, read_table
+from clip_geometry.data.tables import Table
 from clip_geometry.io.reading import parsed_number
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import base
@@ -61,10 +61,7 @@ class StsbConfig(base.FileTaskConfig):
 
 def load_stsb(config: StsbConfig) -> ScoredPairs:
     """Load the pairs; raise InputError for a score outside 0 to 5 and if all scores are equal."""
-    place = f"text/glue/stsb_{config.split}.parquet"
-    file = base.file_at(config, place)
-    instead = f"give its table with path=…, or put it at $CLIP_GEOMETRY_DATA/{place}"
-    table = base.hub_table("nyu-mll/glue", "stsb", config.split, instead) if file is None else read_table(file)
+    table = base.published_table(config, f"text/glue/stsb_{config.split}.parquet", ("nyu-mll/glue", "stsb"))
     if not {*SENTENCES, "label"} <= set(table.names):
         raise InputError(
             f"{table.path} has the columns {', '.join(table.names)}; stsb needs sentence1, sentence2, label"
@@ -93,7 +90,6 @@ base.tasks.add("stsb", base.TaskEntry(StsbConfig, load_stsb, "score"))
 
 
 SQUAD_COLUMNS = ("question", "context", "answers")
-SQUAD_HUB = "rajpurkar/squad"
 
 
 class SquadConfig(base.FileTaskConfig):
@@ -110,14 +106,10 @@ class SquadConfig(base.FileTaskConfig):
 
 def load_squad(config: SquadConfig) -> Questions:
     """Load the questions; raise InputError for an answer that is not at its place in the passage."""
-    place = f"text/squad_{config.split}.parquet"
-    file = base.file_at(config, place)
-    instead = f"give a table with path=…, or put it at $CLIP_GEOMETRY_DATA/{place}"
-    table = base.hub_table(SQUAD_HUB, None, config.split, instead) if file is None else read_table(file)
-    found = list(_of_table(table))
-    questions = tuple(base.spread([each for each in found if each.answers], config.limit))
+    table = base.published_table(config, f"text/squad_{config.split}.parquet", ("rajpurkar/squad", None))
+    questions = tuple(base.spread([each for each in _of_table(table) if each.answers], config.limit))
     if not questions:
-        raise InputError(f"{file or SQUAD_HUB} holds no questions with an answer")
+        raise InputError(f"{table.path} holds no questions with an answer")
     for each in questions:
         for text, start in each.answers:
             if not text or start < 0 or each.passage[start : start + len(text)] != text:

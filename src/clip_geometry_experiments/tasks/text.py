@@ -11,7 +11,7 @@ from pydantic import Field
 from clip_geometry.data.scenes import caption
 from clip_geometry.data.scenes.draw import COLOURS, SHAPES, sample
 from clip_geometry.data.scenes.draw import labels as scene_labels
-from clip_geometry.data.tables import SUFFIXES, Table, read_table
+from clip_geometry.data.tables import Table, read_table
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.tasks import base
 
@@ -30,7 +30,7 @@ class TextSource:
         file: Its table in $CLIP_GEOMETRY_DATA; {} stands for the split.
         hub: The data set and its subset on the Hugging Face hub.
         validation: What the file calls the validation split.
-        hub_split: The split on the hub; {} stands for the split.
+        hub_split: What the hub calls the split, if not as here.
     """
 
     columns: tuple[tuple[str, ...], ...]
@@ -38,21 +38,13 @@ class TextSource:
     file: str
     hub: tuple[str, str | None]
     validation: str = "validation"
-    hub_split: str = "{}"
+    hub_split: str | None = None
 
 
 def load(source: TextSource, config: base.FileTaskConfig) -> base.Task:
     """Load a task; its texts are distinct as strings, whatever their case and spaces; labels are numbers or names."""
     place = source.file.format(config.split.replace("validation", source.validation))
-    file = base.file_at(config, place)
-    if file is not None:
-        table = read_table(file)
-    else:
-        instead = (
-            f"download it elsewhere and give its file ({' '.join(SUFFIXES)}) with path=…, or put it at "
-            f"$CLIP_GEOMETRY_DATA/{place}"
-        )
-        table = base.hub_table(*source.hub, source.hub_split.format(config.split), instead)
+    table = base.published_table(config, place, source.hub, source.hub_split)
     columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
     label = next((name for name in LABELS if name in table.names), None)
     if columns is None or label is None:

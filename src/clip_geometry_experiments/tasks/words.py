@@ -8,6 +8,7 @@ from clip_geometry.data.tables import read_table
 from clip_geometry.io.reading import read_json
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.corpora import shared_file
 from clip_geometry_experiments.kit.word_vectors import find_files, read_words
 from clip_geometry_experiments.tasks import base
 
@@ -31,7 +32,7 @@ def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> base.Ta
 
 def word_file(config: WordTaskConfig, name: str, source: str) -> Path:
     """Return the file of a word task; `source`, the end of the error, says where to get it."""
-    file = base.file_at(config, f"words/{name}")
+    file = config.path or shared_file(f"words/{name}")
     if file is None:
         raise InputError(
             f"{config.name} is not in $CLIP_GEOMETRY_DATA/words ({name}); give path=…, or put it there: {source}"

@@ -1,17 +1,9 @@
 """transformers' CLIP from a folder made here: its own features, its own preprocessing, and refusals."""
 
-import shutil
-
-import pytest
 import torch
 
 from clip_geometry.encoders import load_encoder
 from support.encoding import pixels_of
-
-
-@pytest.fixture
-def folder(hf_clip_folder, tmp_path):
-    return shutil.copytree(hf_clip_folder, tmp_path / "clip")
 
 
 def load(folder, **options):

@@ -7,9 +7,9 @@ import pytest
 
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
-from clip_geometry_experiments.geometry import COSINES, Geometry, PartConfig
+from clip_geometry_experiments.geometry import Geometry
 from clip_geometry_experiments.kit.base import RunFolder
-from clip_geometry_experiments.kit.geometry import GeometryExperiment
+from clip_geometry_experiments.kit.geometry import COSINES, GeometryConfig
 from clip_geometry_experiments.kit.stored import RandomSplit, part_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")
@@ -41,7 +41,7 @@ def experiment(folder, part, pipeline=PROCRUSTES):
         "split": {"share": FITTED / N, "seed": 3, "part": part},
         "figures": [],
     }
-    return Geometry(validate(PartConfig, section, "test"), RunFolder(folder.parent / "run", "cpu"))
+    return Geometry(validate(GeometryConfig, section, "test"), RunFolder(folder.parent / "run", "cpu"))
 
 
 def rows_of(planned):
@@ -102,11 +102,11 @@ def trained(fresh, gap, name="a", **more):
 
 def test_a_model_before_and_after_its_training_is_told_by_what_changed():
     cosine = {"measure": "matching_cosine", "value": 0.9, "at": {"modality": "both"}}
-    said = GeometryExperiment.sentences([trained(True, 0.9681), trained(False, 0.2512, more=cosine)])
+    said = Geometry.sentences([trained(True, 0.9681), trained(False, 0.2512, more=cosine)])
     assert said == [
         "The distance between the mean image and the mean text is 0.9681 ± 0.0040 before training and 0.2512 ± 0.0040 "
         "after it."
     ]  # a cosine of one of them is no change
-    assert GeometryExperiment.sentences([trained(False, 0.2), trained(True, 0.9)]) == []  # the other way round
-    assert GeometryExperiment.sentences([trained(True, 0.9), trained(False, 0.2, "b")]) == []
-    assert GeometryExperiment.sentences([trained(True, 0.9)]) == []
+    assert Geometry.sentences([trained(False, 0.2), trained(True, 0.9)]) == []  # the other way round
+    assert Geometry.sentences([trained(True, 0.9), trained(False, 0.2, "b")]) == []
+    assert Geometry.sentences([trained(True, 0.9)]) == []

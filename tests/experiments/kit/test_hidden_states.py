@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,7 +9,6 @@ from clip_geometry.data.base import words_of
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.corpora import Sentence
-from clip_geometry_experiments.kit.hidden_states.rows import SPECIAL
 from support.encoding import load
 
 PIECES = ["un", "##related", "cat", "##s", "##like", "dog", ".", ",", "the", "red", "##dish", "sat", "a", "'", "s"]
@@ -151,22 +149,6 @@ def test_sub_words_are_those_of_the_tokenizer(bert_pieces):
     torch.testing.assert_close(whole[1], rows.vectors[1:3].mean(0))
 
 
-def test_special_tokens_are_excluded_unless_asked_for(bert_pieces):
-    plain, special = (rows_of(bert_pieces, SENTENCES[:2], special_tokens=asked, layers=[3]) for asked in (False, True))
-    assert list(special.columns["token"][:6]) == ["[CLS]", "the", "cats", "sat", ".", "[SEP]"]
-    assert list(special.columns["position"][:6]) == [SPECIAL, 0, 1, 2, 3, SPECIAL]
-    inner = special.columns["position"] >= 0
-    assert torch.equal(special.vectors[inner], plain.vectors)
-    assert list(special.columns["tag"][:2]) == ["", "DT"]
-
-
-def test_the_class_token_of_the_last_layer_is_what_hf_text_pools(bert_pieces):
-    pooled = load(f"hf-text:{bert_pieces}", pooling="cls")
-    rows = rows_of(bert_pieces, special_tokens=True, layers=[-1])
-    first = rows.vectors[np.flatnonzero(np.diff(rows.item, prepend=-1))]
-    torch.testing.assert_close(first, pooled.text_features(pooled.tokenize(SENTENCES)), rtol=1e-5, atol=1e-5)
-
-
 def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces):
     # [CLS], sixteen of one token, a word of three tokens of which two still fit, and [SEP]: 20 tokens
     long = Sentence(["the"] * 16 + ["catlikes", "dog"])
@@ -192,7 +174,6 @@ def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces)
         ({"layers": [True]}, r"layers: it is \[true\]; expected all"),
         ({"words": "last"}, "words"),
         ({"seed": 1}, "seed and zero_bias are for freshly initialised models"),
-        ({"quick_gelu": True}, "quick_gelu is for checkpoints of open_clip"),
     ],
 )
 def test_wrong_options(bert_pieces, options, message):
@@ -214,8 +195,6 @@ def test_models_of_another_kind_are_refused(bert_pieces, hf_clip_folder, tmp_pat
     encoder = load(f"hidden-states:{bert_pieces}")
     with pytest.raises(InputError, match="gives several rows a text"):
         encoder.text_features(encoder.tokenize(["cat"]))
-    with pytest.raises(InputError, match="gives several rows an image"):
-        encoder.image_features(torch.zeros(1))
 
 
 def test_slow_tokenizers_are_refused(bert_pieces, monkeypatch):

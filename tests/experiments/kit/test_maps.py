@@ -178,9 +178,6 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
     assert whole_row["n"] == n and whole_row["standard_error"] == pytest.approx((whole * (1 - whole) / n) ** 0.5)
 
 
-# --- the report
-
-
 # --- wrong configs
 
 
@@ -190,7 +187,7 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
         ([RAW, RAW], "two maps are called 'raw'"),
         ([{"row": "w", "pipeline": ["whiten(2)[pooled]"]}], "the map 'w' has steps that learn; say on which data"),
         ([{"row": "n", "fit_on": "pairs"}], "the map 'n' learns nothing, so fit_on = 'pairs' means nothing"),
-        ([{**WHITEN, "fit_on": "pair"}], "fit_on of the map 'whitened' is 'pair'; did you mean 'pairs'"),
+        ([{**WHITEN, "fit_on": "pair"}], "the map 'whitened' is fitted on 'pair', which is not set"),
         ([{**WHITEN, "fit_on": "cifar"}], "known are pairs, train, test, prompts"),
     ],
 )
@@ -205,7 +202,7 @@ def test_what_cannot_be_scored_is_one_sentence(tmp_path):
         rows_of(made("zero_shot", tmp_path, apart))
     with pytest.raises(InputError, match="the probe scenes needs a prompt"):
         made("zero_shot", tmp_path, RAW, probe={"name": "scenes"})
-    with pytest.raises(InputError, match="the map 'whitened' is to be fitted on pairs, but pairs is not set"):
+    with pytest.raises(InputError, match="the map 'whitened' is fitted on 'pairs', which is not set"):
         made("zero_shot", tmp_path, WHITEN, pairs=None)
     with pytest.raises(InputError, match="C is 'abc'; expected a positive number or 'validation'"):
         made("linear_probe", tmp_path, RAW, C="abc")

@@ -182,7 +182,6 @@ def test_a_training_that_diverges_is_said(one_of_each):
     [
         ("cosine", {0: 0.02, 4: 0.1, 9: 0.2, 10: 0.2, 25: 0.1, 40: 0.0}),
         ("linear", {0: 0.02, 9: 0.2, 10: 0.2, 25: 0.1, 39: 0.2 / 30}),
-        ("constant", {0: 0.02, 9: 0.2, 10: 0.2, 39: 0.2}),
     ],
 )
 def test_the_learning_rate_rises_and_falls(schedule, expected):

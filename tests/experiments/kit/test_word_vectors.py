@@ -39,9 +39,7 @@ def write(folder, kind, words=WORDS):
     """The six words in one of the formats: (path, the words as they are in the file)."""
     if kind.startswith("npy"):
         np.save(folder / "v.npy", VECTORS if kind == "npy" else VECTORS.astype(np.float64))
-        beside = {"npy": "v.json", "npy, txt": "v.txt"}[kind]
-        content = json.dumps(words) if kind == "npy" else "\n".join(words) + "\n"
-        (folder / beside).write_text(content, encoding="utf-8")
+        (folder / "v.json").write_text(json.dumps(words), encoding="utf-8")
         return folder / "v.npy", words
     header = f"{len(words)} 5\n".encode()
     single = [word.replace(" ", "_") for word in words]  # word2vec's tool ends a word at its first space
@@ -57,7 +55,7 @@ def write(folder, kind, words=WORDS):
     return path, single if "binary" in kind else words
 
 
-KINDS = ["binary", "binary with newlines", "word2vec text", "glove", "fasttext", "npy", "npy, txt"]
+KINDS = ["binary", "binary with newlines", "word2vec text", "glove", "fasttext", "npy", "npy, float64"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,7 +114,7 @@ def test_arrays_that_do_not_fit_their_words(tmp_path):
     path = tmp_path / "v.npy"
     expect(path, r"v\.npy does not exist; a file of word vectors was expected")
     np.save(path, VECTORS)
-    expect(path, r"has no list of its words beside it: v\.json or v\.txt was expected")
+    expect(path, r"v\.json does not exist; a list of its words was expected")
     (tmp_path / "v.json").write_text(json.dumps(WORDS[1:]))
     expect(path, r"float32 of shape \(6, 5\); one row .* for each of the 5 words in v\.json was expected")
     (tmp_path / "v.json").write_text('{"cat": 0}')

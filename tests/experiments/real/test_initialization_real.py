@@ -36,7 +36,6 @@ def test_the_cone_of_a_fresh_model(model, data, tmp_path):
         "captions": {"name": "xtd10", "path": str(data / "captions")},
         "limit": 128,
         "seeds": [0],
-        "biases": ["initial", "zero"] if "ViT" in model else ["initial"],
     }
     planned = Initialization(validate(InitializationConfig, settings, "test"), RunFolder(tmp_path, "cpu"))
     rows = [row for cell in planned.cells() for row in cell.compute()]
@@ -46,7 +45,6 @@ def test_the_cone_of_a_fresh_model(model, data, tmp_path):
         if row["measure"] == "average_cosine" and "layer" not in row["at"]
     }
     print(model, found)
-    assert found.keys() == SEEN[model].keys()
     for place, expected in SEEN[model].items():
         assert found[place] == pytest.approx(expected, abs=WITHIN), place
     # widths 512 and 768, where a kernel entry scatters by .04 at most: theory misses no MLP by more than .05

@@ -5,8 +5,8 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.report.figures import (
+    KINDS,
     cosine_distributions,
-    relative_singular_values,
     singular_directions,
     singular_plane,
 )
@@ -16,12 +16,6 @@ IMAGE = RNG.standard_normal((40, 8)) + 0.7
 TEXT = RNG.standard_normal((30, 8)) - np.linspace(0, 1.3, 8)
 PAIRS = (np.arange(25), np.arange(25)[::-1])
 COSINES = [np.tanh(RNG.standard_normal(50) + shift) for shift in (0.5, 0.1, 0.8, 0.9)]
-
-
-def svd(rows):
-    """Singular values over the largest, by numpy."""
-    values = np.linalg.svd(rows, compute_uv=False)
-    return values / values[0]
 
 
 def drawn(figure, gid):
@@ -35,7 +29,7 @@ def legend(figure):
 
 
 def test_singular_directions_are_those_of_the_stacked_uncentered_rows():
-    figure = singular_directions(IMAGE, TEXT, PAIRS)
+    figure = singular_directions({"image": IMAGE, "text": TEXT}, PAIRS)
     _, values, vt = np.linalg.svd(np.vstack([IMAGE, TEXT]))
     for name, rows in (("image", IMAGE), ("text", TEXT)):
         points = drawn(figure, f"points:{name}").get_offsets()
@@ -54,18 +48,8 @@ def test_signs_of_the_directions_do_not_depend_on_the_solver():
     np.testing.assert_allclose(mirrored, -plane, atol=1e-12)
 
 
-def test_relative_singular_values_keep_their_digits():
-    # a Gram matrix would lose everything below 1e-8
-    steps = np.array([1, 0.3, 1e-3, 1e-6, 1e-9, 1e-11, 1e-12, 1e-13])
-    left, right = (np.linalg.qr(RNG.standard_normal((n, 8)))[0] for n in (5000, 8))
-    values = relative_singular_values(7.5 * (left * steps) @ right)
-    np.testing.assert_allclose(values, steps, rtol=1e-2)
-    np.testing.assert_allclose(values[:5], steps[:5], rtol=1e-5)
-    np.testing.assert_allclose(relative_singular_values(IMAGE[:5].astype(np.float32)), svd(IMAGE[:5]), rtol=1e-6)
-
-
 def test_cosine_densities_and_means():
-    figure = cosine_distributions(*COSINES)
+    figure = cosine_distributions(dict(zip(KINDS, COSINES, strict=True)))
     for key, values in zip(("matching", "random", "image", "text"), COSINES, strict=True):
         data = drawn(figure, f"density:{key}").get_data()
         width = np.diff(data.edges)
@@ -79,11 +63,9 @@ def test_cosine_densities_and_means():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: singular_directions(None), "neither image nor text"),
-        (lambda: cosine_distributions(None), "no cosines"),
-        (lambda: singular_directions(IMAGE[:, :1]), "1 columns; singular directions need"),
-        (lambda: singular_directions(IMAGE, TEXT[:, :5]), "5 and 8 columns"),
-        (lambda: relative_singular_values(np.zeros((4, 3)), name="text"), "all rows of text are zero"),
+        (lambda: singular_plane(IMAGE[:, :1]), "1 columns; singular directions need"),
+        (lambda: singular_plane(IMAGE, TEXT[:, :5]), "5 and 8 columns"),
+        (lambda: singular_directions({"text": np.zeros((4, 3))}), "all rows of text are zero"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_one_sentence(draw, message):

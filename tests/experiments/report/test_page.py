@@ -1,7 +1,6 @@
 """The page: complete, escaped, self-contained; and Chromium draws it."""
 
 import html
-import math
 import re
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
@@ -12,9 +11,8 @@ import pytest
 import clip_geometry as cg
 from clip_geometry.display.explained import facts
 from clip_geometry.geometry import measures
-from clip_geometry.measuring.table import numbers_table
 from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
-from clip_geometry_experiments.report.page import SCRIPT, Section, render_report, track, write_report
+from clip_geometry_experiments.report.page import SCRIPT, Section, render_report, write_report
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def figures(tmp_path_factory) -> list[FigureEntry]:
     return save_drawings(draw_figures(image, text, (np.arange(40), np.arange(40)), about), folder)
 
 
-PAGE = ("title", "intro", "explanations", "command", "config", "versions")
+PAGE = ("title", "intro", "explanations", "command", "config", "versions", "smoke")
 
 
 def content(figures, **changes):
@@ -101,6 +99,7 @@ def content(figures, **changes):
         "command": "clip-geometry run a.yaml",
         "config": "name: a\nitem: <script>",
         "versions": {"torch": "2.6"},
+        "smoke": False,
     } | changes
     own = {key: value for key, value in given.items() if key not in PAGE}
     return {key: value for key, value in given.items() if key in PAGE} | {"sections": [Section(**own)]}
@@ -178,29 +177,6 @@ def test_every_registered_measure_is_explained():
         assert facts(measure) in page.text, name
         # beside the number and in its explanation
         assert page.text.count(" ".join(measure.caveat.split())) >= 2, name
-
-
-@pytest.mark.parametrize(
-    ("limits", "value", "null", "places"),
-    [
-        ((0, 1), 0.25, 0.9, (30, 108, 0)),
-        ((-1, 1), 0.5, 0.0, (90, 60, 60)),
-        ((-1, 1), -0.5, None, (30, None, 60)),
-        ((1, "d"), 2.5, 4, (60, 120, 0)),
-        ((0, "n"), 1, 20, (12, 120, 0)),
-        ((0, math.inf), 1, None, None),
-        ((0, "no such bound"), 1, None, None),
-        ((1, 1), 1, None, None),
-        ((0, 1), None, None, None),
-    ],
-)
-def test_places_within_the_range(limits, value, null, places):
-    row = {"measure": "isoscore", "value": value, "null_value": null, "n": 10, "d": 4}
-    known = replace(EXPLANATIONS["isoscore"], range=limits)
-    (cells,) = numbers_table([row], {"isoscore": known}).rows
-    result = track(cells)
-    assert (result and (result.value, result.null, result.start)) == places
-    assert result is None or ("isotropic Gaussian" in result.label) == (null is not None)
 
 
 def test_untrained_models_are_announced(figures):

@@ -15,7 +15,9 @@ def rows(n, d=6, seed=0):
 
 
 def test_png_is_drawn_at_the_size_of_the_figure_and_svg_is_xml_without_outside_links(tmp_path):
-    png, svg = save_figure(singular_directions(rows(30), rows(30, seed=1)), tmp_path / "new", "plane")
+    png, svg = save_figure(
+        singular_directions({"image": rows(30), "text": rows(30, seed=1)}), tmp_path / "new", "plane"
+    )
     assert (png, svg) == (tmp_path / "new/plane.png", tmp_path / "new/plane.svg")
     with Image.open(png) as picture:
         pixels = np.asarray(picture.convert("RGB"))
@@ -32,7 +34,11 @@ def test_png_is_drawn_at_the_size_of_the_figure_and_svg_is_xml_without_outside_l
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
     pairs = (np.arange(700), np.arange(700))
     first, second = (
-        save_figure(singular_directions(rows(700), rows(700, seed=1), pairs, seed=3), tmp_path / name, "plane")
+        save_figure(
+            singular_directions({"image": rows(700), "text": rows(700, seed=1)}, pairs, seed=3),
+            tmp_path / name,
+            "plane",
+        )
         for name in ("a", "b")
     )
     for one, other in zip(first, second, strict=True):

@@ -70,11 +70,11 @@ CHAIN = [("a", "b"), ("b", "c"), ("d",), ("c", "e"), ("f", "g"), ("g",)]  # grou
 
 def test_examples_that_share_an_item_through_others_stay_together():
     for seed in range(20):
-        held, smallest = held_out(CHAIN, 0.5, seed)
-        assert smallest == 1 and 0 < held.sum() <= 3
+        held = held_out(CHAIN, 0.5, seed)
+        assert 0 < held.sum() <= 3
         assert held[0] == held[1] == held[3] and held[4] == held[5]
 
 
-def test_a_share_smaller_than_any_group_holds_nothing():
-    held, smallest = held_out([("a", "b"), ("b", "c"), ("d", "e"), ("e",)], 0.3, 0)
-    assert smallest == 2 and not held.any()
+def test_a_share_smaller_than_any_group_is_an_error():
+    with pytest.raises(InputError, match=r"held_out = 0\.3 of 4 examples: none can be held out"):
+        held_out([("a", "b"), ("b", "c"), ("d", "e"), ("e",)], 0.3, 0)

@@ -145,10 +145,10 @@ def test_without_network_it_says_what_to_download_and_where_to_put_it(hub, error
     assert sentence.endswith("or put it at $CLIP_GEOMETRY_DATA/text/glue/mnli_train.parquet")
 
 
-def test_without_the_package_it_says_how_to_install_it(monkeypatch):
+def test_without_the_package_it_says_so(monkeypatch):
     monkeypatch.delenv("CLIP_GEOMETRY_DATA", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r"datasets, which is not installed: pip install datasets; or d"):
+    with pytest.raises(InputError, match=r"could not be fetched .* import of datasets halted"):
         load("snli")
 
 

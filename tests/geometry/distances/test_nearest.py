@@ -62,14 +62,20 @@ def assert_same(found, expected):
     assert torch.allclose(found[0], expected[0], rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize(("cloud", "k", "other"), covering_array(CLOUDS, [1, 2, 10, 100, N - 1], [False, True]))
-def test_nearest_rows_are_those_of_all_differences(cloud, k, other):
+@pytest.mark.parametrize(
+    ("cloud", "k", "square"), covering_array(CLOUDS, [1, 2, 10, 100, N - 1], [neighbors.SQUARE, (64, 33)])
+)
+def test_nearest_rows_are_those_of_all_differences(cloud, k, square, monkeypatch):
+    """Of a set in itself, in another, and of each of two in the other."""
+    monkeypatch.setattr(neighbors, "SQUARE", square)
     x = CLOUDS[cloud]()
-    if other:
-        k = min(k, N - 50)
-        assert_same(nearest(x[:50], k, y=x[50:]), definition(x[:50], k, x[50:]))
-    else:
-        assert_same(nearest(x, k), definition(x, k))
+    assert_same(nearest(x, k), definition(x, k))
+    some, others, k = x[:50], x[50:], min(k, N - 50)
+    expected = definition(some, k, others)
+    assert_same(nearest(some, k, y=others), expected)
+    of_some, of_others = nearest_both_ways(some, others, k)
+    assert_same(of_some, expected)
+    assert_same(of_others, definition(others, min(k, 50), some))
 
 
 def test_blocks_do_not_change_the_result(monkeypatch):
@@ -84,17 +90,6 @@ def test_blocks_do_not_change_the_result(monkeypatch):
         assert_same(nearest(x, 7), expected)
         for found, wanted in zip(nearest_both_ways(x, x[:90], 7), both_ways, strict=True):
             assert_same(found, wanted)
-
-
-@pytest.mark.parametrize("k", [1, 10, 100])
-@pytest.mark.parametrize("cloud", CLOUDS)
-def test_nearest_rows_of_each_set_in_the_other(cloud, k, monkeypatch):
-    monkeypatch.setattr(neighbors, "SQUARE", (64, 33))
-    x = CLOUDS[cloud]()
-    assert_same(nearest(x, k), definition(x, k))
-    of_x, of_y = nearest_both_ways(x[:50], x[50:], k)
-    assert_same(of_x, definition(x[:50], k, x[50:]))
-    assert_same(of_y, definition(x[50:], min(k, 50), x[:50]))
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)

@@ -1,7 +1,5 @@
 """Moments: one pass, merged in any order, or over processes, they are the same numbers."""
 
-import socket
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from clip_geometry.geometry.statistics.moments import scatter
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import StreamedRows
 from support.clouds import cone, rotation
-from support.distributed import FIELDS, reduce_moments
+from support.distributed import FIELDS, reduce_moments, run_several
 
 
 def far_cloud(n, d, seed, offset=1000.0):
@@ -109,18 +107,11 @@ def test_errors(call, message):
         call()
 
 
-def _port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     """70 and 50 rows in two processes, at ‖mean‖ = 1000 × spread."""
     world, x = 2, far_cloud(120, 5, 3) @ rotation(5, np.random.default_rng(0))
-    torch.multiprocessing.spawn(reduce_moments, (world, _port(), x, str(tmp_path)), nprocs=world)
-    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    found = run_several(reduce_moments, world, tmp_path, x)
     whole = torch.from_numpy(x).requires_grad_()
     expected = isoscore(whole, unbiased=True)
     expected.backward()

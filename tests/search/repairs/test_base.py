@@ -10,7 +10,8 @@ from clip_geometry.search.relevance import Relevance
 from clip_geometry.search.repairs import InnerProduct, Known, Term, repairs
 from clip_geometry.search.repairs.maps import ReciprocalRank
 from clip_geometry.search.shipping import item_map, query_map
-from support.mixed_index import NAMES, labelled, paired, rows, unit
+from support.clouds import unit
+from support.mixed_index import NAMES, labelled, paired, rows
 
 # classes as pairs determine no rotation of 70 dimensions, which is no matter here
 pytestmark = pytest.mark.filterwarnings("ignore:procrustes was fitted on pairs of rank 20")

@@ -17,7 +17,8 @@ from clip_geometry.search.repairs.calibration import (
     logistic,
     targets,
 )
-from support.mixed_index import NAMES, labelled, paired, rows, unit
+from support.clouds import unit
+from support.mixed_index import NAMES, labelled, paired, rows
 
 CALIBRATED = [name for name in repairs if issubclass(repairs[name].kind, Calibrated)]
 KINDS = [("image", "image"), ("image", "text"), ("text", "image"), ("text", "text")]

@@ -6,7 +6,8 @@ import pytest
 from clip_geometry.search.repairs import Known, repairs
 from clip_geometry.search.repairs.maps import ReciprocalRank
 from clip_geometry.search.shipping import item_map, query_map
-from support.mixed_index import NAMES, rows, unit
+from support.clouds import unit
+from support.mixed_index import NAMES, rows
 
 
 def ranks(cosines, itself=None):

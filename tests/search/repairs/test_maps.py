@@ -5,8 +5,8 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import Known, repairs
-from support.clouds import rotation
-from support.mixed_index import labelled, paired, rows, unit
+from support.clouds import rotation, unit
+from support.mixed_index import labelled, paired, rows
 
 KINDS = [("image", "image"), ("image", "text"), ("text", "image"), ("text", "text")]
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -44,9 +43,6 @@ class Toy(Experiment):
         value = float(average_cosine(rows))
         at = {"shift": shift}
         return [{"measure": "toy.cosine", "value": value, "standard_error": None, "n": len(rows), "at": at}]
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"rows": f"{self.config.n} x {self.config.d}", "seed": self.config.seed}
 
     @classmethod
     def sentences(cls, planned: Sequence["Toy"]) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 
 from clip_geometry.display.origin import with_options
 from clip_geometry.results import Row
-from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig, WordEmbeddings, sampled
 from clip_geometry_experiments.cai2021.contextual.figures import draw_contextual, sentences
 from clip_geometry_experiments.cai2021.contextual.rows import (
     LIDS,
@@ -20,7 +20,6 @@ from clip_geometry_experiments.cai2021.contextual.rows import (
     row,
     size_rows,
 )
-from clip_geometry_experiments.cai2021.contextual.sources import WordEmbeddings, sampled
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 
 
@@ -47,7 +46,7 @@ class Contextual(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        return {"measure": "contextual", **self.config.settings(self.workspace)}
+        return {"measure": "contextual", **self.config.of_layer(self.workspace)}
 
     @property
     def _in_context(self) -> list[int]:

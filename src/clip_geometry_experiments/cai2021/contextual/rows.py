@@ -15,9 +15,8 @@ from clip_geometry.geometry.cosine import skipped_types
 from clip_geometry.geometry.dimension import Estimator, NeighborMetric
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.cai2021.contextual.adjusted_cosine import adjusted_type_cosines
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry_experiments.cai2021.contextual.sampled_dimension import Neighborhoods, neighborhoods
+from clip_geometry_experiments.cai2021.contextual.measures import Neighborhoods, adjusted_type_cosines, neighborhoods
 
 NO_TYPES = "the words of these rows are not known"
 LIDS: dict[NeighborMetric, dict[Estimator, str]] = {  # metric → estimator → the registered measure
@@ -38,7 +37,7 @@ def row(measure: str, value: float | None, *, at: Row | None = None, **rest: Any
     return Record(measure, value, **rest, at=at or {})
 
 
-def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Record:
+def tried(measure: str, compute: Callable[[], Tensor | float], **rest: Any) -> Record:
     """The row, or one without a value and with the reason."""
     try:
         return row(measure, float(compute()), **rest)
@@ -92,12 +91,12 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
     Args:
         x: (n, d) rows.
         sample: Indices of the rows on which k is chosen.
-        config: Largest k, number of starts, least silhouette, mini-batch size and seed.
+        config: Largest k, number of starts, least silhouette and seed.
 
     Raises:
         InputError: The sample has fewer than three different rows.
     """
-    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     seed = config.seed % 2**32
@@ -119,10 +118,9 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
         return Clusters(1, np.zeros(len(x), dtype=int), silhouettes, len(sample), "one cluster")
     if len(sample) == len(x):
         return Clusters(k, np.asarray(best.labels_), silhouettes, len(sample), "k-means")
-    kind, name = (KMeans, "k-means") if len(x) < config.mini_batch else (MiniBatchKMeans, "mini-batch k-means")
     start: Any = {"init": best.cluster_centers_, "n_init": 1, "random_state": seed}
-    labels = np.asarray(kind(k, **start).fit(x).labels_)
-    return Clusters(k, labels, silhouettes, len(sample), f"{name} from the centres of the sample")
+    labels = np.asarray(KMeans(k, **start).fit(x).labels_)
+    return Clusters(k, labels, silhouettes, len(sample), "k-means from the centres of the sample")
 
 
 def cluster_rows(
@@ -146,12 +144,12 @@ def cluster_rows(
     if types is None:
         yield from (row(name, None, at=at, note=NO_TYPES) for name in names.values())
         return
-    adjusted = adjusted_type_cosines(torch.from_numpy(x), types, found.labels)
+    adjusted = adjusted_type_cosines(x, types, found.labels)
     left_out = f"{adjusted.left_out} rows that are their cluster's mean left out" if adjusted.left_out else None
     for kind, name in names.items():
         made = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
         if made["value"] is not None:
-            made |= {"weighted_by_rows": float(adjusted.mean(kind, weighted=True))}
+            made |= {"weighted_by_rows": adjusted.mean(kind, weighted=True)}
         yield made
 
 
@@ -187,15 +185,15 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
         shared: dict[str, Any] = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
         null = _of_gaussian(*x.shape, k, metric, config.seed)
         if metric == "euclidean" and probes is None:
-            yield tried("two_nn", found.two_nn, **shared, null_value=float(null.two_nn()))
+            yield tried("two_nn", found.two_nn, **shared, null_value=null.two_nn())
         for estimator, name in names.items():
             try:
                 value, error = found.dimension(estimator)
             except InputError as reason:
                 yield row(name, None, **{**shared, "note": str(reason)})
                 continue
-            expected = float(null.dimension(estimator).value)
-            yield row(name, float(value), **shared, standard_error=float(error), null_value=expected)
+            expected = null.dimension(estimator).value
+            yield row(name, value, **shared, standard_error=error, null_value=expected)
 
 
 @cache

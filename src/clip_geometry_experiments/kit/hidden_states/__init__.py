@@ -1,67 +1,48 @@
-"""Token embeddings of every layer: of transformers' encoders and decoders, and of the towers of CLIP."""
+"""Token embeddings of every layer: of transformers' encoders and decoders, and of the text towers of CLIP."""
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-from PIL import Image
 from pydantic import field_validator, model_validator
 from torch import Tensor
 
 from clip_geometry.config import validate
-from clip_geometry.encoders import hub
+from clip_geometry.encoders import hf, hub
 from clip_geometry.encoders.base import EncodedRows, Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf import (
-    HFConfig,
-    apply,
-    build,
-    check_ids,
-    context_length,
-    load_tokenizer,
-    read_encoder_config,
-    revision_of,
-    weights_of,
-)
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.hidden_states.rows import (
     SubWords,
-    image_rows,
-    in_byte_pairs,
     in_sub_words,
     text_rows,
     units_of,
 )
-from clip_geometry_experiments.kit.hidden_states.streams import Stream, streams_of
 
 EXPECTED = "an encoder or decoder in transformers' layout"
 CLIP = re.compile(r"(open_clip|hf-hub|local-dir):.|scenes-clip/.")  # how the names of CLIP models begin
 SENTENCE = 32  # tokens in a typical text, to estimate the size of a shard
 
 
-class HiddenStatesConfig(HFConfig):
-    """hidden-states:ORG/NAME or PATH or a CLIP's name: a row for each word or patch and layer of a transformer or CLIP.
+class HiddenStatesConfig(hf.HFConfig):
+    """hidden-states:ORG/NAME or PATH or a CLIP's name: a row for each word and layer of a transformer or CLIP.
 
-    The name of a model of transformers (BERT, GPT-2, …), or the whole name of a CLIP model, such as
-    hidden-states:open_clip:ViT-B-32/openai or hidden-states:scenes-clip/fresh, whose fresh, seed, zero_bias and
-    quick_gelu are options here.
+    The name of a model of transformers (BERT, GPT-2, …), or the whole name of a CLIP of open_clip with a tokenizer of
+    transformers, such as hidden-states:scenes-clip/fresh, whose fresh, seed and zero_bias are options here.
 
     layers: "all", or a list, 0 the embeddings, 1 the output of the first block, -1 the last. words: one row per word,
-    the "mean" of its sub-words, or "none" for one row per sub-word. special_tokens: also rows for
-    [CLS], end of text and the like, and for the class token of an image, at position -1. There is no projection:
-    features=pooled gives the same rows.
+    the "mean" of its sub-words, or "none" for one row per sub-word. Special tokens such as [CLS] have no rows. There is
+    no projection: features=pooled gives the same rows.
     """
 
     layers: Literal["all"] | tuple[int, ...] = "all"
     words: Literal["mean", "none"] = "mean"
-    special_tokens: bool = False
-    quick_gelu: bool | None = None
 
     @property
     def is_fresh(self) -> bool:
@@ -83,8 +64,6 @@ class HiddenStatesConfig(HFConfig):
     def _some_layers(self) -> Self:
         if not self.layers:
             raise ValueError("layers is an empty list; expected all or some layers")
-        if self.quick_gelu is not None and clip_config(self) is None:
-            raise ValueError("quick_gelu is for checkpoints of open_clip")
         return self
 
     def chosen_layers(self, count: int, what: str) -> tuple[int, ...]:
@@ -98,12 +77,12 @@ class HiddenStatesConfig(HFConfig):
 
 
 def clip_config(config: HiddenStatesConfig) -> EncoderConfig | None:
-    """The config of the CLIP model whose towers are read; None for a model of transformers."""
+    """The config of the CLIP model whose text tower is read; None for a model of transformers."""
     if not CLIP.match(config.name):
         return None
     options = {
         key: getattr(config, key)
-        for key in ("fresh", "seed", "zero_bias", "quick_gelu", "precision")
+        for key in ("fresh", "seed", "zero_bias", "precision")
         if getattr(config, key) != HiddenStatesConfig.model_fields[key].default
     }
     return validate(entry_of(config.name).config, {"model": config.name, **options}, f"model {config.model}")
@@ -114,40 +93,35 @@ def entry_of(name: str) -> EncoderEntry:
 
 
 class HiddenStatesEncoder(Encoder):
-    """Gives several rows per input, so there is no single one to ask for."""
+    """Several rows per text, so there is no single one to ask for. A subclass sets `layers` and gives their states."""
 
     config: HiddenStatesConfig  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def image_features(self, pixels: Tensor) -> Tensor:
-        raise InputError(f"{self.config.model} gives several rows an image; they are embedded into a store only")
+    modalities = frozenset({"text"})
+    layers: tuple[int, ...]
 
     def text_features(self, tokens: Tokens) -> Tensor:
         raise InputError(f"{self.config.model} gives several rows a text; they are embedded into a store only")
 
-    def rows_of_texts(
-        self,
-        texts: Sequence[SubWords],
-        layers: Sequence[int],
-        tokenizer: Any,
-        hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
-    ) -> EncodedRows:
-        """`text_rows` with the options of the config."""
-        names = getattr(tokenizer, "convert_ids_to_tokens", lambda ids: [tokenizer.decoder[k] for k in ids])
-        units = [units_of(text, self.config.words, self.config.special_tokens, names) for text in texts]
-        return text_rows(texts, units, layers, hidden)
+    def text_rows(self, tokens: Tokens) -> EncodedRows:
+        names = self.tokenizer.convert_ids_to_tokens if self.config.words == "none" else None
+        units = [units_of(text, names) for text in tokens.inputs]
+        with inference():
+            return text_rows(tokens.inputs, units, self.layers, self.hidden)
+
+    @abstractmethod
+    def hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
+        """The (n, t, d) states of each layer."""
 
 
 class TextHiddenStates(HiddenStatesEncoder):
     """A model of transformers; the attention mask excludes the padding, which is on the right."""
-
-    modalities = frozenset({"text"})
 
     def __init__(self, config: HiddenStatesConfig, model: Any, tokenizer: Any, weights: Any, device: torch.device):
         self.config = config
         self.device = device
         self.model = model.to(device, DTYPES[config.precision]).eval()
         self.tokenizer = tokenizer
-        self.context_length = context_length(tokenizer, model, config.model)
+        self.context_length = hf.context_length(tokenizer, model, config.model)
         self.layers = config.chosen_layers(model.config.num_hidden_layers + 1, config.model)
         self.item_bytes = len(self.layers) * SENTENCE * model.config.hidden_size * 4
         self.weights = weights
@@ -156,11 +130,7 @@ class TextHiddenStates(HiddenStatesEncoder):
         found = in_sub_words(self.tokenizer, texts, self.context_length)
         return Tokens(found, sum(text.cut for text in found))
 
-    def text_rows(self, tokens: Tokens) -> EncodedRows:
-        with inference():
-            return self.rows_of_texts(tokens.inputs, self.layers, self.tokenizer, self._hidden)
-
-    def _hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
+    def hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
         longest = max(len(text.ids) for text in texts)
         padding = self.tokenizer.pad_token_id
         ids = torch.full((len(texts), longest), 0 if padding is None else padding)
@@ -168,9 +138,9 @@ class TextHiddenStates(HiddenStatesEncoder):
         for row, text in enumerate(texts):
             ids[row, : len(text.ids)] = torch.tensor(text.ids)
             mask[row, : len(text.ids)] = 1
-        check_ids(ids, self.model.get_input_embeddings(), self.config.model)
+        hf.check_ids(ids, self.model.get_input_embeddings(), self.config.model)
         inputs = {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
-        states = apply(self.model, self.config.model, inputs, output_hidden_states=True).hidden_states
+        states = hf.apply(self.model, self.config.model, inputs, output_hidden_states=True).hidden_states
         return [states[layer] for layer in self.layers]
 
     def dim(self) -> Mapping[str, int]:
@@ -181,7 +151,7 @@ class TextHiddenStates(HiddenStatesEncoder):
 
 
 class ClipHiddenStates(HiddenStatesEncoder):
-    """The stream between the blocks of both towers; layer 0 is what enters the first.
+    """The stream between the blocks of a CLIP's text tower; layer 0 is what enters the first.
 
     As in transformers' hidden_states, the final normalization, which only the pooled token needs, is excluded.
     """
@@ -190,44 +160,25 @@ class ClipHiddenStates(HiddenStatesEncoder):
         self.config = config
         self.inner = inner
         self.device = inner.device
-        visual, text = inner.model.visual, getattr(inner.model, "text", inner.model)
-        self.grid: tuple[int, int] = tuple(getattr(visual, "grid_size", (0, 0)))  # pyright: ignore
-        towers = {"image": visual, "text": text}
-        self.widths = {key: getattr(getattr(each, "transformer", None), "width", 0) for key, each in towers.items()}
-        self.streams: dict[str, dict[int, Stream]] = {}
-        self._without: dict[str, str] = {}  # why a tower has no rows
-        for modality in ("image", "text"):
-            try:
-                streams = streams_of(inner.model, modality, inner.config.model)
-            except InputError as error:
-                self._without[modality] = str(error)
-                continue
-            layers = config.chosen_layers(len(streams), f"the {modality} tower of {config.model}")
-            self.streams[modality] = {layer: streams[layer] for layer in layers}
-        if not self.streams:
-            raise InputError(self._without["text"])
-        self.modalities = frozenset(self.streams)
-        tokens = {"image": self.grid[0] * self.grid[1] + 1, "text": SENTENCE}
-        self.item_bytes = max(len(each) * tokens[name] * self.widths[name] * 4 for name, each in self.streams.items())
-
-    def require(self, modality: str) -> None:
-        if modality not in self.modalities and modality in self._without:
-            has = " and ".join(sorted(self.modalities))
-            raise InputError(f"{self.config.model} embeds {has} only: {self._without[modality]}")
-        super().require(modality)
-
-    def preprocess(self, image: Image.Image) -> Tensor:
-        return self.inner.preprocess(image)
+        self.tokenizer = getattr(
+            inner.tokenizer, "tokenizer", None
+        )  # open_clip's own does not say where a token is from
+        transformer = getattr(getattr(inner.model, "text", inner.model), "transformer", None)
+        self.blocks: Any = getattr(transformer, "resblocks", None)
+        if self.blocks is None or self.tokenizer is None:
+            raise InputError(
+                f"the text tower of {inner.config.model} cannot be followed layer by layer; known are the transformers "
+                "of open_clip with a tokenizer of transformers"
+            )
+        self.width: int = transformer.width  # pyright: ignore[reportOptionalMemberAccess]
+        self.layers = config.chosen_layers(len(self.blocks) + 1, f"the text tower of {config.model}")
+        self.item_bytes = len(self.layers) * SENTENCE * self.width * 4
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         """The sub-words of the model's own tokens, and its own count of truncated texts."""
         own, tokenizer = self.inner.tokenize(texts), self.inner.tokenizer
         ids = own.inputs
-        if hasattr(tokenizer, "bpe"):
-            found = in_byte_pairs(tokenizer, texts, ids.tolist())
-        else:
-            clean = tokenizer.clean_fn
-            found = in_sub_words(tokenizer.tokenizer, texts, tokenizer.context_length, clean=clean, full=True)
+        found = in_sub_words(self.tokenizer, texts, tokenizer.context_length, clean=tokenizer.clean_fn, full=True)
         if not torch.equal(torch.tensor([list(text.ids) for text in found]), ids):
             raise InputError(
                 f"the tokenizer of {self.config.model} changes its tokens in a way of its own, so which word each "
@@ -235,33 +186,18 @@ class ClipHiddenStates(HiddenStatesEncoder):
             )
         return Tokens(found, own.truncated)
 
-    def image_rows(self, pixels: Tensor) -> EncodedRows:
-        hidden = self._record("image", lambda: self.inner.image_features(pixels))
-        return image_rows(hidden, list(self.streams["image"]), self.grid, self.config.special_tokens)
-
-    def text_rows(self, tokens: Tokens) -> EncodedRows:
-        tokenizer = getattr(self.inner.tokenizer, "tokenizer", self.inner.tokenizer)
-        return self.rows_of_texts(tokens.inputs, list(self.streams["text"]), tokenizer, self._hidden)
-
-    def _hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
-        ids = torch.tensor([list(text.ids) for text in texts])
-        return self._record("text", lambda: self.inner.text_features(Tokens(ids, 0)))
-
-    def _record(self, modality: str, forward: Callable[[], object]) -> list[Tensor]:
-        """The stream of each chosen layer during the forward pass."""
-        kept: dict[int, Tensor] = {}
-        with inference(), ExitStack() as hooks:
-            for layer, stream in self.streams[modality].items():
-                hooks.callback(stream.hook(partial(kept.__setitem__, layer)).remove)
-            forward()
-        return [kept[layer] for layer in self.streams[modality]]
+    def hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
+        kept: list[Tensor] = []
+        with ExitStack() as hooks:
+            before = self.blocks[0].register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+            after = [block.register_forward_hook(lambda _, __, out: kept.append(out)) for block in self.blocks]
+            for handle in (before, *after):
+                hooks.callback(handle.remove)
+            self.inner.text_features(Tokens(torch.tensor([list(text.ids) for text in texts]), 0))
+        return [kept[layer] for layer in self.layers]
 
     def describe(self) -> dict[str, Any]:
-        return {
-            **self.inner.describe(),
-            "dim": {modality: self.widths[modality] for modality in self.streams},
-            "layers": {modality: list(streams) for modality, streams in self.streams.items()},
-        }
+        return {**self.inner.describe(), "dim": {"text": self.width}, "layers": {"text": list(self.layers)}}
 
 
 # --- the family
@@ -278,14 +214,14 @@ def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model) of a model of transformers."""
     config = _named(config)
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    read_encoder_config(folder, EXPECTED, {})
-    return folder, weights_of(config)
+    hf.read_encoder_config(folder, EXPECTED, {})
+    return folder, hf.weights_of(config)
 
 
 def tokenizer_of(name: str) -> tuple[Any, str]:
     """(tokenizer of the model of transformers with this name, digest of its files)."""
     folder = hub.folder(_named(HiddenStatesConfig(model=f"hidden-states:{name}")).name, hub.TOKENIZER_FILES)
-    return load_tokenizer(folder, padding=False), hub.folder_digest(folder)
+    return hf.load_tokenizer(folder, padding=False), hub.folder_digest(folder)
 
 
 def check(config: HiddenStatesConfig) -> None:
@@ -303,7 +239,7 @@ def check(config: HiddenStatesConfig) -> None:
 
 def revision(config: HiddenStatesConfig) -> str:
     inner = clip_config(config)
-    return revision_of(*find(config)) if inner is None else entry_of(inner.model).revision(inner)
+    return hf.revision_of(*find(config)) if inner is None else entry_of(inner.model).revision(inner)
 
 
 def load(config: HiddenStatesConfig, device: torch.device) -> Encoder:
@@ -313,9 +249,9 @@ def load(config: HiddenStatesConfig, device: torch.device) -> Encoder:
     from transformers import AutoModel
 
     folder, weights = find(config)
-    model, facts = build(AutoModel, folder, weights, config)
+    model, facts = hf.build(AutoModel, folder, weights, config)
     model.config.use_cache = False  # of keys and values, which decoders would return besides
-    return TextHiddenStates(config, model, load_tokenizer(folder, padding=False), facts, device)
+    return TextHiddenStates(config, model, hf.load_tokenizer(folder, padding=False), facts, device)
 
 
 encoders.add("hidden-states", EncoderEntry(HiddenStatesConfig, load, revision, check))

@@ -1,8 +1,8 @@
-"""Texts in sub-words, the word that each belongs to, and the rows of words, sub-words and patches."""
+"""Texts in sub-words, the word that each belongs to, and the rows of words and sub-words."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,7 @@ from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.corpora import tags_of
 
-Words = Literal["mean", "none"]
-SPECIAL, NO_WORD = -1, -2  # in place of a word's index
+NO_WORD = -1  # in place of a word's index
 TOKENS = 1024  # of a forward pass, about; short texts are not padded to the longest of a large batch
 
 
@@ -27,8 +26,8 @@ class SubWords:
     """One text as the model takes it.
 
     ids: (t,), with padding where the model wants it. length: without padding. word: (t,) int, the index of the word
-    that each belongs to; SPECIAL for start, end, …; NO_WORD for padding, for what is in no word, and for a word whose
-    end was truncated. cut: whether the text was too long.
+    that each belongs to; NO_WORD for start, end and padding, for what is in no word, and for a word whose end was
+    truncated. cut: whether the text was too long.
     """
 
     words: tuple[str, ...]
@@ -98,33 +97,11 @@ def in_sub_words(
         # only a text that fills the limit can have been truncated
         cut = int(there.sum()) >= limit and len(tokenizer(line, verbose=False)["input_ids"]) > limit
         inner = there & ~np.asarray(special, dtype=bool)
-        word = np.where(there, SPECIAL, NO_WORD)
+        word = np.full(len(there), NO_WORD)
         words = words_of(text)
         spans = np.asarray(spans, dtype=np.int64).reshape(-1, 2)[inner]
         word[inner] = word_of_each(spans, line, [clean(each) for each in words], cut)
         found.append(SubWords(words, tags_of(text), ids, int(there.sum()), word, cut))
-    return found
-
-
-def in_byte_pairs(tokenizer: Any, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> list[SubWords]:
-    """Like `in_sub_words`, for open_clip's own tokenizer, which has no offsets. rows: its padded, truncated ids."""
-    found = []
-    for text, ids in zip(texts, rows, strict=True):
-        line, words = tokenizer.clean_fn(text), words_of(text)
-        spans = []
-        for match in tokenizer.pat.finditer(line):
-            letters = "".join(tokenizer.byte_encoder[byte] for byte in match.group().encode())
-            # only between words does it matter where a sub-word ends
-            spans += [match.span()] * len(tokenizer.bpe(letters).split(" "))
-        kept, cut = len(ids) - 2, len(spans) > len(ids) - 2
-        if cut and spans[kept - 1] == spans[kept]:  # the cut is within a match: its end has not been reached
-            start = spans[kept][0]
-            spans = [(start, start) if span == spans[kept] else span for span in spans[:kept]]
-        spans = np.asarray(spans[:kept], dtype=np.int64).reshape(-1, 2)
-        word = np.full(len(ids), NO_WORD)
-        word[[0, len(spans) + 1]] = SPECIAL
-        word[1 : len(spans) + 1] = word_of_each(spans, line, [tokenizer.clean_fn(each) for each in words], cut)
-        found.append(SubWords(words, tags_of(text), ids, len(spans) + 2, word, cut))
     return found
 
 
@@ -147,30 +124,25 @@ class Units:
         return len(self.columns["position"])
 
 
-def units_of(text: SubWords, words: Words, special: bool, names: Callable[[Sequence[int]], Sequence[str]]) -> Units:
-    """One unit per word, or per sub-word where words = "none". names: from ids to the tokenizer's strings.
+def units_of(text: SubWords, names: Callable[[Sequence[int]], Sequence[str]] | None) -> Units:
+    """One unit per word or, with `names`, per sub-word. names: from ids to the tokenizer's strings.
 
-    Columns: token; position, the word's index in the text, SPECIAL for special tokens; tag; for sub-words also word,
-    and piece, the index within the word.
+    Columns: token; position, the word's index in the text; tag; for sub-words also word, and piece, the index within
+    the word.
     """
-    place = np.flatnonzero(text.word >= (SPECIAL if special else 0))
+    place = np.flatnonzero(text.word >= 0)
     word = text.word[place]
-    begins = np.diff(word, prepend=-3) != 0
-    begins |= word < 0  # special tokens stand for themselves
-    starts = np.flatnonzero(begins)
-    chosen, unit = (np.arange(len(place)),) * 2 if words == "none" else (starts, np.cumsum(begins) - 1)
-    position = word[chosen]
-    whole = np.array([text.words[k] if k >= 0 else "" for k in position.tolist()], dtype=object)
-    token = whole
-    if words == "none" or special:
-        pieces = np.array(names([text.ids[k] for k in place[chosen].tolist()]), dtype=object)
-        token = pieces if words == "none" else np.where(position < 0, pieces, whole)
-    tags = [text.tags[k] if k >= 0 else "" for k in position.tolist()]
-    columns = {"token": token, "position": position.astype(np.int32), "tag": np.array(tags, dtype=object)}
-    if words == "none":
-        first = starts[np.cumsum(begins) - 1]
-        columns |= {"word": whole, "piece": (np.arange(len(place)) - first).astype(np.int32)}
-    return Units(place, unit, columns)
+    begins = np.diff(word, prepend=NO_WORD) != 0
+    starts, unit = np.flatnonzero(begins), np.cumsum(begins) - 1
+    position = word[starts] if names is None else word
+    whole = np.array([text.words[k] for k in position.tolist()], dtype=object)
+    tags = np.array([text.tags[k] for k in position.tolist()], dtype=object)
+    columns = {"token": whole, "position": position.astype(np.int32), "tag": tags}
+    if names is None:
+        return Units(place, unit, columns)
+    columns["token"] = np.array(names([text.ids[k] for k in place.tolist()]), dtype=object)
+    columns |= {"word": whole, "piece": (np.arange(len(place)) - starts[unit]).astype(np.int32)}
+    return Units(place, np.arange(len(place)), columns)
 
 
 def text_rows(
@@ -211,29 +183,3 @@ def text_rows(
     for name in units[0].columns:
         columns[name] = np.concatenate([np.tile(each.columns[name], len(layers)) for each in units])
     return EncodedRows(torch.from_numpy(vectors), item, columns, sum(text.lost for text in texts))
-
-
-def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int, int], special: bool) -> EncodedRows:
-    """Rows of the patches, ordered by image, then layer, then position.
-
-    grid: number of patches from top to bottom and from left to right; the columns row and column say which one.
-    special: also a row of the class token (position -1), if there is one.
-    """
-    patches = grid[0] * grid[1]
-    if not special:
-        hidden = [states[:, -patches:] for states in hidden]
-    n, tokens, d = hidden[0].shape
-    ahead = tokens - patches
-    position = np.arange(-ahead, patches, dtype=np.int32)
-    is_patch = position >= 0
-    columns = {
-        "token": np.where(is_patch, "patch", "class").astype(object),
-        "position": np.where(is_patch, position, SPECIAL).astype(np.int32),
-        "row": np.where(is_patch, position // grid[1], -1).astype(np.int32),
-        "column": np.where(is_patch, position % grid[1], -1).astype(np.int32),
-    }
-    vectors = torch.stack(list(hidden), dim=1).float().cpu().reshape(-1, d)
-    times = n * len(layers)
-    columns = {name: np.tile(column, times) for name, column in columns.items()}
-    layer = np.tile(np.repeat(np.asarray(layers, np.int32), tokens), n)
-    return EncodedRows(vectors, np.repeat(np.arange(n), len(layers) * tokens), {"layer": layer, **columns})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.config import digest
-from clip_geometry.display.origin import option_words, pipeline_words, with_options
+from clip_geometry.display.origin import option_words
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import (
@@ -17,6 +17,7 @@ from clip_geometry_experiments.kit.base import (
     distinct_labels,
     experiments,
     numbered_labels,
+    origin_words,
     read_explanations,
 )
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
@@ -32,7 +33,7 @@ from clip_geometry_experiments.mickus2024.classify.rows import (
     size_rows,
     state_row,
 )
-from clip_geometry_experiments.mickus2024.classify.task import Loaded, load, revisions
+from clip_geometry_experiments.mickus2024.classify.task import Loaded, load
 from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
 from clip_geometry_experiments.tasks import Task, load_task
 
@@ -72,10 +73,10 @@ class Classify(Experiment):
     @cached_property
     def _shared(self) -> dict[str, Any]:
         """What all numbers depend on besides the seeds."""
-        unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
-        left_out = {"name", "title", "description", "seeds", "shuffled", *unused}
-        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
-        return settings | revisions(self.config, self.workspace, self._task)
+        config = self.config
+        unused = ("task",) if config.task is None else ("data", "modality")
+        found = config.settings("seeds", "shuffled", *unused) | self.workspace.revisions(config.model, config.items)
+        return found if self._task is None else found | {"task_revision": self._task.revision}
 
     def _seed_rows(self, key: str, seed: int, *, shuffled: bool) -> list[Row]:
         """key: of the cell, which the checkpoint is named after. shuffled: train labels that were dealt at random, and
@@ -113,69 +114,25 @@ class Classify(Experiment):
         rows = [
             *correlation_rows(config, curves, "all"),
             *deviation_rows(config, curves),
-            *size_rows(config, self._sizes),
+            *size_rows(config, self.loaded.trained),
         ]
         return [{**self.loaded.context, "updates": config.updates, "seeds": len(config.seeds), **row} for row in rows]
 
-    @property
-    def _sizes(self) -> dict[str, int]:
-        task = self.loaded.trained
-        parameters = training.Model(task, self.config, seed=0).parameter_count
-        return {"examples": len(task.examples), "items": len(task.items), "parameters": parameters}
-
     # --- the report
-
-    def facts(self) -> Mapping[str, Any]:
-        config, loaded = self.config, self.loaded
-        return {
-            "model": self._model,
-            "task": loaded.task.name,
-            "classes": loaded.trained.outputs,
-            **self._sizes,
-            "held-out examples": None if loaded.unseen is None else len(loaded.unseen.examples),
-            "dimension": loaded.trained.items.shape[1],
-            "pipeline": pipeline_words(config.pipeline),
-            "updates": config.updates,
-            "Adam": f"lr {config.lr:g}, betas {config.betas[0]:g} and {config.betas[1]:g}, full batch",
-            "classifier": self._classifier,
-            "measured": f"every {config.measure_every} updates" if config.measure_every > 1 else "every state",
-            "sample of each state": config.sample or "all rows",
-            "seeds of the classifier": list(config.seeds),
-            "null": "the same with shuffled labels" if config.shuffled else None,
-        }
 
     @property
     def _recorded(self) -> np.ndarray:
         """The updates of the recorded states."""
         return np.array(training.recorded_updates(self.config.updates, self.config.measure_every))
 
-    @property
-    def _model(self) -> str:
-        row = self.loaded.context
-        return with_options(row["model"] or "unknown model", row["model_options"])
-
-    @property
-    def _classifier(self) -> str:
-        config = self.config
-        if config.loss == "triplet":
-            return "triplet loss, no classifier"
-        kind = "linear classifier" if config.classifier == "linear" else f"two layers, {config.hidden} hidden"
-        scale = "" if config.init_scale == 1 else f", first weights × {config.init_scale:g}"
-        return f"{kind} {'with' if config.bias else 'without'} bias{scale}"
-
     def drawings(self) -> Mapping[str, Any]:
         remove_finished(self.workspace.folder)
         return draw_classify(curves_of(self.finished_rows()), self._recorded)
 
     def origin(self) -> str:
-        config, sizes = self.config, self._sizes
-        facts = (
-            f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
-            f"{self._model}, pipeline: {pipeline_words(config.pipeline)}",
-            f"{self._classifier}, Adam with lr {config.lr:g}",
-            f"seeds {', '.join(map(str, config.seeds))}.",
-        )
-        return "; ".join(facts)
+        trained = self.loaded.trained
+        sizes = f"{len(trained.examples)} examples of {len(trained.items)} items"
+        return f"{self.label()}; {sizes}; seeds {', '.join(map(str, self.config.seeds))}."
 
     @classmethod
     def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
@@ -201,15 +158,10 @@ class Classify(Experiment):
 
     def label(self, named: Collection[str] = ()) -> str:
         """named: options that are included at their defaults too."""
-        config = self.config
-        options = config.options(named)
-        model = f"words:{Path(self._model).name}" if self._model.startswith("words:") else self._model
-        parts = (self.loaded.task.name, model, pipeline_words(config.pipeline), option_words(options))
-        return ", ".join(filter(None, parts))
-
-    def fresh_models(self) -> list[str]:
-        model = self.config.model
-        return [model.model] if model is not None and model.is_fresh else []
+        model, _, pipeline = origin_words(self.loaded.context)
+        model = f"words:{Path(model).name}" if model.startswith("words:") else model
+        options = option_words(self.config.options(named))
+        return ", ".join(filter(None, (self.loaded.task.name, model, pipeline, options)))
 
 
 experiments.add("classify", Classify)

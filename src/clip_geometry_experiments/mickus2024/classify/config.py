@@ -6,13 +6,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.config import Config
+from clip_geometry.data.base import DatasetConfig
 from clip_geometry.geometry import Measure, measures
 from clip_geometry.registry import InputError, did_you_mean, shown
-from clip_geometry.steps import parse_pipeline
-from clip_geometry_experiments.kit.base import Model, RunConfig, Seeds, Source
-from clip_geometry_experiments.kit.stored import check_sources
+from clip_geometry_experiments.kit.base import Model, RunConfig, Seeds, Source, Steps
+from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry_experiments.mickus2024.classify.objectives import OBJECTIVES, Objective
-from clip_geometry_experiments.tasks.items import TaskChoice
+from clip_geometry_experiments.tasks.items import TaskChoice, items_of
 
 DEFAULT = (
     "silhouette", "silhouette[sqeuclidean]", "silhouette[cosine]", "isoscore", "isoscore[unbiased]",
@@ -34,7 +34,6 @@ class TrainingConfig(Config):
 
     Args:
         lr: learning rate of Adam.
-        betas: of Adam.
         loss: cross-entropy (binary, per label, for multi-hot labels), or the triplet loss without margin, mean over all
             triplets, which has no classifier.
         classifier: linear or two-layer.
@@ -44,7 +43,6 @@ class TrainingConfig(Config):
     """
 
     lr: float = Field(default=0.001, gt=0)
-    betas: tuple[float, float] = (0.9, 0.999)
     loss: Literal["cross-entropy", "triplet"] = "cross-entropy"
     classifier: Literal["linear", "two-layer"] = "linear"
     hidden: int = Field(default=128, ge=1)
@@ -63,7 +61,6 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         pipeline: steps before training; none uses rows as the model gives them. Adam changes every coordinate by lr in
             the first updates and by less later, whatever the scale of the rows, so that unit rows change more than
             long ones.
-        limit: use only the first N items of `data` (a task has its own limit).
         random_classes: deals this many classes of equal size to the examples at random, in place of their labels; null
             for the labels.
         updates: steps of Adam, each on all examples.
@@ -81,8 +78,7 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     task: TaskChoice | None = None
     data: Source | None = None
     modality: Literal["image", "text"] = "image"
-    pipeline: tuple[str, ...] = ()
-    limit: int | None = Field(default=None, ge=3)
+    pipeline: Steps = ()
     random_classes: int | None = Field(default=None, ge=2)
     updates: int = Field(default=1000, ge=1)
     measure_every: int = Field(default=1, ge=1)
@@ -92,11 +88,6 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     shuffled: bool = True
     measures: tuple[str, ...] = Field(default=DEFAULT, min_length=1)
     batch_size: int = Field(default=64, ge=1)
-
-    @field_validator("pipeline")
-    @classmethod
-    def _known_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(str(step) for step in parse_pipeline(steps))
 
     @field_validator("measures")
     @classmethod
@@ -113,15 +104,17 @@ class ClassifyConfig(RunConfig, TrainingConfig):
             raise InputError("set either 'task' (texts with labels) or 'data' (labeled images or captions)")
         if self.task is not None and self.model is None:
             raise InputError(f"the items of {self.task.name} have to be embedded; set model")
-        if self.task is not None and self.limit is not None:
-            raise InputError("limit is for 'data'; set task.limit")
         if self.data is not None:
             check_sources(self.model, data=self.data)
-        if self.held_out and self.loss == "triplet":
-            raise InputError(
-                "held_out needs a classifier; the triplet loss trains nothing that unseen items go through"
-            )
         return self
+
+    @property
+    def items(self) -> DatasetConfig | StoredConfig:
+        """What is embedded: the items of the task, or the data."""
+        if self.task is not None:
+            return items_of(self.task)
+        assert self.data is not None
+        return self.data
 
     def options(self, named: Collection[str] = ()) -> dict[str, Any]:
         """Settings that differ from the published training, and the modality of `data`, for the `at` of records.
@@ -130,5 +123,4 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         values = {name: getattr(self, name) for name in names}
         defaults = {name: type(self).model_fields[name].default for name in names}
         changed = {name: value for name, value in values.items() if value != defaults[name] or name in named}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
-        return plain if self.data is None else {"rows": self.modality, **plain}
+        return changed if self.data is None else {"rows": self.modality, **changed}

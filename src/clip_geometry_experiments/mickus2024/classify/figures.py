@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from clip_geometry.display.numbers import fixed, number
 from clip_geometry.display.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit import figures, trajectories
+from clip_geometry_experiments.kit import figures
 from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, kind_of, of_seeds
 from clip_geometry_experiments.report.gallery import Drawing
 
@@ -26,10 +26,7 @@ LEARNING = {"classify.loss": ("loss", (0, None)), ACCURACY: ("accuracy", (0, 1.0
 
 Values = NDArray[np.float64]  # (seeds, states)
 Updates = NDArray[np.integer]
-Place = tuple[
-    str, str, str
-]  # measure, examples ("trained", "held out", "shuffled labels"), layer ("input", "hidden" or "output")
-Curves = Mapping[Any, Values]  # by Place
+Curves = Mapping[Any, Values]  # by LayerPlace
 
 words = Words(Path(__file__).with_name("words.j2"))
 
@@ -48,33 +45,25 @@ def draw_classify(curves: Curves, updates: Updates) -> dict[str, Drawing]:
     """Draw the figures that the recorded numbers allow.
 
     Args:
-        curves: `states.Place` → (seeds, states) values.
+        curves: `LayerPlace` → (seeds, states) values.
         updates: Of the recorded states.
     """
     relation, null = first_relation(curves), null_relation(curves)
-    ends = {name: _ends(values) for name, values in zip(KINDS.values(), relation, strict=True)}
-    drawn = {"classify_curves": Drawing("Clusters and isotropy", curves_figure(curves, updates), words("curves", ends))}
-    found = trajectories.correlations(*(values.ravel() for values in relation))
-    r_null = [] if null is None else of_seeds(*null)
-    states = relation.silhouette.shape[1]
-    caption = words("relation", found["pearson"], found["pearson_log"], states, np.mean(r_null) if r_null else None)
     shown = {"": relation} if null is None else {"labels": relation, SHUFFLED: null}
-    drawn["classify_relation"] = Drawing("Silhouette against IsoScore", relation_figure(shown), caption)
-    accuracies = {place[1]: _ends(values)[1] for place, values in curves.items() if place[0] == ACCURACY}
+    drawn = {
+        "classify_curves": Drawing("Clusters and isotropy", curves_figure(curves, updates), words("curves")),
+        "classify_relation": Drawing("Silhouette against IsoScore", relation_figure(shown), words("relation")),
+    }
     held_out = any(place[1] == "held out" for place in curves)
-    hidden = {place: values for place, values in curves.items() if place[2] == "hidden" and place[0] in KINDS}
-    hidden = {place: values for place, values in hidden.items() if place[1] != SHUFFLED}
+    hidden = {p: values for p, values in curves.items() if p[0] in KINDS and p[1] != SHUFFLED and p[2] == "hidden"}
     if hidden and held_out:
-        ends = {f"{KINDS[kind]} of {_hyphen(of)} examples": _ends(values) for (kind, of, _), values in hidden.items()}
         panels = [_by_examples(hidden, kind, updates, label, HIDDEN[kind]) for kind, label in KINDS.items()]
         panels = [panel._replace(log=panel.label == "IsoScore", legend=True) for panel in panels]
-        caption = words("unseen", ends, accuracies.get("held out"))
-        drawn["classify_unseen"] = Drawing("Held-out examples", _stacked(panels), caption)
+        drawn["classify_unseen"] = Drawing("Held-out examples", _stacked(panels), words("unseen"))
     panels = [_by_examples(curves, name, updates, label, INK, limits) for name, (label, limits) in LEARNING.items()]
     panels = [panel for panel in panels if panel.curves]  # the triplet loss has no accuracy
     figure = _stacked(panels, 0.5, 1.2, legend={"ncols": 2} if held_out else None)
-    caption = words("learning", {_hyphen(examples): value for examples, value in accuracies.items()}, held_out)
-    drawn["classify_learning"] = Drawing("Loss and accuracy", figure, caption)
+    drawn["classify_learning"] = Drawing("Loss and accuracy", figure, words("learning", held_out))
     return drawn
 
 
@@ -108,17 +97,11 @@ def curves_figure(curves: Curves, updates: Updates) -> Figure:
         lines = []
         for place, values in of_kind.items():
             measure, _, layer = place
-            variant = measure.partition("[")[2].rstrip("]") or ("Euclidean" if kind == "silhouette" else "plain")
-            lines.append(
-                figures.PanelCurve(
-                    updates,
-                    values,
-                    color=(HIDDEN if layer == "hidden" else COLORS)[kind],
-                    label=f"{variant}, hidden layer" if layer == "hidden" else variant,
-                    line=figures.LINES[variants.index(measure) % len(figures.LINES)],
-                    gid=":".join(place),
-                )
-            )
+            color = (HIDDEN if layer == "hidden" else COLORS)[kind]
+            name = measure.partition("[")[2].rstrip("]") or ("Euclidean" if kind == "silhouette" else "plain")
+            name = f"{name}, hidden layer" if layer == "hidden" else name
+            line = figures.LINES[variants.index(measure) % len(figures.LINES)]
+            lines.append(figures.PanelCurve(updates, values, color, name, line, ":".join(place)))
         panels.append(figures.Panel(label, lines, log=kind == "isoscore", legend=len(lines) > 1))
     return _stacked(panels)
 
@@ -163,13 +146,9 @@ def relation_figure(relations: Mapping[str, Relation]) -> Figure:
 
 
 def legend_columns(labels: Sequence[str]) -> int:
-    """At most three, as many as fit into the width of the figure; matplotlib fills the columns one after the other."""
-    for columns in (3, 2):
-        rows = max(1, -(-len(labels) // columns))
-        widest = [max(map(len, labels[start : start + rows])) for start in range(0, len(labels), rows)]
-        if sum(widest) + 5 * len(widest) <= LEGEND:
-            return columns
-    return 1
+    """At most three, as fit into the width of the figure."""
+    widest = max(map(len, labels))
+    return max(1, min(3, LEGEND // (widest + 5)))
 
 
 def _stacked(panels: list[figures.Panel], base: float = 0.6, each: float = 1.5, **legend: Any) -> Figure:

@@ -11,8 +11,8 @@ from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import trajectories
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig, known_measure
-from clip_geometry_experiments.mickus2024.classify.task import Loaded
-from clip_geometry_experiments.mickus2024.classify.training import LayerPlace
+from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, Loaded
+from clip_geometry_experiments.mickus2024.classify.training import LayerPlace, Model
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
 
@@ -103,8 +103,9 @@ def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:
                 yield Record(f"classify.{name}_deviation", float(value), n=len(values), at=at)
 
 
-def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Record]:
-    for name, value in sizes.items():
+def size_rows(config: ClassifyConfig, task: ClassificationTask) -> Iterator[Record]:
+    parameters = Model(task, config, seed=0).parameter_count
+    for name, value in (("examples", len(task.examples)), ("items", len(task.items)), ("parameters", parameters)):
         yield Record(f"classify.{name}", value, at=config.options())
 
 

@@ -18,7 +18,7 @@ from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import RunFolder
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.tasks import Task
-from clip_geometry_experiments.tasks.items import held_out, items_of, labeled_task
+from clip_geometry_experiments.tasks.items import held_out, labeled_task
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +100,7 @@ def hold_out(task: ClassificationTask, share: float, seed: int) -> tuple[Classif
     """
     if share == 0:
         return task, None
-    held, smallest = held_out(task.examples.tolist(), share, seed)
-    if not held.any():
-        raise InputError(
-            f"held_out = {share:g} of {len(held)} examples: none can be held out, the smallest group that shares "
-            f"items has {smallest}; raise held_out, or set it to 0"
-        )
+    held = held_out(task.examples.tolist(), share, seed)
     trained, unseen = task.subset(np.flatnonzero(~held)), task.subset(np.flatnonzero(held))
     return trained.of_several_classes("trained"), unseen.of_several_classes("held-out")
 
@@ -121,42 +116,27 @@ class Loaded(NamedTuple):
 
 def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loaded:
     """task: that of config.task. Raises InputError for data without labels, and for a split that is not possible."""
-    source: Row = {}
-    if config.task is not None and task is not None:
-        rows = workspace.embeddings(
-            config.model, items_of(config.task), limit=None, batch_size=config.batch_size, only="text"
-        )["text"]
+    modality = config.modality if task is None else "text"
+    sets = workspace.embeddings(config.model, config.items, limit=None, batch_size=config.batch_size, only=modality)
+    if modality not in sets:
+        raise InputError(f"{config.items.name} has no {modality} embeddings but {' and '.join(sets)}; set modality")
+    rows, source = sets[modality], {}
+    if config.task is None or task is None:
+        task, first = labeled_task(config.items.name, rows)  # images are items, equal captions are one item
+        rows = rows.take(first)
+    else:
         if len(rows) != len(task.items):
             raise InputError(f"{len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
         # the data set called `task` is only the way in which its items are embedded
         options = config.task.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
         source = {"dataset": task.name, "data_options": options, "split": config.task.split}
-    else:
-        assert config.data is not None
-        modality = config.modality
-        sets = workspace.embeddings(
-            config.model, config.data, limit=config.limit, batch_size=config.batch_size, only=modality
-        )
-        if modality not in sets:
-            raise InputError(f"{config.data.name} has no {modality} embeddings but {' and '.join(sets)}; set modality")
-        task, first = labeled_task(config.data.name, sets[modality])  # images are items, equal captions are one item
-        rows = sets[modality].take(first)
-    sets, steps = {rows.modality: rows}, parse_pipeline(config.pipeline)
-    fitted, transformed = Pipeline(steps).fit_transform({rows.modality: rows.vectors}, origin=origin_of(sets))
-    vectors = transformed[rows.modality]
+    sets, steps = {modality: rows}, parse_pipeline(config.pipeline)
+    fitted, transformed = Pipeline(steps).fit_transform({modality: rows.vectors}, origin=origin_of(sets))
     labels, outputs = task.labels, len(task.class_names)
-    if (k := config.random_classes) is not None:
-        if k > len(task):
-            raise InputError(f"random_classes = {k}; expected at most one for each of the {len(task)} examples")
-        labels, outputs = np.random.default_rng(config.seed).permutation(np.arange(len(task)) % k), k
-    split = hold_out(ClassificationTask.of(vectors, task.examples, labels, outputs), config.held_out, config.seed)
+    if config.random_classes is not None:
+        outputs = config.random_classes
+        labels = np.random.default_rng(config.seed).permutation(np.arange(len(task)) % outputs)
+    whole = ClassificationTask.of(transformed[modality], task.examples, labels, outputs)
+    split = hold_out(whole, config.held_out, config.seed)
     shared = context(sets, steps=steps, fitted_on=fitted.fitted_on, seed=config.seed)
     return Loaded(task, *split, shared | source)
-
-
-def revisions(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> dict[str, str]:
-    """What identifies the files behind the embeddings and the labels."""
-    if config.task is None or task is None:
-        assert config.data is not None
-        return workspace.revisions(config.model, config.data)
-    return {**workspace.revisions(config.model, items_of(config.task)), "task_revision": task.revision}

@@ -1,7 +1,7 @@
 """Full-batch Adam on embeddings and a classifier, or on embeddings alone by triplets; what is measured of a state."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -130,7 +130,7 @@ class ClassificationTrainer(Trainer):
         self.items, self.classifier = self.model.items, self.model.classifier
         self._classes = self.task.classes.to(self.device)
         self._computed: tuple[int, tuple[Tensor, Tensor | None]] | None = None
-        self.optimize(self.model.parameters(), betas=config.betas)
+        self.optimize(self.model.parameters())
 
     @torch.enable_grad()
     def outputs(self) -> tuple[Tensor, Tensor | None]:
@@ -192,46 +192,36 @@ class ClassificationCallback:
         self, trainer: ClassificationTrainer, task: ClassificationTask, items: Float[Tensor, "m d"], examples: str
     ) -> dict[LayerPlace, float]:
         classifier, number = trainer.classifier, trainer.number
-        linear = vectors = None  # the weights of a linear layer on the inputs; of the last layer
-        if classifier is not None and not task.multi_label:
-            vectors = (classifier.second or classifier.first).weight.detach()
-            linear = vectors if classifier.second is None else None
-        found = {}
+        deep = classifier is not None and classifier.second is not None
+        layers: dict[str, tuple[ClassificationTask, nn.Linear | None]] = {}  # with the linear layer on it
         if examples == "trained" or number == 0:  # nothing trains the items of held-out examples
-            values = self._of_layer(items, task, number, linear, strict=number == 0)
-            found |= {LayerPlace(name, examples, "input"): value for name, value in values.items()}
-        if classifier is not None and classifier.second is not None:
+            layers["input"] = replace(task, items=items), None if classifier is None or deep else classifier.first
+        if classifier is not None and deep:
             hidden = classifier.hidden(items, task.examples)
-            values = self._of_layer(hidden, task, number, vectors, per_example=True)
-            found |= {LayerPlace(name, examples, "hidden"): value for name, value in values.items()}
-        return found
+            each = torch.arange(len(hidden), device=hidden.device)[:, None]
+            layers["hidden"] = replace(task, items=hidden, examples=each), classifier.second
+        return {
+            LayerPlace(name, examples, layer): value
+            for layer, (rows, linear) in layers.items()
+            for name, value in self._of_layer(rows, linear, number, strict=layer == "input" and number == 0).items()
+        }
 
     def _of_layer(
-        self,
-        rows: Float[Tensor, "m d"],
-        task: ClassificationTask,
-        update: int,
-        class_vectors: Float[Tensor, "k w"] | None,
-        *,
-        per_example: bool = False,
-        strict: bool = False,
+        self, task: ClassificationTask, linear: nn.Linear | None, update: int, *, strict: bool
     ) -> dict[str, float]:
         """The measures of a layer; NaN if one is undefined, unless `strict`, which lets its InputError through.
 
         Args:
-            rows: Whose isotropy is measured; of the items, or of the examples if `per_example`.
-            task: The examples.
+            task: The examples, with the rows of the layer as items.
+            linear: The linear layer on them, whose weights are class vectors where targets are class numbers.
             update: Of the state.
-            class_vectors: Weights of a linear layer on the examples' rows, if its targets are class numbers.
-            per_example: Whether an example is one row, and not the rows of its items side by side.
             strict: Whether an undefined measure is an error.
         """
         rng = np.random.default_rng([self.seed, update])
-        sample = self._sample(rng, len(rows))
-        chosen = self._sample(rng, len(task.targets)).to(task.targets.device)
-        inputs = rows[chosen] if per_example else task.inputs(rows, chosen)
-        targets, classes = task.targets[chosen], task.classes[chosen.cpu()]
-        rows = rows[sample.to(rows.device)]
+        sample = self._sample(rng, len(task.items))
+        chosen = self._sample(rng, len(task.targets))
+        rows, inputs = task.items[sample.to(task.items.device)], task.inputs(task.items, chosen.to(task.items.device))
+        targets, classes = task.targets[chosen.to(task.targets.device)], task.classes[chosen]
         found: dict[str, float] = {}
         moments: Moments | None = None
         for name in self.names:
@@ -240,8 +230,8 @@ class ClassificationCallback:
                 if measure.statistic is Moments:
                     moments = moments or _moments(rows, fourth="isoscore[unbiased]" in self.names)
                     found[name] = float(measure(moments))
-                elif name == "objective_classifier" and class_vectors is not None:
-                    found[name] = float(measure(inputs, targets, class_vectors))
+                elif name == "objective_classifier" and linear is not None and not task.multi_label:
+                    found[name] = float(measure(inputs, targets, linear.weight.detach()))
                 else:
                     found[name] = float(measure(*((rows,) if measure.takes == "rows" else (inputs, classes))))
             except InputError:

@@ -53,16 +53,19 @@ class Finetune(Experiment):
             for seed in self.config.seeds:
                 define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
                 yield Cell(define, partial(self._training_rows, digest(define), method, seed), f"{method}, seed {seed}")
-        define = {"measure": "finetune", "of": "all seeds", "methods": list(self.config.methods), **self._shared}
+        define = {
+            "measure": "finetune",
+            "of": "all seeds",
+            "methods": list(self.config.methods),
+            **self._shared,
+        }
         yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows, "all seeds")
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
         """What all numbers depend on besides method and seed."""
-        left_out = {"name", "title", "description", "seeds", "methods"}
-        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         train, validation = self.examples
-        return settings | {
+        return self.config.settings("seeds", "methods") | {
             "model_revision": self.config.model.revision(),
             "task_revision": train.revision,
             "validation_revision": validation.revision,
@@ -117,16 +120,6 @@ class Finetune(Experiment):
     def tabled(self, row: Row) -> bool:
         """Records over all seeds: the others are dots in the figures."""
         return row["at"].get(measuring.SEED) == measuring.ALL
-
-    def facts(self) -> Mapping[str, Any]:
-        (train_on, validation), (inputs, seen) = self.examples, self.inputs
-        return {
-            "model": self._model,
-            "task": train_on.name,
-            "training examples": len(train_on),
-            "validation": f"{validation.split}, {len(validation)} examples",
-            "cut at": f"{inputs.max_length} tokens, {inputs.cut + seen.cut} examples",
-        }
 
     @property
     def _model(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.registry import InputError
@@ -54,6 +54,9 @@ def parse_method(text: str) -> Method:
     return Method(name, value) if value else Method(NONE)
 
 
+MethodText = Annotated[str, AfterValidator(lambda text: str(parse_method(text)))]
+
+
 class FinetuneOptimizerConfig(Config):
     """Optimizer and penalty.
 
@@ -99,15 +102,10 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
     model: Transformer
     task: AnyTask
     held_out: float = Field(default=0.0, ge=0, lt=1)
-    methods: tuple[str, ...] = Field(default=(NONE, "i_star(-1)", "i_star(1)"), min_length=1)
+    methods: tuple[MethodText, ...] = Field(default=(NONE, "i_star(-1)", "i_star(1)"), min_length=1)
     seeds: Seeds = (0, 1, 2, 3, 4)
     max_length: int | None = Field(default=None, ge=8)
     overlap: int = Field(default=64, ge=0)
-
-    @field_validator("methods")
-    @classmethod
-    def _known_methods(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(str(parse_method(text)) for text in methods))
 
     @model_validator(mode="after")
     def _something_to_validate_on(self) -> Self:
@@ -117,7 +115,7 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
 
     @property
     def each_method(self) -> tuple[Method, ...]:
-        return tuple(parse_method(text) for text in self.methods)
+        return tuple(map(parse_method, self.methods))
 
     def validation_task(self) -> TaskConfig:
         """The split "validation" of the task. Raises InputError where the task has no other split."""

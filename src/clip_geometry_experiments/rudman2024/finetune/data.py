@@ -88,12 +88,7 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     Examples that share a sentence, directly or through others, stay together. Raises InputError if they are linked so
     closely that none can be held out.
     """
-    held, smallest = held_out(examples.texts, share, seed)
-    if not held.any():
-        raise InputError(
-            f"held_out = {share:g} of {len(held)} examples of {examples.name}: none can be held out, the fewest that "
-            f"share sentences are {smallest}; raise held_out"
-        )
+    held = held_out(examples.texts, share, seed)
     name = f"{examples.split}, {share:g} held out"
     return examples.take(np.flatnonzero(~held), examples.split), examples.take(np.flatnonzero(held), name)
 
@@ -112,8 +107,6 @@ class Windows:
         example: (w,) the example that the window is from.
         padding: value of each part.
         places: for spans, (t, 2) for each window, the characters of a token of the passage, -1 for any other token.
-        cut: examples that lost tokens.
-        max_length: tokens of a window.
     """
 
     parts: dict[str, list[Tensor]]
@@ -121,8 +114,6 @@ class Windows:
     example: np.ndarray
     padding: dict[str, int]
     places: list[np.ndarray] | None = None
-    cut: int = 0
-    max_length: int = LENGTH
 
     def __len__(self) -> int:
         return len(self.example)
@@ -168,7 +159,7 @@ def encode(
     max_length = max_length or min(limit, WINDOW if examples.kind == "span" else LENGTH)
     if max_length > limit:
         raise InputError(f"max_length is {max_length}, but {name} takes {limit} tokens; lower max_length")
-    places, cut = None, 0
+    places = None
     if examples.kind == "span":
         encoded = _windows(examples, tokenizer, name, max_length, overlap)
         example = np.array(encoded["overflow_to_sample_mapping"])
@@ -186,17 +177,11 @@ def encode(
         encoded = tokenizer(list(first), *map(list, second), truncation=True, max_length=max_length)
         example = np.arange(len(examples))
         targets = torch.as_tensor(examples.targets).to(torch.int64 if examples.kind == "class" else torch.float32)
-        # only texts that fill the limit can have been cut: those alone are tokenized again, uncut
-        full = [
-            texts for texts, ids in zip(examples.texts, encoded["input_ids"], strict=True) if len(ids) >= max_length
-        ]
-        lengths = [len(tokenizer(*texts, truncation=False, verbose=False)["input_ids"]) for texts in full]
-        cut = sum(length > max_length for length in lengths)
     # only what the model takes: DistilBERT has no token types, although its tokenizer returns some
     taken = [part for part in PARTS if part in encoded and part in signature(model.forward).parameters]
     parts = {part: [torch.tensor(ids) for ids in encoded[part]] for part in taken}
     padding = {"input_ids": tokenizer.pad_token_id, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
-    return Windows(parts, targets, example, padding, places, cut, max_length)
+    return Windows(parts, targets, example, padding, places)
 
 
 def _windows(examples: Examples, tokenizer: Any, name: str, max_length: int, overlap: int) -> Any:

@@ -19,9 +19,8 @@ from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.figures import new_axes
 from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
+from clip_geometry_experiments.rudman2024.finetune.measuring import ALL, PERFORMANCE, SEED
 
-SEED, ALL = "training.seed", "all"
-PERFORMANCE = "finetune.performance"
 TOKENS, SENTENCES = {"rows": "tokens"}, {"rows": "sentences"}
 EMPTY = 0.05  # of the height of the tallest bar: smaller bars are invisible on that scale
 LEAST = 4  # trainings for which a correlation is reported
@@ -45,27 +44,18 @@ def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
     shown = chosen({_method(row) for row in _trainings(rows)})
     drawn: dict[str, Drawing] = {}
     if isoscore and performance:
-        means = {label(each): values.mean() for each, values in isoscore.items() if on_axis(each)}
-        _, *related = relation(isoscore, performance)
-        caption = words("relation", means, metric(rows), *related, any(each.name == TOP for each in isoscore))
         figure = relation_figure({"": (isoscore, performance, metric(rows))})
+        caption = words("relation", any(each.name == TOP for each in isoscore))
         drawn["finetune_relation"] = Drawing("Isotropy and performance", figure, caption)
     if dimension:
-        means = {_minus(each.value): values.mean() for each, values in dimension.items() if on_axis(each)}
-        caption = words("dimension", means, any(values.mean() < 1 for values in dimension.values()))
         figure = lambda_figure(dimension, "TwoNN dimension of sentences")
+        caption = words("dimension", any(values.mean() < 1 for values in dimension.values()))
         drawn["finetune_dimension"] = Drawing("Intrinsic dimension", figure, caption)
-    if coordinates:
-        named = visible(coordinates, shown)
-        shares = {label(each): np.abs(coordinates[each]).max() / np.linalg.norm(coordinates[each]) for each in named}
-        gone = [label(each) for each in shown if each in coordinates and each not in named]
-        figure = activation_figure(coordinates, shown)
-        drawn["finetune_activation"] = Drawing("Average activation", figure, words("activation", shares, gone))
-    if histograms:
-        tokens = [each for each in shown if each.name != TOP]  # it has the tokens of plain training
-        caption = words("cosines", {label(each): values.mean() for each, values in cosine.items()})
-        figure = cosine_figure(histograms, tokens or shown, cosine)
-        drawn["finetune_cosines"] = Drawing("Random cosines", figure, caption)
+    figure = activation_figure(coordinates, shown)
+    drawn["finetune_activation"] = Drawing("Average activation", figure, words("activation"))
+    tokens = [each for each in shown if each.name != TOP]  # it has the tokens of plain training
+    figure = cosine_figure(histograms, tokens or shown, cosine)
+    drawn["finetune_cosines"] = Drawing("Random cosines", figure, words("cosines"))
     return drawn
 
 
@@ -78,16 +68,12 @@ def draw_tasks(runs: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
             tasks[name] = (isoscore, performance, metric(rows))
     if not tasks:
         return {}
-    performances = {name: performance for name, (_, performance, _) in tasks.items()}
-    every = [each for each in next(iter(performances.values())) if all(each in of for of in performances.values())]
-    means = {label(each): np.mean([of[each].mean() for of in performances.values()]) for each in every}
+    methods = methods_figure({name: performance for name, (_, performance, _) in tasks.items()})
     top = any(each.name == TOP for isoscore, _, _ in tasks.values() for each in isoscore)
-    caption = words("tasks_methods", means, len(tasks))
+    title = "Isotropy and performance of all tasks"
     return {
-        "tasks_methods": Drawing("Methods over all tasks", methods_figure(performances), caption),
-        "tasks_relation": Drawing(
-            "Isotropy and performance of all tasks", relation_figure(tasks), words("tasks_relation", top)
-        ),
+        "tasks_methods": Drawing("Methods over all tasks", methods, words("tasks_methods")),
+        "tasks_relation": Drawing(title, relation_figure(tasks), words("relation", top)),
     }
 
 
@@ -103,13 +89,11 @@ def over_seeds(rows: Iterable[Row], measure: str, at: Mapping[str, Any] | None =
     return {each: np.array([found[each][seed] for seed in sorted(found[each])]) for each in ordered(found)}
 
 
-def relation(isoscore: Values, performance: Values) -> tuple[list[Method], float | None, int]:
-    """Points of the λ axis with the same seeds of both, Pearson's correlation over their trainings, None of too few or
-    where one is constant, and the number of these trainings."""
-    pairs = [each for each in isoscore if on_axis(each) and len(performance.get(each, ())) == len(isoscore[each])]
-    x, y = (np.concatenate([of[each] for each in pairs] or [np.zeros(0)]) for of in (isoscore, performance))
-    known = len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0
-    return pairs, float(np.corrcoef(x, y)[0, 1]) if known else None, len(x)
+def correlation(rows: Iterable[Row]) -> tuple[float | None, int]:
+    """Pearson's correlation of IsoScore and performance over the trainings with any λ, None of too few or where one is
+    constant, and the number of these trainings."""
+    row = next(row for row in rows if row["measure"] == "finetune.pearson")
+    return row["value"] if row["n"] >= LEAST else None, row["n"]
 
 
 def lists(rows: Iterable[Row], field: str) -> dict[Method, NDArray[np.float64]]:
@@ -318,34 +302,21 @@ def methods_figure(tasks: Mapping[str, Values]) -> Figure:
 
 
 def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
-    """The best methods with ties, and IsoScore beside performance. runs: task → its rows."""
-    found = []
+    """The best methods with ties, and of one task IsoScore beside performance. runs: task → its rows."""
+    said = []
     for task, rows in runs.items():
-        performance, isoscore = (
-            over_seeds(rows, PERFORMANCE),
-            over_seeds(rows, "isoscore", TOKENS),
-        )
-        errors = {
-            (row["at"]["method"], row["at"].get("lambda", row["at"].get("components", 0))): row.get("standard_error")
-            for row in rows
-            if row["measure"] == PERFORMANCE and row.get("standard_error") is not None
-        }
-        means = {}
-        for each, values in performance.items():  # the error is over seeds, of one seed over the validation examples
-            error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else errors.get((each.name, each.value))
-            means[each] = {"value": float(values.mean()), "standard_error": None if error is None else float(error)}
-        ranked = sorted(means.items(), key=lambda item: -item[1]["value"])
-        if not ranked:
-            continue
-        best = ranked[0][1]
+        scores = {}  # of all seeds, whose rows come last, and of the only seed with the error over the examples
+        for row in rows:
+            if row["measure"] == PERFORMANCE and row.get("standard_error") is not None:
+                scores[_method(row)] = row
+        ranked = sorted(scores.items(), key=lambda item: -item[1]["value"])
         texts = [(label(each), plus_minus(row["value"], row["standard_error"])) for each, row in ranked]
-        ties = [text for text, (_, row) in zip(texts, ranked, strict=True) if not differ(row, best)]
-        known = all(row["standard_error"] is not None for _, row in ranked)
-        where = task if len(runs) > 1 else ""
-        seeds = max(map(len, performance.values()))
-        found.append(words("best", metric(rows), ties, texts, seeds, where, known))
-        trained, r, count = relation(isoscore, performance)
-        if len(runs) == 1 and len(trained) > 1:
-            ends = sorted((float(isoscore[each].mean()), label(each)) for each in trained)
-            found.append(words("isotropy", ends[0], ends[-1], r, count))
-    return found
+        ties = [text for text, (_, row) in zip(texts, ranked, strict=True) if not differ(row, ranked[0][1])]
+        if texts:
+            seeds = ranked[0][1]["at"].get("seeds", 1)
+            said.append(words("best", metric(rows), ties, texts, seeds, task if len(runs) > 1 else ""))
+        isoscore = over_seeds(rows, "isoscore", TOKENS)
+        ends = sorted((values.mean(), label(each)) for each, values in isoscore.items() if on_axis(each))
+        if len(runs) == 1 and len(ends) > 1:
+            said.append(words("isotropy", ends[0], ends[-1], *correlation(rows)))
+    return said

@@ -59,9 +59,7 @@ class FineTuningTrainer(Trainer):
         self.epoch_steps = math.ceil(len(inputs) / config.batch_size)
         self.plain_steps = config.epochs * self.epoch_steps  # of transformer and head
         steps = self.plain_steps + (self.epoch_steps if method.name == TOP else 0)
-        super().__init__(
-            modules, config, steps=steps, seed=seed, device=device, precision=config.precision, clip=config.clip
-        )
+        super().__init__(modules, config, steps=steps, seed=seed, device=device)
         self.optimize(model.parameters(), weight_decay=config.weight_decay)
 
     def rate(self, number: int) -> float:

@@ -1,19 +1,20 @@
 """Errors of estimates of isotropy from few rows of known isotropy (Rudman & Eickhoff 2024, figure 4)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
-from clip_geometry.registry import InputError, library_versions
+from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.kit.training import context
-from clip_geometry_experiments.rudman2024.stability.estimates import Cloud, CloudConfig, error_rows, scores_of
+from clip_geometry_experiments.rudman2024.stability.estimates import CloudConfig, error_rows, scores_of
 from clip_geometry_experiments.rudman2024.stability.figures import draw_stability, tell
 
 CHUNK = 2**22  # entries of the samples that are in memory at once: 32 MB
@@ -47,15 +48,6 @@ class StabilityConfig(RunConfig):
     table_sizes: tuple[int, ...] = Field(default=(64, 512), min_length=1)
     table_zetas: tuple[float, ...] = Field(default=(0.2, 0.8), min_length=1)
 
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        for key, known in (("sizes", self.sizes), ("zetas", self.zetas)):
-            if strange := set(getattr(self, f"table_{key}")) - set(known):
-                raise InputError(f"table_{key} has {min(strange)}, which is none of the {key} {list(known)}")
-        if len({cloud.name for cloud in self.clouds}) < len(self.clouds):
-            raise InputError("two clouds have one name; give each a name of its own")
-        return self
-
 
 class Stability(Experiment):
     Config = StabilityConfig
@@ -69,27 +61,27 @@ class Stability(Experiment):
         for cloud in config.clouds:
             for n in config.sizes:
                 define = {"measure": "stability", "cloud": cloud.model_dump(mode="json"), "n": n, **shared}
-                yield Cell(define, lambda cloud=cloud, n=n: self._rows(Cloud(cloud, config.d), n), f"{n} rows")
+                yield Cell(define, partial(self._rows, cloud, n), f"{n} rows")
 
-    def _rows(self, cloud: Cloud, n: int) -> list[Row]:
+    def _rows(self, cloud: CloudConfig, n: int) -> list[Row]:
         config = self.config
         estimates = [(PLAIN, None), (UNBIASED, None), *((STAR, zeta) for zeta in config.zetas)]
-        options = cloud.config.model_dump(mode="json", exclude={"name"})
+        options, truth = cloud.model_dump(mode="json", exclude={"name"}), cloud.isoscore(config.d)
         shared = {
-            **context(cloud.config.name, None, options, config.seed, model=None, dtype="float64"),
+            **context(cloud.name, None, options, config.seed, model=None, dtype="float64"),
             "n": n,
             "d": config.d,
             "draws": config.draws,
-            "truth": cloud.isoscore,
+            "truth": truth,
         }
         rows: list[Row] = []
         for (estimator, zeta), values in zip(estimates, self.scores(cloud, n).T, strict=True):
             at = {"estimator": estimator} if zeta is None else {"estimator": estimator, "zeta": zeta}
             more = {} if zeta is None else {"reference_rows": config.reference_rows}
-            rows += error_rows(values, cloud.isoscore, **shared, **more, at=at)
+            rows += error_rows(values, truth, **shared, **more, at=at)
         return rows
 
-    def scores(self, cloud: Cloud, n: int) -> Tensor:
+    def scores(self, cloud: CloudConfig, n: int) -> Tensor:
         """(draws, estimates), a few draws at a time. Each size has its own generator, so that cells are independent."""
         config = self.config
         rng = np.random.default_rng([config.seed, n, config.d])
@@ -97,8 +89,8 @@ class Stability(Experiment):
         found = []
         for start in range(0, config.draws, chunk):
             count = min(chunk, config.draws - start)
-            samples = cloud.draw(count, n, rng)
-            references = cloud.draw(count, config.reference_rows, rng)
+            samples = cloud.draw(count, n, config.d, rng)
+            references = cloud.draw(count, config.reference_rows, config.d, rng)
             found += [scores_of(x, rows, config.zetas) for x, rows in zip(samples, references, strict=True)]
         return torch.tensor(found, dtype=torch.float64)
 
@@ -106,11 +98,6 @@ class Stability(Experiment):
         """Only some sizes and ζ: the figures show the hundreds of others."""
         config = self.config
         return row["n"] in config.table_sizes and row["at"].get("zeta", config.table_zetas[0]) in config.table_zetas
-
-    def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        clouds = [Cloud(cloud, config.d) for cloud in config.clouds]
-        return {"clouds": [f"{cloud.config.name}: true IsoScore {cloud.isoscore:.4f}" for cloud in clouds]}
 
     @classmethod
     def sentences(cls, planned: "Sequence[Stability]") -> list[str]:

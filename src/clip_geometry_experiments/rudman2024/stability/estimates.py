@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,29 +35,19 @@ class CloudConfig(Config):
     decay: float = Field(default=0.0, ge=0)
     heavy_tailed: bool = False
 
-
-@dataclass(frozen=True)
-class Cloud:
-    """The distribution in d dimensions."""
-
-    config: CloudConfig
-    d: int
-
-    @property
-    def variances(self) -> Float[Tensor, " d"]:
+    def variances(self, d: int) -> Float[Tensor, " d"]:
         """Variances of the coordinates, without the common factor of a scale mixture, which no score depends on."""
-        return torch.arange(1, self.d + 1, dtype=torch.float64) ** -self.config.decay
+        return torch.arange(1, d + 1, dtype=torch.float64) ** -self.decay
 
-    @property
-    def isoscore(self) -> float:
+    def isoscore(self, d: int) -> float:
         """The true score, of the covariance itself."""
-        v = self.variances
-        return float((v.sum() ** 2 / v.square().sum() - 1) / (self.d - 1))
+        v = self.variances(d)
+        return float((v.sum() ** 2 / v.square().sum() - 1) / (d - 1))
 
-    def draw(self, draws: int, n: int, rng: np.random.Generator) -> Float[Tensor, "draws n d"]:
+    def draw(self, draws: int, n: int, d: int, rng: np.random.Generator) -> Float[Tensor, "draws n d"]:
         """Independent samples of n rows, float64."""
-        rows = torch.from_numpy(rng.standard_normal((draws, n, self.d))) * self.variances.sqrt()
-        if self.config.heavy_tailed:
+        rows = torch.from_numpy(rng.standard_normal((draws, n, d))) * self.variances(d).sqrt()
+        if self.heavy_tailed:
             rows *= torch.from_numpy(np.where(rng.random((draws, n, 1)) < SHARE, FACTOR, 1.0))
         return rows
 

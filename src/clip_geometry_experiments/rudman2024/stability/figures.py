@@ -67,35 +67,24 @@ def draw_stability(rows: Sequence[Row], zetas: Sequence[float]) -> dict[str, Dra
 
 def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
     """What plain IsoScore of n rows is off by, beside the unbiased score, and which estimate has the smallest error."""
-    of = {label: {} for label in labels_of(zetas)}
+    found: dict[tuple[str, str], dict[str, Row]] = {}  # (estimate, measure) → cloud → row
     for row in rows:
-        label = label_of(**{key: row["at"][key] for key in ("estimator", "zeta") if key in row["at"]})
-        if row["n"] == n and row["value"] is not None and label in of:
-            of[label].setdefault(row["measure"].partition(".")[2], {})[row["dataset"]] = row
-    plain, unbiased = (of[label].get("bias", {}) for label in ("plain", "unbiased"))
-    said = []
-    if plain and unbiased:
-        worst = [max(found.values(), key=lambda row: abs(row["value"])) for found in (plain, unbiased)]
-        numbers = [(plus_minus(row["value"], row.get("standard_error")), row["dataset"], row["truth"]) for row in worst]
-        unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0, "standard_error": 0.0})]
-        said.append(words("biases", n, plain[worst[0]["dataset"]]["d"], *numbers, len(unbent), len(unbiased)))
+        if row["n"] == n and row["value"] is not None:
+            found.setdefault((label_of(**row["at"]), row["measure"]), {})[row["dataset"]] = row
+    plain, unbiased = (found.get((label, "stability.bias"), {}) for label in ("plain", "unbiased"))
+    if not plain or not unbiased:
+        return []
+    worst = [max(biases.values(), key=lambda row: abs(row["value"])) for biases in (plain, unbiased)]
+    numbers = [(plus_minus(row["value"], row.get("standard_error")), row["dataset"], row["truth"]) for row in worst]
+    unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0, "standard_error": 0.0})]
     best = {}
     for cloud in plain:
-        errors = {label: found["rmse"][cloud] for label, found in of.items() if cloud in found.get("rmse", {})}
-        if errors:
-            least = min(errors.values(), key=lambda row: row["value"])
-            best[cloud] = [label for label, row in errors.items() if not differ(row, least)]
-    if best:
-        said.append(words("least", n, best))
-    truths: dict[float, list[str]] = {}
-    for cloud, row in plain.items():
-        truths.setdefault(round(row["truth"], 9), []).append(cloud)
-    twins = next((clouds[:2] for clouds in truths.values() if len(clouds) > 1), None)
-    if twins:
-        rows_of = [plain[cloud] for cloud in twins]
-        scores = [plus_minus(row["truth"] + row["value"], row.get("standard_error")) for row in rows_of]
-        said.append(words("twins", rows_of[0]["truth"], list(zip(twins, scores, strict=True)), differ(*rows_of)))
-    return said
+        errors = {label: found.get((label, "stability.rmse"), {}).get(cloud) for label in labels_of(zetas)}
+        known = {label: row for label, row in errors.items() if row is not None}
+        least = min(known.values(), key=lambda row: row["value"])
+        best[cloud] = [label for label, row in known.items() if not differ(row, least)]
+    biases = words("biases", n, worst[0]["d"], *numbers, len(unbent), len(unbiased))
+    return [biases, words("least", n, best)]
 
 
 @styled

@@ -1,27 +1,130 @@
 """A text tower for several languages, distilled from an encoder that knows one (Carlsson et al. 2022)."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import with_options
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.hf import load_tokenizer
 from clip_geometry.encoders.hub import load_state_dict, read_state_dict
 from clip_geometry.encoders.open_clip import scenes_folder
-from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.encoders.runtime import inference, resolve_device
+from clip_geometry.evaluate import ensemble
 from clip_geometry.registry import library_versions
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, experiments, read_explanations
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words
-from clip_geometry_experiments.kit.languages import EXPLANATIONS, parallel
+from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, parallel
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
-from clip_geometry_experiments.kit.training_states import TrainingStudy, loss_record, state_record
-from clip_geometry_experiments.studies.distillation import measuring, training
+from clip_geometry_experiments.kit.training_states import Place, TrainingStudy, loss_record, share_record, state_record
+from clip_geometry_experiments.studies.distillation import training
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 from clip_geometry_experiments.studies.distillation.data import LabeledImages, Sources, Texts
 from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
+from clip_geometry_experiments.studies.distillation.training import DistillationTrainer, Student
+
+LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
+    f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
+)
+BATCH = 256
+ROUNDING = 1e-20  # of squares in float64: less is no variance
+
+
+@dataclass(frozen=True, eq=False)
+class StudentCallback:
+    """Measures a state on fixed captions and images.
+
+    Args:
+        captions: language → other captions than those of the training.
+        prompts: language → prompts of all classes.
+        images: for zero-shot.
+    """
+
+    captions: Mapping[str, Texts]
+    prompts: Mapping[str, Texts]
+    images: LabeledImages
+
+    def __call__(self, trainer: DistillationTrainer) -> dict[Place, float]:
+        student, found = trainer.student, {}
+        for language, texts in self.captions.items():
+            for name, value in nearness(encode(student, texts.tokens), texts.targets()).items():
+                found[Place(name, language)] = value
+            for kind, value in self.images.accuracy(class_rows(student, self.prompts[language])).items():
+                found[Place(ZERO_SHOT, language, kind)] = value
+        return found
+
+    def fields_of(self, place: Place, step: int) -> dict[str, Any]:
+        """Size, null value and `at` of a number of the last state."""
+        texts, at = self.captions[place.of], {"tower": "student", "step": step, "language": place.of}
+        size = {"n": len(texts), "d": texts.rows.shape[1]}
+        if place.classes == "all":
+            return {**size, "at": at}
+        return {**size, **self.images.size(place.classes), "at": {**at, "classes": place.classes}}
+
+
+def encode(student: Student, tokens: np.ndarray) -> Tensor:
+    """float32 rows on the CPU, computed in float32 whatever the precision of the training."""
+    student.eval()
+    device = next(student.parameters()).device
+    with inference():
+        parts = [student(part.to(device)) for part in torch.from_numpy(tokens.astype(np.int64)).split(BATCH)]
+    return torch.cat(parts).float().cpu()
+
+
+def class_rows(student: Student, prompts: Texts) -> Tensor:
+    """(c, d) unit rows, one for each class."""
+    return ensemble(encode(student, prompts.tokens), prompts.target).float()
+
+
+def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
+    """Distances of a student's rows to its teacher's, aligned; NaN for the share of a variance that is 0."""
+    rows, targets = rows.double(), targets.double()
+    loss = (rows - targets).square().mean()
+    spread = (targets - targets.mean(0)).square().mean()
+    return {
+        LOSS: float(loss),
+        UNEXPLAINED: float(loss / spread) if spread > ROUNDING * targets.square().mean() else math.nan,
+        COSINE: float(torch.cosine_similarity(rows, targets).mean()),
+    }
+
+
+def accuracy_rows(images: LabeledImages, classes: Tensor, at: Row) -> Iterator[Record]:
+    """With its standard error."""
+    for kind, value in images.accuracy(classes).items():
+        place = {**at, "classes": kind, "pictures": "tested"}
+        yield share_record(ZERO_SHOT, value, **images.size(kind), d=classes.shape[1], at=place)
+
+
+def relative_row(row: Record, teacher: Row) -> Record:
+    """The accuracy of a student divided by the teacher's on the same images; undefined if the teacher's is 0."""
+    value = row["value"] / teacher["value"] if teacher["value"] else None
+    note = {} if value is not None else {"note": "the teacher is right on no image"}
+    return Record(SHARE, value, None, n=row.n, d=row.d, at=row.at, **note)
+
+
+def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:
+    """Cosines to the teacher with their standard errors, and the distances between translations."""
+    sets = {}
+    for language, texts in captions.items():
+        rows = encode(student, texts.tokens)
+        cosines = torch.cosine_similarity(rows.double(), texts.targets().double())
+        n, error = len(cosines), float(cosines.std() / math.sqrt(len(cosines)))
+        at = {"tower": "student", "language": language}
+        yield Record(COSINE, float(cosines.mean()), error, n=n, d=rows.shape[1], at=at)
+        sets[language] = Embeddings(vectors=rows.numpy(), modality="text", item_id=texts.items, language=language)
+    languages = LanguageSets(sets, (), {name: source for name in sets if name != source}, seed=seed)
+    for name in languages.sources:
+        yield from languages.distance_rows(name)
+        yield from languages.silhouette_rows(name)
 
 
 class Distillation(TrainingStudy):
@@ -52,7 +155,7 @@ class Distillation(TrainingStudy):
         """Language → training texts."""
         return self.sources.texts(self.config.data)
 
-    def trainer(self) -> training.DistillationTrainer:
+    def trainer(self) -> DistillationTrainer:
         config, captions = self.config, self.captions
         columns = next(iter(captions.values())).rows.shape[1]
         folder = training.make_folder(self.model_folder, config.student, columns, config.teacher.model)
@@ -61,13 +164,13 @@ class Distillation(TrainingStudy):
         class_texts = self.sources.class_texts(config.data, config.training_prompts or config.prompts)
         prompts = {name: each.of_classes(seen) for name, each in class_texts.items()}
         device = resolve_device(self.workspace.device)
-        return training.DistillationTrainer(student, captions, prompts, config, device=device)
+        return DistillationTrainer(student, captions, prompts, config, device=device)
 
-    def callback(self) -> measuring.StudentCallback:
+    def callback(self) -> StudentCallback:
         """Measures states on the images and captions in `measured`."""
         sources, data = self.sources, self.config.measured
         prompts = sources.class_texts(data, self.config.prompts)
-        return measuring.StudentCallback(sources.texts(data), prompts, sources.images(data))
+        return StudentCallback(sources.texts(data), prompts, sources.images(data))
 
     # --- rows
 
@@ -82,27 +185,27 @@ class Distillation(TrainingStudy):
         ]
         truncated = {language: texts.truncated for language, texts in self.captions.items()}
         at = {"tower": "student"}
-        rows.append(loss_record(measuring.TRAINING_LOSS, trainer.losses, self.steps, at, truncated=truncated))
+        rows.append(loss_record(TRAINING_LOSS, trainer.losses, self.steps, at, truncated=truncated))
         weights = training.save_student(trainer.student, self.model_folder)
         load_state_dict(trainer.student, read_state_dict(weights), str(weights))  # in float16, as users load it
-        rows += measuring.caption_rows(trainer.student, callback.captions, config.languages[0], config.seed)
+        rows += caption_rows(trainer.student, callback.captions, config.languages[0], config.seed)
         origin = self._origin(config.measured)
         return [{**origin, **row} for row in rows] + self._tested_rows(trainer.student, tested)
 
-    def _tested_rows(self, student: training.Student, images: LabeledImages) -> list[Row]:
+    def _tested_rows(self, student: Student, images: LabeledImages) -> list[Row]:
         """The teacher with its own prompts, and the student with those of each language."""
         config, sources, data = self.config, self.sources, self.config.tested
         origin = self._origin(data)
         at = {"tower": "teacher", "language": config.languages[0]}
         named = {"model": config.teacher.model, "model_options": self._teacher_options}
         classes = sources.teacher_classes(data)
-        best = [{**origin, **named, **row} for row in measuring.accuracy_rows(images, classes, at)]
+        best = [{**origin, **named, **row} for row in accuracy_rows(images, classes, at)]
         rows = []
         for language, prompts in sources.class_texts(data, config.prompts).items():
             at = {"tower": "student", "step": config.steps, "language": language}
-            own = measuring.accuracy_rows(images, measuring.class_rows(student, prompts), at)
+            own = accuracy_rows(images, class_rows(student, prompts), at)
             for row, teacher in zip(own, best, strict=True):
-                rows += [{**origin, **row}, {**origin, **measuring.relative_row(row, teacher)}]
+                rows += [{**origin, **row}, {**origin, **relative_row(row, teacher)}]
         return [*best, *rows]
 
     def _origin(self, data: DatasetConfig) -> Row:
@@ -116,7 +219,7 @@ class Distillation(TrainingStudy):
 
     def tabled(self, row: Row) -> bool:
         """Numbers of the saved student, and those of the last state that are not measured on it again."""
-        return "trajectory" not in row or row["measure"] not in (measuring.COSINE, ZERO_SHOT)
+        return "trajectory" not in row or row["measure"] not in (COSINE, ZERO_SHOT)
 
     def facts(self) -> Mapping[str, Any]:
         config = self.config

@@ -21,7 +21,6 @@ from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
 from clip_geometry_experiments.kit.languages import aligned, changed, parallel
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
 
-CHUNK = 1000  # texts that are tokenized at a time
 BATCH = 256  # texts or images that the teacher embeds at a time
 
 
@@ -92,7 +91,6 @@ class Sources:
 
     def __init__(self, config: DistillationConfig, workspace: RunFolder, tokenizer: Any):
         self.config, self.workspace, self.tokenizer = config, workspace, tokenizer
-        self._rows: dict[DatasetConfig, tuple[list[str], np.ndarray]] = {}
 
     @cached_property
     def teacher(self) -> Encoder:
@@ -115,19 +113,15 @@ class Sources:
 
     def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
         """((n, t) int32 padded on the right, how many were truncated)."""
-        tokenizer, limit = self.tokenizer, self.tokenizer.model_max_length
-        parts = [tokenize(tokenizer, texts[k : k + CHUNK], limit, "max_length") for k in range(0, len(texts), CHUNK)]
-        tokens = np.concatenate([part.inputs["input_ids"].numpy().astype(np.int32) for part in parts])
-        return tokens, sum(part.truncated for part in parts)
+        found = tokenize(self.tokenizer, texts, self.tokenizer.model_max_length, "max_length")
+        return found.inputs["input_ids"].numpy().astype(np.int32), found.truncated
 
     def _embedded(self, source: DatasetConfig) -> tuple[list[str], np.ndarray]:
         """(item ids, rows) by the teacher; embedded once and kept in the store."""
-        if source not in self._rows:
-            found = self.workspace.embeddings(self.config.teacher, source, limit=None, batch_size=BATCH, only="text")
-            text = found["text"]
-            items = range(len(text)) if text.item_id is None else text.item_id.tolist()
-            self._rows[source] = [str(item) for item in items], np.array(text.vectors, dtype=np.float32)
-        return self._rows[source]
+        found = self.workspace.embeddings(self.config.teacher, source, limit=None, batch_size=BATCH, only="text")
+        text = found["text"]
+        items = range(len(text)) if text.item_id is None else text.item_id.tolist()
+        return [str(item) for item in items], np.array(text.vectors, dtype=np.float32)
 
     # --- classes
 

@@ -18,7 +18,7 @@ from clip_geometry.encoders.hf.text import mean_pooling
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import copy_tokenizer, save_half
-from clip_geometry_experiments.kit.training import ORDER, Trainer
+from clip_geometry_experiments.kit.training import Trainer
 from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig, StudentConfig
 from clip_geometry_experiments.studies.distillation.data import Texts
@@ -128,15 +128,7 @@ class DistillationTrainer(Trainer):
                     f"batch_size is {config.batch_size}, {self.each} texts in each language, but there are "
                     f"{len(texts)} captions in {language!r}; expected at most as many, batches are whole"
                 )
-        super().__init__(
-            {"student": student},
-            config,
-            steps=config.steps,
-            seed=config.seed,
-            device=device,
-            precision=config.precision,
-            clip=config.clip,
-        )
+        super().__init__({"student": student}, config, device=device)
         self.optimize(student.parameters(), weight_decay=config.weight_decay, betas=(0.9, config.beta2))
 
     def loss(self) -> tuple[Tensor, Tensor]:
@@ -159,9 +151,7 @@ class DistillationTrainer(Trainer):
     def _texts(self, k: int, language: str, number: int) -> tuple[Tensor, Tensor]:
         """Captions in the order of an epoch, some of them replaced by class prompts."""
         texts = self.captions[language]
-        epoch, place = divmod(number, len(texts) // self.each)
-        order = self.stream(ORDER, k, epoch).permutation(len(texts))
-        rows = np.sort(order[place * self.each : (place + 1) * self.each])
+        rows = self.shuffled(number, len(texts), self.each, k)
         tokens, targets = texts.tokens[rows], texts.targets(rows)
         random = self.stream(self.PROMPT, k, number)
         chosen = np.flatnonzero(random.random(self.each) < self.config.class_captions)

@@ -11,17 +11,10 @@ from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
-from clip_geometry_experiments.report.gallery import TextTable
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
-from clip_geometry_experiments.studies.repair_table.figures import draw_table, grids, tell
-from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, Removed, repair_of
-from clip_geometry_experiments.studies.repair_table.table import (
-    RepairTable,
-    rows_of,
-    table_of,
-)
-
-NOISE, TRUTH = "noise", "truth"  # references: Gaussian rows, and the planted gap taken away
+from clip_geometry_experiments.studies.repair_table.figures import draw_table, tell
+from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, repair_of
+from clip_geometry_experiments.studies.repair_table.table import RepairTable, rows_of, table_of
 
 
 class RepairTableConfig(RunConfig):
@@ -65,20 +58,10 @@ class RepairTableExperiment(Experiment):
         for each in config.sets:
             shared: dict[str, Any] = {"experiment": "repair_table", "splits": config.splits, "seed": config.seed}
             shared |= {"set": each.model_dump(mode="json", serialize_as_any=True, exclude={"control"})}
-            try:
-                shared["revisions"] = [] if each.missing else each.revisions(self.workspace)
-                missing = each.missing
-            except InputError as error:  # the other sets can be compared all the same
-                missing = str(error)
-            if missing:
-                yield Cell({**shared, "missing": missing}, partial(self._missing, each, missing), f"no {each.name}")
-                continue
-            for repair in (*config.repairs, NOISE, *([TRUTH] if each.planted is not None else [])):
+            shared["revisions"] = [self.workspace.revisions(*source) for source in each.sources()]
+            for repair in config.repairs:
                 rows = partial(self._rows, each, repair)
                 yield Cell({**shared, "repair": repair}, rows, f"{repair} on {each.name}")
-
-    def _missing(self, each: SetConfig, why: str) -> list[Row]:
-        return [Record("repair_table.set", None, note=f"skipped: {why}", at={"set": each.name})]
 
     @cached_property
     def _halves(self) -> dict[str, tuple[Halves, dict[str, list[float]]]]:
@@ -97,7 +80,7 @@ class RepairTableExperiment(Experiment):
             "n": sum(map(len, sets.values())),
             "d": next(iter(sets.values())).vectors.shape[1],
         }
-        repair = Removed(each.planted.removed()) if name == TRUTH and each.planted else repair_of(name)
+        repair = repair_of(name)
         try:
             found = none if name == "none" else halves.judge(repair)
         except InputError as error:
@@ -117,19 +100,15 @@ class RepairTableExperiment(Experiment):
         return table_of(self.finished_rows(), controls=[each.name for each in self.config.sets if each.control])
 
     def tabled(self, row: Row) -> bool:
-        """What there is without a repair: the changes by repairs are in the figure and the tables of their own."""
-        return row["at"].get("repair") == "none" or "repair" not in row["at"]
+        """What there is without a repair: the figure shows the changes by repairs."""
+        return row["at"]["repair"] == "none"
 
     def facts(self) -> Mapping[str, Any]:
         table = self.table
         return {
             "data sets": [f"{name} ({n:,} rows, {d} dimensions)" for name, (n, d) in table.sizes.items()],
             "nothing to find in": list(table.controls),
-            "skipped": [f"{name}: {why}" for name, why in table.missing.items()],
         }
-
-    def tables(self) -> list[TextTable]:
-        return grids(self.table)
 
     @classmethod
     def sentences(cls, planned: "Sequence[RepairTableExperiment]") -> list[str]:

@@ -1,9 +1,5 @@
 """The sets of the table: images and texts, captions in two languages, and generated rows with a planted gap."""
 
-import json
-import os
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,9 +10,8 @@ from clip_geometry.config import Config
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
 from clip_geometry.search.mixed_index import MixedIndex
-from clip_geometry.transforms import Affine
 from clip_geometry_experiments.kit.base import Model, RunFolder, Source
-from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
+from clip_geometry_experiments.kit.stored import check_sources
 
 
 class Planted(Config):
@@ -61,11 +56,6 @@ class Planted(Config):
             for name, (w, b) in self.maps().items()
         }
 
-    def removed(self) -> dict[str, Affine]:
-        """Modality → the map that takes the gap away and makes rows unit length."""
-        inverse = {name: (np.linalg.inv(w), b) for name, (w, b) in self.maps().items()}
-        return {name: Affine(w, -b @ w, renormalise=True) for name, (w, b) in inverse.items()}
-
     def _spread(self) -> float:
         """The length of a row before the gap, about."""
         return float(np.sqrt(2.5 * (1 / (1 + np.arange(self.d))).sum()))
@@ -86,7 +76,6 @@ class SetConfig(Config):
         control: Whether there is nothing to find in it; then repairs are not ranked on it.
         limit: Use only the first N items.
         batch_size: Of the encoders.
-        missing: Why it is skipped; found out, not given.
     """
 
     name: str
@@ -99,21 +88,9 @@ class SetConfig(Config):
     control: bool = False
     limit: int | None = Field(default=None, ge=16)
     batch_size: int = Field(default=100, ge=1)
-    missing: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _absent(cls, values: Any) -> Any:
-        """A set whose variable of the environment is not set is skipped, so that the others can be run."""
-        names = re.findall(r"\$\{?(\w+)", json.dumps(values, default=str))
-        if unset := next((name for name in names if name not in os.environ), None):
-            return {"name": values["name"], "missing": f"the environment variable {unset} is not set"}
-        return values
 
     @model_validator(mode="after")
     def _consistent(self) -> "SetConfig":
-        if self.missing:
-            return self
         if (self.rows is None) == (self.planted is None):
             raise InputError(f"the set {self.name} has rows and planted; expected one of them")
         if self.rows is not None:
@@ -126,15 +103,6 @@ class SetConfig(Config):
         """The models and what they embed."""
         found = [(self.model, self.rows)] if self.rows is not None else []
         return found + ([(self.text_model or self.model, self.texts)] if self.texts is not None else [])
-
-    def revisions(self, workspace: RunFolder) -> list[Mapping[str, str]]:
-        """Identify the files; raise InputError where they are not there."""
-        for _, data in self.sources():
-            if isinstance(data, StoredConfig):
-                for place in data.places.values():
-                    if not place.exists():
-                        raise InputError(f"{place.name} does not exist")
-        return [workspace.revisions(*source) for source in self.sources()]
 
     def embeddings(self, workspace: RunFolder) -> dict[str, Embeddings]:
         """The images and the texts, or what takes their place."""

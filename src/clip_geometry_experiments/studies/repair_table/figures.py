@@ -1,4 +1,4 @@
-"""The figure, the tables and the sentences of the repair table."""
+"""The figure and the sentences of the repair table."""
 
 import re
 from collections.abc import Sequence
@@ -10,13 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from clip_geometry.display.numbers import ROUNDING, number
 from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing, TextTable
-from clip_geometry_experiments.studies.repair_table.measuring import GROUPS
-from clip_geometry_experiments.studies.repair_table.summary import summary
-from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable
+from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable, summary
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
 LINE, BAR = 0.122, 0.09  # inches of a repair, and of a bar of ties
@@ -120,34 +117,8 @@ def draw_table(table: RepairTable) -> dict[str, Drawing]:
     return {"repairs": Drawing("What repairs make better and worse", draw(table), WORDS("caption", table), wide=True)}
 
 
-def grids(table: RepairTable) -> list[TextTable]:
-    """A table for each group of measures: mean changes over the sets, with the sets that are better and worse."""
-    found = []
-    for group in GROUPS:
-        measures = [name for name, each in table.measures.items() if each.group == group]
-        names = [name for name in _order(table) if any(table.over_sets(name, measure) for measure in measures)]
-        cells = [[short(name), *(_cell(table, name, measure) for measure in measures)] for name in names]
-        columns = ("repair", *(f">{table.measures[measure].title}" for measure in measures))
-        legend = [WORDS("legend", table)]
-        found.append(
-            TextTable(f"{group.capitalize()}, changes", columns, cells, [name == "none" for name in names], legend)
-        )
-    return found
-
-
-def _cell(table: RepairTable, name: str, measure: str) -> str:
-    values = table.over_sets(name, measure)
-    if not values:
-        return "–"
-    mean = float(np.mean([each.value if name == "none" else each.change for each in values]))
-    if name == "none":
-        return number(mean)
-    better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
-    return f"{'+' if mean > ROUNDING else ''}{number(mean)} ({better}:{worse})"
-
-
 def tell(table: RepairTable) -> list[str]:
     """What the table says: the registered test, what the rules before the table count, and what was examined later."""
     found = summary(table)
-    macros = ("registered", "free", "missed", "related", "ranks", "known", "skipped")
+    macros = ("registered", "free", "missed", "related", "ranks")
     return [said for macro in macros if (said := WORDS(macro, found, short))]

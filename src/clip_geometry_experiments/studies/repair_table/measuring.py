@@ -1,12 +1,10 @@
 """What a repair does to held-out rows: it is fitted on one half of the items and judged on the other."""
 
 import warnings
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -20,7 +18,7 @@ from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import Known, Repair, Sets, repairs
 from clip_geometry.search.repairs.maps import Mapped
 from clip_geometry.steps import parse_pipeline
-from clip_geometry.transforms import Affine, Normalize
+from clip_geometry.transforms import Normalize
 from clip_geometry.transforms.pipeline import Pipeline
 
 C = 100.0  # of the linear probes: unit rows need a weak penalty
@@ -44,11 +42,18 @@ OF_ROWS = [name for name, each in MEASURES.items() if each.group != "retrieval"]
 
 
 class RowRepair(Repair):
-    """A repair that changes the rows: its scores are their cosines. A subclass implements `_learn` and `rows`."""
+    """Rows after a pipeline, which is fitted on the known rows and their pairs; unit length before and after it."""
 
-    @abstractmethod
+    def __init__(self, pipeline: str = ""):
+        self.name = pipeline or "none"
+        self.pipeline = Pipeline(",".join(filter(None, ("normalize", pipeline, "normalize"))))
+
+    def _learn(self, known: Known) -> None:
+        self.fitted = self.pipeline.fit(known.rows, known.pairs if known.relevance is not None else None)
+
     def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
         """Return the unit rows after the repair."""
+        return self.fitted.transform({modality: x})[modality]
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         return self.rows(query, q) @ self.rows(item, x).T
@@ -62,51 +67,13 @@ class RowRepair(Repair):
         return found
 
 
-class Piped(RowRepair):
-    """Rows after a pipeline, which is fitted on the known rows and their pairs; unit length before and after it."""
-
-    def __init__(self, pipeline: str):
-        self.name = pipeline or "none"
-        self.pipeline = Pipeline(",".join(filter(None, ("normalize", pipeline, "normalize"))))
-
-    def _learn(self, known: Known) -> None:
-        self.fitted = self.pipeline.fit(known.rows, known.pairs if known.relevance is not None else None)
-
-    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
-        return self.fitted.transform({modality: x})[modality]
-
-
-class Noise(RowRepair):
-    """Gaussian rows in place of all rows, the same for the same ones: the null value of every measure."""
-
-    name = "noise"
-
-    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
-        seed = crc32(modality.encode(), crc32(x.tobytes()))
-        return Normalize().apply(np.random.default_rng(seed).normal(size=x.shape))
-
-
-class Removed(RowRepair):
-    """The planted gap taken away by the map that is known: what a perfect repair would do."""
-
-    name = "truth"
-
-    def __init__(self, maps: Mapping[str, Affine]):
-        self.maps = maps
-
-    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
-        return self.maps[modality](x)
-
-
 def repair_of(name: str) -> Repair:
     """Return a repair by its name in the registry, or by a pipeline; not yet fitted."""
-    if name == "noise":
-        return Noise()
     if name in repairs:
         entry = repairs[name]
-        return Piped(entry.parameters["pipeline"]) if issubclass(entry.kind, Mapped) else entry.make()
+        return RowRepair(entry.parameters["pipeline"]) if issubclass(entry.kind, Mapped) else entry.make()
     parse_pipeline(name)
-    return Piped(name)
+    return RowRepair(name)
 
 
 class Halves:
@@ -128,11 +95,9 @@ class Halves:
     @cached_property
     def searches(self) -> list[HeldOutSearch]:
         """The held-out halves, which have been searched without a repair: neighbors are compared with those."""
-        found = []
-        for split in self.splits:
-            search = HeldOutSearch(self.index, split)
-            search.run(Piped("").fit(self.index.known(split.fit)))
-            found.append(search)
+        found = [HeldOutSearch(self.index, split) for split in self.splits]
+        for search, split in zip(found, self.splits, strict=True):
+            search.run(RowRepair().fit(self.index.known(split.fit)))
         return found
 
     def judge(self, repair: Repair) -> dict[str, list[float]]:

@@ -1,20 +1,21 @@
-"""Records of the table, the table that records are of, and what it says: wins, losses, ties and ranks."""
+"""Records of the table, the table that records are of, and what it says: wins, losses, ties, ranks and relations."""
 
+import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2, f, rankdata, studentized_range, t
+from scipy.stats import chi2, f, rankdata, spearmanr, studentized_range, t
 
-from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry.search.repairs import Repair
+from clip_geometry.search.repairs import Repair, repairs
+from clip_geometry_experiments.kit.correlation import LEVEL, holm, rank_correlation
 from clip_geometry_experiments.studies.repair_table import measuring
-
-LEVEL = 0.05
 
 
 class Ranking(NamedTuple):
@@ -87,7 +88,7 @@ def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
 
 
 PREFIX = "repair_table."
-REFERENCES = ("noise", "truth")
+REFERENCES = ("noise", "truth")  # of the recorded table: Gaussian rows, and the planted gap taken away
 
 
 def rows_of(
@@ -150,7 +151,6 @@ class RepairTable:
         notes: (set, repair, measure) → why there is none.
         sizes: Set → number of rows and dimension.
         controls: The sets in which there is nothing to find; repairs are not ranked on them.
-        missing: Set → why it was skipped.
         splits: Number of random halves.
     """
 
@@ -158,7 +158,6 @@ class RepairTable:
     notes: Mapping[tuple[str, str, str], str]
     sizes: Mapping[str, tuple[int, int]]
     controls: tuple[str, ...]
-    missing: Mapping[str, str]
     splits: int
 
     @cached_property
@@ -222,12 +221,9 @@ class RepairTable:
 
 def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) -> RepairTable:
     """The table that records are of."""
-    values, notes, sizes, missing, splits = {}, {}, {}, {}, 0
+    values, notes, sizes, splits = {}, {}, {}, 0
     for row in rows:
         measure, at = row["measure"].removeprefix(PREFIX), row["at"]
-        if measure == "set":
-            missing[at["set"]] = row["note"]
-            continue
         key = at["set"], at["repair"], measure
         sizes[at["set"]] = row["n"], row["d"]
         if row["value"] is None:
@@ -236,9 +232,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
             splits = len(row["by_split"])
             numbers = (row["value"], row["standard_error"], row["change"], row["change_error"])
             values[key] = CellValue(*numbers, row["verdict"])
-    if not values:
-        raise InputError("there are no records of repairs; run the experiment where at least one set is present")
-    return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing, splits)
+    return RepairTable(values, notes, sizes, tuple(controls), splits)
 
 
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
@@ -251,4 +245,143 @@ def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
         controls[of] = line["control"]
         values |= {(of, repair, measure): CellValue(*found) for measure, found in line["values"].items()}
         notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
-    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), {}, splits)
+    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), splits)
+
+
+FEWEST = 5  # maps
+Ranks = Mapping[str, float]  # map → its mean rank over the sets
+
+
+class MeasureRelation(NamedTuple):
+    """The rank correlation of two measures, or of two groups of measures, over maps.
+
+    Attributes:
+        measure: Of geometry or mixing; "geometry" for the group.
+        target: Of retrieval; "retrieval" for the group.
+        maps: Number of maps.
+        rho: Spearman's ρ; positive where a map that is better by the one is better by the other.
+        low, high: Its 95% bootstrap interval over maps.
+        p: Of ρ = 0. Of an examined relation, adjusted by Holm for all of them and the registered one.
+    """
+
+    measure: str
+    target: str
+    maps: int
+    rho: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def title(self) -> str:
+        return (
+            f"{measuring.MEASURES[self.measure].title.removesuffix(' ↓')} with {measuring.MEASURES[self.target].title}"
+        )
+
+    @property
+    def sure(self) -> bool:
+        return self.p < LEVEL
+
+
+def registered(table: RepairTable) -> MeasureRelation | None:
+    """The test that was committed before the table was filled (63977b5): geometry and retrieval by their mean ranks,
+    over all rows that both rank, none among them; None where they rank three or fewer."""
+    both = [table.rankings[group] for group in ("geometry", "retrieval") if group in table.rankings]
+    if len(both) < 2 or len(names := [name for name in both[0].names if name in both[1].names]) <= 3:
+        return None
+    geometry, retrieval = (np.array([each.rank(name) for name in names]) for each in both)
+    found, interval = spearmanr(geometry, retrieval), rank_correlation(geometry, retrieval)
+    numbers = (found.statistic, interval.low, interval.high, found.pvalue)  # pyright: ignore
+    return MeasureRelation("geometry", "retrieval", len(names), *map(float, numbers))
+
+
+def examined(table: RepairTable, *, merged: bool = False) -> list[MeasureRelation]:
+    """Relate every measure of geometry and mixing to every measure of retrieval: exploratory, as the registered test
+    had been read before. Empty for fewer than five maps.
+
+    Args:
+        table: The table.
+        merged: Average the variants of one idea, such as whitening to 32 and to 64 columns: they are not independent.
+    """
+    sources = [name for name, each in table.measures.items() if each.group in ("geometry", "mixing")]
+    targets = [name for name, each in table.measures.items() if each.group == "retrieval"]
+    by_measure = {name: _mean_ranks(table, name) for name in (*sources, *targets)}
+    by_measure = {name: each for name, each in by_measure.items() if each}  # the sets may have no classes
+    maps = [name for name in table.repairs if name != "none" and all(name in each for each in by_measure.values())]
+    ideas = {name: re.match(r"\w*", name).group() if merged else name for name in maps}  # pyright: ignore
+    if len(set(ideas.values())) < FEWEST:
+        return []
+    values = {
+        measure: np.array([np.mean([each[name] for name in maps if ideas[name] == idea])
+                           for idea in dict.fromkeys(ideas.values())])
+        for measure, each in by_measure.items()
+    }  # fmt: skip
+    found = []
+    for measure, target in itertools.product(sources, targets):
+        if target in values and np.ptp(values[measure]) and np.ptp(values[target]):  # else no map differs from others
+            related = rank_correlation(values[measure], values[target])
+            found.append(MeasureRelation(measure, target, len(values[measure]), *related[:4]))
+    first = registered(table)
+    adjusted = holm(np.array([each.p for each in found] + ([first.p] if first else [])))
+    return [each._replace(p=float(p)) for each, p in zip(found, adjusted[: len(found)], strict=True)]
+
+
+def _mean_ranks(table: RepairTable, measure: str) -> Ranks:
+    names, scores = table.scores([measure])
+    return dict(zip(names, -scores.mean(0), strict=True)) if len(scores) else {}
+
+
+RETRIEVAL = tuple(name for name, each in measuring.MEASURES.items() if each.group == "retrieval")
+APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # searches of one modality
+AIM = "r_at_1"
+
+
+def summary(table: RepairTable) -> SimpleNamespace:
+    """Numbers of the sentences.
+
+    The rules for `helping`, `free`, `best`, `registered` and the rankings were committed before the table was filled
+    (63977b5). The others were added when its numbers were known: `strict`, `missed`, `related`, `ideas`.
+
+    Returns:
+        sets: Number of ranked sets.
+        count: Number of repairs, without none.
+        helping: Repairs that raise recall in the mixed index on more sets than they lower it → on how many.
+        free: Those of them that are worse on no set in any measure of retrieval within or across modalities.
+        strict: Those of the free that are worse on no set in any measure of the mixed list either.
+        missed: Measure of retrieval → the largest fall by a free repair that the test would not have seen on some set.
+        best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
+        tied: Whether the other free repairs are within the critical difference of it by retrieval.
+        gains: Repair → the mean change of recall at 1 in the mixed index by it, over the sets.
+        rankings: Group → ranking.
+        registered: The relation of geometry and retrieval.
+        related: The relations of each measure of geometry and mixing to each of retrieval, over the maps of the rows.
+        ideas: The same with the variants of one idea averaged.
+    """
+    names = [name for name in table.repairs if name != "none"]
+    own = [name for name in names if not (name in repairs and repairs[name].baseline)]
+    helping = {name: table.count(name, AIM, "better") for name in names
+               if table.count(name, AIM, "better") > table.count(name, AIM, "worse")}  # fmt: skip
+    free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in APART)]
+    changes = {name: [each.change for each in table.over_sets(name, AIM)] for name in names}
+    gains = {name: float(np.mean(values)) for name, values in changes.items() if values}
+    candidates = [name for name in free if name in own] or [name for name in helping if name in own]
+    best = max(candidates, key=lambda name: gains[name], default="")
+    ranked, others = table.rankings.get("retrieval"), [best, *free]
+    tied = ranked is not None and set(others) <= set(ranked.names) and all(
+        abs(ranked.rank(best) - ranked.rank(name)) <= ranked.difference for name in others
+    )  # fmt: skip
+    return SimpleNamespace(
+        sets=len(table.ranked),
+        count=len(names),
+        helping=helping,
+        free=free,
+        strict=[name for name in free if not any(table.count(name, measure, "worse") for measure in RETRIEVAL)],
+        missed={measure: max((table.detectable(name, measure) for name in free), default=0.0) for measure in RETRIEVAL},
+        best=best,
+        tied=tied,
+        gains=gains,
+        rankings=table.rankings,
+        registered=registered(table),
+        related=examined(table),
+        ideas=examined(table, merged=True),
+    )

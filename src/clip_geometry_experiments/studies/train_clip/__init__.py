@@ -90,7 +90,7 @@ class TrainClip(TrainingStudy):
     @cached_property
     def encoder(self) -> Encoder:
         """With its first weights, from the folder that the trained ones are saved to."""
-        training.make_folder(self.model_folder, self.config, *channel_statistics(self._datasets["data"]))
+        training.make_folder(self.model_folder, self.config, *channel_statistics(self.config.data))
         return training.fresh_encoder(self.model_folder, self.config.seed)
 
     def pairs(self, name: str) -> CaptionedImages:
@@ -107,8 +107,7 @@ class TrainClip(TrainingStudy):
         architecture = self.config.architecture
         key = {"image_size": architecture.vision_cfg["image_size"], "text_cfg": architecture.text_cfg}
         key |= {"tokenizer": encoder.describe()["tokenizer"]}
-        folder = self.workspace.folder.parent / "pictures"
-        found = load_pairs(self._datasets[name], folder, image_bytes, encoder.tokenize, key)
+        found = load_pairs(self._datasets[name], image_bytes, encoder.tokenize, key)
         return found.head(self.config.measured_pictures) if name == "measured" else found
 
     @cached_property
@@ -144,17 +143,15 @@ class TrainClip(TrainingStudy):
             *measuring.change_rows(config, curves_of(rows)[0]),
         ]
         batch_norm = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
-        origin = self._origin(config.measured, measured, batch_norm)
+        origin = self._origin(config.measured, batch_norm)
         weights = training.save_weights(trainer.model, self.model_folder)
         load_state_dict(trainer.model, read_state_dict(weights), str(weights))
         return [{**origin, **row} for row in rows] + self._tested_rows(trainer)
 
-    def _origin(self, data: DatasetConfig, pairs: CaptionedImages, options: Mapping[str, Any]) -> Row:
+    def _origin(self, data: DatasetConfig, options: Mapping[str, Any]) -> Row:
         """What all records of these images have in common. options: of the model."""
         options = {**options} if self._precision == FULL else {**options, "trained_in": self._precision}
-        cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
-        truncated: Row = {"truncated": cut} if any(cut.values()) else {}
-        return self.context(data, model_options=options, pipeline=list(measuring.PIPELINE), **truncated)
+        return self.context(data, model_options=options, pipeline=list(measuring.PIPELINE))
 
     def _tested_rows(self, trainer: training.ClipTrainer) -> list[Row]:
         """Zero-shot accuracy of the model as it is saved, in float16, with the running statistics of batch norm."""
@@ -162,7 +159,7 @@ class TrainClip(TrainingStudy):
         if data is None:
             return []
         tested, seen = self.pairs("tested"), self.prompts.seen
-        origin = self._origin(data, tested, {})
+        origin = self._origin(data, {})
 
         def share(place: measuring.Place, value: float, **more: Any) -> Row:
             fields = measuring.fields_of(config, place, tested, seen)
@@ -187,7 +184,7 @@ class TrainClip(TrainingStudy):
         return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
 
     def facts(self) -> Mapping[str, Any]:
-        config, cut = self.config, [row["truncated"] for row in self.finished_rows() if "truncated" in row]
+        config = self.config
         return {
             "architecture": str(config.architecture),
             "arm": self.label(),
@@ -196,7 +193,6 @@ class TrainClip(TrainingStudy):
             "tested on": None if config.tested is None else data_words(config.tested),
             "trained in": self._precision,
             "states measured": len(self.steps),
-            "captions that are cut": cut[0] if cut else None,
             "model": config.recorded or f"local-dir:{self.model_folder}",
         }
 

@@ -1,21 +1,20 @@
-"""What is trained and measured on: images as bytes in a memory-mapped file, captions as tokens."""
+"""What is trained and measured on: images as bytes, captions as tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from clip_geometry import files
 from clip_geometry.config import digest
-from clip_geometry.data.base import Dataset, Side
+from clip_geometry.data import load_dataset
+from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders.base import Tokens
-from clip_geometry.io.reading import read_npy
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError
 
@@ -28,26 +27,22 @@ class CaptionedImages:
     """Images and their captions.
 
     Args:
-        pixels: (n, s, s, 3) uint8, read when needed.
+        pixels: (n, s, s, 3) uint8.
         labels: (n,).
-        tokens: (m, t).
-        order: indices into tokens; the captions of image k are its rows first[k] to first[k] + count[k].
+        tokens: (m, t); the captions of image k are the rows first[k] to first[k] + count[k].
         first: (n,).
         count: (n,).
         item_id: (n,).
         class_names: by label.
-        truncated: captions that are cut.
     """
 
     pixels: np.ndarray
     labels: np.ndarray
     tokens: np.ndarray
-    order: np.ndarray
     first: np.ndarray
     count: np.ndarray
     item_id: np.ndarray
     class_names: tuple[str, ...]
-    truncated: int
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -63,58 +58,45 @@ class CaptionedImages:
 
     def captions(self, rows: np.ndarray, number: np.ndarray) -> Tensor:
         """(b, t) int64: for each image the caption of this number, modulo how many it has."""
-        chosen = self.order[self.first[rows] + number % self.count[rows]]
-        return torch.from_numpy(self.tokens[chosen].astype(np.int64))
+        return torch.from_numpy(self.tokens[self.first[rows] + number % self.count[rows]].astype(np.int64))
 
 
 def load_pairs(
     dataset: Dataset,
-    folder: Path,
     transform: Callable[[Any], Any],
     tokenize: Callable[[Sequence[str]], Tokens],
     key: Mapping[str, Any],
 ) -> CaptionedImages:
-    """The data set after `transform` and `tokenize`, cached in `folder`.
+    """The data set after `transform` and `tokenize`, once for all trainings of a process.
 
     key: what both depend on. Raises InputError if the data set lacks images, captions, labels or class names.
     """
+    place = digest({"data": dataset.config.model_dump(mode="json"), "revision": dataset.revision, **key})
+    if place in _PREPARED:
+        return _PREPARED[place]
     image, text = _sides(dataset)
-    settings = dataset.config.model_dump(mode="json")
-    place = folder / f"{dataset.config.name}-{digest({'data': settings, 'revision': dataset.revision, **key})}"
-    place.mkdir(parents=True, exist_ok=True)
-    with files.exclusive(place, lambda: note(f"another process fills {place}; waiting for it")):
-        files.remove_temporaries(place)
-        counted = files.read_json(place / "tokens.json", dict[Literal["truncated"], int])
-        if counted is None or not (place / "tokens.npy").exists():
-            tokens, truncated = _tokens(text, tokenize)
-            files.write_atomically(place / "tokens.npy", files.npy_bytes(tokens))
-            files.write_json(place / "tokens.json", counted := {"truncated": truncated})
-        if not (place / "pixels.npy").exists():
-            header = {"descr": "|u1", "fortran_order": False, "shape": (len(image), *_bytes(image, 0, transform).shape)}
-            with (
-                progress("preparing images", total=len(image)) as advance,
-                files.writing(place / "pixels.npy") as file,
-            ):
-                np.lib.format.write_array_header_1_0(file, header)
-                for k in range(len(image)):
-                    file.write(_bytes(image, k, transform).tobytes())
-                    advance(1)
     order, first, count = caption_groups(image, text)
-    labels, names, truncated = image.labels, dataset.class_names, counted["truncated"]
-    assert labels is not None and names is not None
+    tokens, truncated = _tokens(text, tokenize)
     if truncated:
         note(f"{truncated} of {len(text)} captions of {dataset.config.name} are longer than the text tower reads; cut")
-    return CaptionedImages(
-        pixels=read_npy(place / "pixels.npy"),
-        labels=np.asarray(labels),
-        tokens=read_npy(place / "tokens.npy", mmap=False),
-        order=order,
+    pixels = np.empty((len(image), *_bytes(image, 0, transform).shape), dtype=np.uint8)
+    with progress("preparing images", total=len(image)) as advance:
+        for k in range(len(image)):
+            pixels[k] = _bytes(image, k, transform)
+            advance(1)
+    _PREPARED[place] = CaptionedImages(
+        pixels=pixels,
+        labels=np.asarray(image.labels),
+        tokens=tokens[order],
         first=first,
         count=count,
         item_id=np.asarray(image.item_id),
-        class_names=names,
-        truncated=truncated,
+        class_names=dataset.class_names or (),
     )
+    return _PREPARED[place]
+
+
+_PREPARED: dict[str, CaptionedImages] = {}
 
 
 def _sides(dataset: Dataset) -> tuple[Side, Side]:
@@ -213,20 +195,14 @@ def prompt_tokens(
     return ClassPrompts(tokens.inputs.numpy(), classes, seen)
 
 
-def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel over the first images, in 0..1, to three decimals. Drawn or decoded
-    once for all trainings of a process."""
-    key = digest({"data": dataset.config.model_dump(mode="json"), "revision": dataset.revision})
-    if key not in _STATISTICS:
-        image, _ = _sides(dataset)
-        sums, squares, n = np.zeros(3), np.zeros(3), 0
-        for k in range(min(SAMPLE, len(image))):
-            pixels = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
-            sums, squares, n = sums + pixels.sum(0), squares + np.square(pixels).sum(0), n + len(pixels)
-        mean = sums / n
-        deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
-        _STATISTICS[key] = [round(float(x), 3) for x in mean], [round(float(x), 3) for x in deviation]
-    return _STATISTICS[key]
-
-
-_STATISTICS: dict[str, tuple[list[float], list[float]]] = {}
+@cache
+def channel_statistics(data: DatasetConfig) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel over the first images, in 0..1, to three decimals."""
+    image, _ = _sides(load_dataset(data))
+    sums, squares, n = np.zeros(3), np.zeros(3), 0
+    for k in range(min(SAMPLE, len(image))):
+        pixels = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
+        sums, squares, n = sums + pixels.sum(0), squares + np.square(pixels).sum(0), n + len(pixels)
+    mean = sums / n
+    deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
+    return [round(float(x), 3) for x in mean], [round(float(x), 3) for x in deviation]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from statistics import StatisticsError, fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -164,20 +165,10 @@ def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
             if each.seed == seed and all(getattr(each, name) == value for name, value in test.where.items())
         ]
         try:
-            value = _KINDS[test.kind](test, of_seed)
-        except KeyError as missing:
-            raise InputError(f"a training of seed {seed} has no number {missing}") from None
-        if not math.isfinite(value):
-            raise InputError(f"seed {seed} has no trainings that decide {test.kind} of {test.of}")
-        result[seed] = value
-    if not result:
-        raise InputError(f"there are no trainings that decide {test.kind} of {test.of}")
+            result[seed] = _KINDS[test.kind](test, of_seed)
+        except (KeyError, StatisticsError) as missing:  # a number, or all trainings
+            raise InputError(f"seed {seed} has no trainings that decide {test.kind} of {test.of}: {missing}") from None
     return result
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return math.fsum(listed) / len(listed) if listed else math.nan
 
 
 def _contrast(test: ClaimTest, found: Sequence[Training]) -> float:
@@ -188,7 +179,7 @@ def _contrast(test: ClaimTest, found: Sequence[Training]) -> float:
         return {tuple(getattr(each, name) for name in rest): each.values[test.of] for each in chosen}
 
     high, low = level(test.high), level(test.low)
-    return _mean(high[key] - low[key] for key in high.keys() & low.keys())
+    return fmean(high[key] - low[key] for key in high.keys() & low.keys())
 
 
 def _relation(test: ClaimTest, found: Sequence[Training], of: str = "") -> float:
@@ -196,12 +187,12 @@ def _relation(test: ClaimTest, found: Sequence[Training], of: str = "") -> float
     for each in found:
         key = tuple(getattr(each, name) for name in test.within)
         strata.setdefault(key, []).append((each.values[of or test.of], each.values[test.with_]))
-    return _mean(float(spearman(*np.transpose(pairs))) for pairs in strata.values())
+    return fmean(float(spearman(*np.transpose(pairs))) for pairs in strata.values())
 
 
 _KINDS: dict[str, Callable[[ClaimTest, Sequence[Training]], float]] = {
-    "level": lambda test, found: _mean(each.values[test.of] for each in found),
-    "change": lambda test, found: _mean(each.values[test.of] - each.values[test.less] for each in found),
+    "level": lambda test, found: fmean(each.values[test.of] for each in found),
+    "change": lambda test, found: fmean(each.values[test.of] - each.values[test.less] for each in found),
     "contrast": _contrast,
     "relation": _relation,
     "stronger": lambda test, found: abs(_relation(test, found)) - abs(_relation(test, found, test.than)),
@@ -213,9 +204,10 @@ _KINDS: dict[str, Callable[[ClaimTest, Sequence[Training]], float]] = {
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """(mean, low, high): Student's interval of the mean, unbounded for one value."""
-    mean, n = _mean(values), len(values)
+    n = len(values)
     if n < 2:
-        return mean, -math.inf, math.inf
+        return math.fsum(values), -math.inf, math.inf
+    mean = fmean(values)
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
     return mean, mean - half, mean + half
 

@@ -19,7 +19,7 @@ from clip_geometry.io.reading import first_line
 from clip_geometry.registry import InputError
 from clip_geometry.training.losses import CosReg, IStar
 from clip_geometry_experiments.kit.clip_training import copy_tokenizer, save_half
-from clip_geometry_experiments.kit.training import ORDER, Trainer
+from clip_geometry_experiments.kit.training import Trainer
 from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
@@ -139,23 +139,15 @@ class ClipTrainer(Trainer):
         size = {"width": config.architecture.embed_dim, "classes": len(pairs.class_names)}
         self.objective = ClipObjective(config.arm, penalty=config.penalty, **size, seed=config.seed)
         self.model, self.pairs, self.prompts = model, pairs, prompts
-        super().__init__(
-            {"model": model.to(memory_format=torch.channels_last), "objective": self.objective},
-            config,
-            steps=config.steps,
-            seed=config.seed,
-            device=device,
-            precision=config.precision,
-            clip=config.clip,
-        )
+        modules = {"model": model.to(memory_format=torch.channels_last), "objective": self.objective}
+        super().__init__(modules, config, device=device)
         random, self.captioned = self.stream(self.NOISE), np.arange(len(pairs))
         swapped = random.permutation(len(pairs))[: round(config.caption_noise * len(pairs))]
         self.captioned[swapped] = np.roll(swapped, 1)  # a cycle: none keeps its own, if there are two
         channels = (model.visual.preprocess_cfg[name] for name in ("mean", "std"))
         self.mean, self.std = (255 * torch.tensor(each).to(device).view(1, 3, 1, 1) for each in channels)
         model.logit_scale.requires_grad_(config.arm not in ("fixed_temperature", "classes"))
-        modules = (model, self.objective)
-        trained = [each for module in modules for each in module.parameters() if each.requires_grad]
+        trained = [each for module in modules.values() for each in module.parameters() if each.requires_grad]
         # matrices first: the norm of the gradient is a sum in this order
         trained.sort(key=lambda parameter: parameter.ndim <= 1)
         self.optimize(trained, weight_decay=config.weight_decay, betas=(0.9, config.beta2))
@@ -178,10 +170,7 @@ class ClipTrainer(Trainer):
 
     def batch(self, number: int) -> np.ndarray:
         """The images of a step."""
-        size = self.config.batch_size
-        epoch, place = divmod(number, len(self.pairs) // size)
-        order = self.stream(ORDER, epoch).permutation(len(self.pairs))
-        return np.sort(order[place * size : (place + 1) * size])
+        return self.shuffled(number, len(self.pairs), self.config.batch_size)
 
     def captions(self, rows: np.ndarray, number: int) -> Tensor:
         """(b, t) tokens: a random caption of each image, or with probability `class_captions` one that names its

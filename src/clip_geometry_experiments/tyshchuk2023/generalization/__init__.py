@@ -7,18 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
-from clip_geometry.evaluate.base import share
-from clip_geometry.evaluate.zero_shot import zero_shot_ranks
+from clip_geometry.evaluate import zero_shot
 from clip_geometry.measuring.views import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry.rows.matrix import class_indices
-from clip_geometry.transforms.base import as_matrix
 from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import experiments, read_explanations
 from clip_geometry_experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig
@@ -57,8 +52,7 @@ def class_generalization(
 
     Raises:
         InputError: If there are fewer than two known or two new classes, if either half has no test image or a known
-            class no image to fit on, for labels out of range, and for a pipeline that does not keep the modalities
-            comparable.
+            class no image to fit on, and for a pipeline that does not keep the modalities comparable.
 
     Example:
         >>> import numpy as np
@@ -76,47 +70,41 @@ def class_generalization(
         0.0 0.0
         1.0 1.0
     """
-    fit_rows, rows, text = (as_matrix(each) for each in (fit_x, image, class_text))
-    codes = class_indices(labels, len(rows), len(text))
-    fit_codes = class_indices(fit_labels, len(fit_rows), len(text), name="fit_labels", rows="fit_x")
-    is_known = _known_classes(known, len(text), seed)
-    without_rows = is_known & (torch.bincount(fit_codes, minlength=len(text)) == 0)
-    if without_rows.any():
-        missing = int(without_rows.nonzero()[0, 0])
-        raise InputError(f"known class {missing} has no row in fit_x; what was not fitted on is not known")
-    chosen = is_known[fit_codes].numpy()
-    seen, of_row = np.unique(fit_codes.numpy()[chosen], return_inverse=True)
-    sets = {"image": fit_rows[chosen], "text": text[seen]}  # texts of new classes are not fitted on
+    codes, fit_codes, texts = np.asarray(labels), np.asarray(fit_labels), np.asarray(class_text)
+    is_known = _known_classes(known, len(texts), seed)
+    chosen = is_known[fit_codes]
+    seen, of_row = np.unique(fit_codes[chosen], return_inverse=True)
+    if missing := set(np.flatnonzero(is_known)) - set(seen):
+        raise InputError(f"known class {min(missing)} has no row in fit_x; what was not fitted on is not known")
+    sets = {"image": np.asarray(fit_x)[chosen], "text": texts[seen]}  # texts of new classes are not fitted on
     fitted = pipeline.fit(sets, (np.arange(len(of_row)), of_row), origin="known classes")
     if fitted.refusal:
         raise InputError(fitted.refusal)
-    moved = fitted.transform({"image": rows, "text": text})
-    ranks, _, _ = zero_shot_ranks(moved["image"], codes, moved["text"])
-    found = {"all": share(ranks == 0), "known_classes": float(is_known.sum())}
+    moved = fitted.transform({"image": np.asarray(image), "text": texts})
+    found = {"all": zero_shot(moved["image"], codes, moved["text"])["top_1"], "known_classes": float(is_known.sum())}
     for name, classes in (("known", is_known), ("new", ~is_known)):
         of_half = classes[codes]
         if not of_half.any():
             raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; nothing to score there")
-        found[name] = share(ranks[of_half] == 0)
-        renumbered = (classes.cumsum(0) - 1)[codes[of_half]]
-        candidates = moved["text"][classes.numpy()]
-        alone, _, _ = zero_shot_ranks(moved["image"][of_half.numpy()], renumbered, candidates)
-        found[f"{name}_among_{name}"] = share(alone == 0)
+        rows, own = moved["image"][of_half], codes[of_half]
+        found[name] = zero_shot(rows, own, moved["text"])["top_1"]
+        renumbered = np.cumsum(classes)[own] - 1
+        found[f"{name}_among_{name}"] = zero_shot(rows, renumbered, moved["text"][classes])["top_1"]
         found[f"{name}_images"] = float(of_half.sum())
     return found
 
 
-def _known_classes(known: float | Collection[int], k: int, seed: int) -> Bool[Tensor, " k"]:
-    """Return which classes are known: a random share of all, or those given."""
+def _known_classes(known: float | Collection[int], k: int, seed: int) -> NDArray[np.bool_]:
+    """Which classes are known: a random share of all, or those given."""
     if isinstance(known, Collection):
-        chosen = torch.tensor(sorted(known))
+        chosen = sorted(known)
     else:
-        chosen = torch.randperm(k, generator=torch.Generator().manual_seed(seed))[: round(known * k)]
+        chosen = torch.randperm(k, generator=torch.Generator().manual_seed(seed))[: round(known * k)].numpy()
     if not 2 <= len(chosen) <= k - 2:
         raise InputError(
             f"known = {known} of {k} classes is {len(chosen)}; expected two known and two new ones or more"
         )
-    return torch.zeros(k, dtype=torch.bool).index_fill(0, chosen, True)
+    return np.isin(np.arange(k), chosen)
 
 
 class GeneralizationConfig(PromptedConfig):

@@ -1,7 +1,6 @@
 """Figures and captions of fresh models, from their result rows as tables by tower."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
 from clip_geometry.display.origin import with_options
-from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, name_lines, styled
+from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry.rows.matrix import as_rows, unit_rows
+from clip_geometry_experiments.kit.figures import Panel, PanelCurve, panels_figure
 from clip_geometry_experiments.report.figures import new_axes, singular_plane
 from clip_geometry_experiments.report.gallery import Drawing
 
@@ -52,51 +51,48 @@ LINES = {
     "MLP branch": (0, (5, 1.5)),
     "attention branch": (0, (1, 1.2)),
 }
-WITHOUT: Any = {"color": "#C9CFD6", "linewidth": 4, "zorder": 1}  # wide and pale, for it lies under the stream
-STEP, FROM_START = "predicted from the step before", "predicted from the start"
+# line → the prediction that is drawn beside it, and its marker
+PREDICTIONS = {"stream": ("predicted_from_start", "x"), "MLP branch": ("predicted", "o")}
+MARKS = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "zorder": 4}
+WITHOUT = {"linewidth": 4, "zorder": 1}  # wide and pale, for it lies under the stream
 
 
-@dataclass(frozen=True)
-class TowerPanel:
-    """One tower. curves: key of LINES → its curve, as of `_curve`. without: the stream where all biases are zero."""
-
-    title: str
-    modality: str
-    curves: Mapping[str, Frame]
-    without: Frame | None = None
-
-
-@styled
-def layer_curves(panels: Sequence[TowerPanel]) -> Figure:
+def layer_curves(table: Frame) -> Figure:
     """A panel for each tower: lines measured, bands one standard deviation over seeds, markers predicted."""
-    figure = Figure(figsize=(WIDTH, 0.75 + 1.5 * len(panels)), layout="constrained")
-    marks: Any = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "ls": "none", "color": INK}
-    for place, panel in enumerate(panels, start=1):
-        axes, color = figure.add_subplot(len(panels), 1, place), COLOR[panel.modality]
-        for name, curve in panel.curves.items():
-            axes.plot(curve.index, curve.value, color=color, linestyle=LINES[name], gid=f"{name}:{panel.modality}")
-            band = curve.value - curve.spread, curve.value + curve.spread
-            axes.fill_between(curve.index, *band, color=color, alpha=0.2, lw=0)
-            if name == "MLP branch":
-                axes.plot(curve.predicted, marker="o", gid=f"{STEP}:{panel.modality}", zorder=4, **marks)
-            if name == "stream":
-                gid = f"{FROM_START}:{panel.modality}"
-                axes.plot(curve.predicted_from_start, marker="x", gid=gid, zorder=4, **marks)
-        if panel.without is not None:
-            axes.plot(panel.without.value, gid=f"without:{panel.modality}", **WITHOUT)
-        axes.set_title(panel.title, loc="left")
-        axes.set(ylabel="average cosine", ylim=(-0.05, 1.05))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.axes[-1].set_xlabel("block")
-    names = [name for name in LINES if any(name in panel.curves for panel in panels)]
-    keys = [Line2D([], [], color=INK, linestyle=LINES[name], label=name) for name in names]
-    if any(panel.without is not None for panel in panels):
-        keys.append(Line2D([], [], label="stream, zero biases", **WITHOUT))
-    if "MLP branch" in names:
-        keys.append(Line2D([], [], marker="o", label="MLP branch, predicted", **marks))
-        keys.append(Line2D([], [], marker="x", label="stream, predicted", **marks))
-    figure.legend(handles=keys, loc="outside upper left", ncols=2)
+    panels = []
+    for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
+        drawn = []
+        for name, line in LINES.items():
+            places, values = _curve(found[~found.zero], name, "value")
+            if len(places):
+                drawn.append(PanelCurve(places, values, COLOR[modality], name, line, f"{name}:{modality}"))
+        for name, (number, marker) in PREDICTIONS.items():
+            places, values = _curve(found[~found.zero], name, number)
+            if len(places):
+                label, gid = f"{name}, predicted", f"{name} predicted:{modality}"
+                style = {"marker": marker, **MARKS}
+                drawn.append(PanelCurve(places, values.mean(axis=0), INK, label, "none", gid, style))
+        places, values = _curve(found[found.zero], "stream", "value")
+        gid = f"without:{modality}"
+        drawn.append(PanelCurve(places, values.mean(axis=0), "#C9CFD6", "stream, zero biases", "-", gid, WITHOUT))
+        panels.append(Panel("average cosine", drawn, (-0.05, 1.05), title=_title(modality, mode)))
+    size = (WIDTH, 0.75 + 1.5 * len(panels))
+    figure = panels_figure(panels, size=size, xlabel="block", legend={"ncols": 2})
+    for key in figure.legends[0].legend_handles:
+        if key is not None and key.get_label() in LINES:
+            key.set(color=INK)  # of no modality
     return figure
+
+
+def _curve(found: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
+    """Places on the x axis, and one of NUMBERS there, (seeds, places); both empty where the tower has no such line."""
+    # without a shortcut, a block of a fresh ResNet is the identity, whose ReLU has nothing to do
+    idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
+    # NaN where the operation is not part of the line
+    places = found.layer - found.operation.map(PLACES[name]).astype(float)
+    kept = places.notna() & found.value.notna() & ~idle
+    pivot = found[kept].pivot_table(index="seed", columns=places[kept], values=number)
+    return pivot.columns.to_numpy(float), pivot.to_numpy(float)
 
 
 @styled
@@ -141,46 +137,46 @@ def cosine_dots(cosines: Frame) -> Figure:
     figure, axes = new_axes(0.85 + 0.3 * len(towers))
     for place, ((_, modality, _), of_tower) in enumerate(towers):
         for row in of_tower.itertuples():
-            style = {"fmt": MARKER[modality], "markersize": 4.5, "elinewidth": 1, "color": COLOR[modality]}
-            hollow = {"markerfacecolor": "white", "zorder": 3} if row.zero else {}
+            style: Any = {"marker": MARKER[modality], "markersize": 4.5, "color": COLOR[modality]}
+            style |= {"markerfacecolor": "white", "zorder": 3} if row.zero else {}
             at = place + (0.17 if row.zero else -0.17)
-            axes.errorbar(row.mean, at, xerr=row.std, gid=f"{BIASES[row.zero]}:{place}", **style, **hollow)
+            found = [{"value": row.mean, "standard_error": row.std}]
+            error_dots(axes, found, [at], gid=f"{BIASES[row.zero]}:{place}", **style)
             axes.annotate(row.text, (1.02, at), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK)
     names = [f"{short_name(model)}\n{_title(modality, mode)}" for (model, modality, mode), _ in towers]
     name_lines(axes, names, below=0.5, above=0.5)
     axes.set_xlim(min(0.0, (cosines["mean"] - cosines["std"]).min()), 1.03)
     axes.set_xlabel("average cosine of the embeddings")
     full = {"marker": "o", "color": NEUTRAL, "ls": "none", "markersize": 4.5}
-    keys = [Line2D([], [], label="as initialized", **full)]
-    if cosines.zero.any():
-        keys.append(Line2D([], [], label="zero biases", markerfacecolor="white", **full))
+    keys = [
+        Line2D([], [], label="as initialized", **full),
+        Line2D([], [], label="zero biases", markerfacecolor="white", **full),
+    ]
     figure.legend(handles=keys, loc="outside upper left", ncols=2)
     return figure
 
 
-def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray | None]) -> dict[str, Drawing]:
-    """Draw what the rows of the experiment `initialization` allow.
+def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray]) -> dict[str, Drawing]:
+    """Draw the figures of the experiment `initialization`.
 
     Args:
         rows: Its result rows.
-        embeddings: The embeddings behind a row, None where they are gone.
+        embeddings: The embeddings behind a row.
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
-    batch = table.batch_size[table["mode"] == "batch"].max()
-    caption = WORDS("cosines", None if np.isnan(batch) else batch, (table["mode"] != "").any(), _origin(table))
+    caption = WORDS("cosines", (table["mode"] != "").any(), _origin(table))
     drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(over_seeds(table)), caption)
     for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
         name = short_name(model)
-        if panels := panels_of(own):
-            title = f"Where the cone arises: {name}"
-            drawn[f"layers_{k}"] = Drawing(title, layer_curves(panels), _layers_caption(own))
-        first = own[own.seed == own.seed.iloc[0]]
-        if planes := _planes(first[first.layer.isna()], embeddings):
-            title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
-            aside = all((points[:, 0] > 0).all() for *_, sets in planes for points, _ in sets.values())
-            shares = [(tower, [(heading, share) for heading, (_, share) in sets.items()]) for tower, _, sets in planes]
-            drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), WORDS("biases", aside, shares, _origin(first)))
+        title = f"Where the cone arises: {name}"
+        drawn[f"layers_{k}"] = Drawing(title, layer_curves(own), _layers_caption(own))
+        first = own[(own.seed == own.seed.iloc[0]) & own.layer.isna()]
+        planes = _planes(first, embeddings)
+        title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
+        aside = all((points[:, 0] > 0).all() for *_, sets in planes for points, _ in sets.values())
+        shares = [(tower, [(heading, share) for heading, (_, share) in sets.items()]) for tower, _, sets in planes]
+        drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), WORDS("biases", aside, shares, _origin(first)))
     return drawn
 
 
@@ -197,11 +193,9 @@ def tell(rows: Sequence[Row]) -> list[str]:
                 for each in towers.sort_values("mean").itertuples()
             ]
             ranges.append((modality, found))
-        null = None if shown.null.isna().all() else shown.null.max()
-        beside = zero and not cosines.zero.all()
-        said.append(WORDS("cones", beside, zero, ranges, null, shown.seeds.max()))
-    error = _largest(table[~table.zero & (table.operation == "mlp")], "predicted")
-    return said + ([] if error is None else [WORDS("theory", error)])
+        said.append(WORDS("cones", zero, ranges, shown.null.max(), shown.seeds.max()))
+    mlps = table[~table.zero & (table.operation == "mlp")]
+    return [*said, WORDS("theory", (mlps.value - mlps.predicted).abs().max())]
 
 
 def table_of(rows: Iterable[Row]) -> Frame:
@@ -216,7 +210,7 @@ def table_of(rows: Iterable[Row]) -> Frame:
             "layer": row["at"].get("layer", np.nan),
             "operation": row["at"].get("operation", ""),
             "data": f"{row['n']} {row['at']['modality']}s of {with_options(row['dataset'], row['data_options'])}",
-            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "null_value", "batch_size")},
+            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "null_value")},
             "row": row,
         }
         for row in rows
@@ -252,52 +246,18 @@ def _origin(table: Frame) -> str:
     return WORDS("origin", list(table.model.unique()), table.data.unique(), sorted(table.seed.unique()))
 
 
-def panels_of(table: Frame) -> list[TowerPanel]:
-    """A panel of curves for each tower whose layers were followed."""
-    panels = []
-    for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
-        plain, zero = found[~found.zero], found[found.zero]
-        shown = zero if plain.empty else plain
-        curves = {name: curve for name in PLACES if not (curve := _curve(shown, name)).empty}
-        without = None if plain.empty or zero.empty else _curve(zero, "stream")
-        panels.append(TowerPanel(_title(modality, mode), modality, curves, without))
-    return panels
-
-
-def _curve(found: Frame, name: str) -> Frame:
-    """By its place on the x axis: means of NUMBERS over the seeds, NaN where there are none, and the `spread` of the
-    values, 0 for a single seed. Empty where the tower has no such operations."""
-    # without a shortcut, a block of a fresh ResNet is the identity, whose ReLU has nothing to do
-    idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
-    # NaN where the operation is not part of the line
-    places = found.layer - found.operation.map(PLACES[name]).astype(float)
-    kept = places.notna() & found.value.notna() & ~idle
-    grouped = found[kept].groupby(places[kept])
-    return grouped[NUMBERS].mean().assign(spread=grouped.value.std().fillna(0))
-
-
-def _largest(table: Frame, prediction: str) -> float | None:
-    """The largest deviation from a prediction, None where nothing is predicted."""
-    deviations = (table.value - table[prediction]).abs()
-    return None if deviations.isna().all() else deviations.max()
-
-
 def _layers_caption(table: Frame) -> str:
     layered = table[table.layer.notna()]
-    plain = layered if layered.zero.all() else layered[~layered.zero]
-    error = _largest(plain[plain.operation == "mlp"], "predicted")
-    far = _largest(plain[plain.operation == "projection"], "predicted_from_start")
-    return WORDS("layers", error, far, layered.operation.str.contains("stem").any(), _origin(layered))
+    return WORDS("layers", layered.operation.str.contains("stem").any(), _origin(layered))
 
 
-def _planes(finals: Frame, embeddings: Callable[[Row], NDArray | None]) -> Planes:
-    """The towers whose embeddings are all available."""
+def _planes(finals: Frame, embeddings: Callable[[Row], NDArray]) -> Planes:
     planes = []
     for (modality, mode), found in finals.groupby(TOWER, sort=False):
-        sets = {BIASES[zero]: embeddings(row) for zero, row in zip(found.zero, found.row, strict=True)}
-        kept = {heading: unit_rows(as_rows(rows)).numpy() for heading, rows in sets.items() if rows is not None}
-        if len(kept) == len(sets):
-            directions = {heading: singular_plane(rows) for heading, rows in kept.items()}
-            points = {name: (kept[name] @ plane, float(share[0])) for name, (plane, share) in directions.items()}
-            planes.append((_title(modality, mode), modality, points))
+        points = {}
+        for zero, row in zip(found.zero, found.row, strict=True):
+            unit = unit_rows(as_rows(embeddings(row))).numpy()
+            plane, shares = singular_plane(unit)
+            points[BIASES[zero]] = unit @ plane, float(shares[0])
+        planes.append((_title(modality, mode), modality, points))
     return planes

@@ -1,6 +1,5 @@
 """Fresh towers: their embeddings, and the cosine after each operation beside theory."""
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -37,10 +36,9 @@ def run_tower(
     *,
     limit: int | None,
     batch_size: int,
-    layers: bool,
     seed: int,
 ) -> tuple[Embeddings, list[Row]]:
-    """The embeddings of a tower and the rows of all numbers. `seconds` is the time of the forward pass.
+    """The embeddings of a tower and the rows of all numbers.
 
     Args:
         encoder: The model.
@@ -49,25 +47,16 @@ def run_tower(
         modality: Which of its sides.
         limit: Use only the first N items.
         batch_size: Batch size of the encoder; all items are one batch if the rows depend on their batch.
-        layers: Whether to follow the rows through the tower.
         seed: Of the null values.
     """
     side = dataset.image if modality == "image" else dataset.text
     data = dataset.config
     if side is None:
         raise InputError(f"the data set {data.name} has no {modality}s; choose another one for them")
-    started = time.monotonic()
     n = indices_within(side.item_id, limit, side.pair_on)
     size = n if encoder.config.depends_on_batch else batch_size
     batches = (_batch(encoder, side, range(start, min(start + size, n))) for start in range(0, n, size))
-    if layers:
-        found = trace(encoder, modality, batches)
-        vectors = found.rows[-1]
-    else:
-        found = None
-        embed = encoder.image_features if modality == "image" else encoder.text_features
-        vectors = torch.cat([embed(batch) for batch in batches])
-    shared = {"seconds": round(time.monotonic() - started, 2), "batch_size": size}
+    found = trace(encoder, modality, batches)
     own = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
     provenance = {
         "model": encoder.config.model,
@@ -76,9 +65,9 @@ def run_tower(
         "data_options": own | ({} if limit is None else {"limit": limit}),
         "split": data.split,
     }
-    embeddings = Embeddings(vectors.numpy(), modality, provenance=provenance)
-    rows = [*_measured(embeddings, seed), *(_followed(found, embeddings, seed) if found else [])]
-    return embeddings, [row | shared for row in rows]
+    embeddings = Embeddings(found.rows[-1].numpy(), modality, provenance=provenance)
+    rows = [*_measured(embeddings, seed), *_followed(found, embeddings, seed)]
+    return embeddings, [row | {"batch_size": size} for row in rows]
 
 
 def _batch(encoder: Encoder, side: Side, indices: range) -> Any:

@@ -14,13 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, Tokens
-from clip_geometry.encoders.open_clip import OpenClipEncoder
 from clip_geometry.registry import InputError
-
-__all__ = ["AffineMeans", "Norm", "Operation", "Trace", "trace"]
-
-KNOWN = "open_clip's vision and text transformers and ModifiedResNet"
-
 
 # --- operations and what they do to rows
 
@@ -123,60 +117,45 @@ def _keep(rows: list[Tensor], take: Take, hidden: Tensor) -> None:
 
 def _tower(encoder: Any, modality: str) -> tuple[list[Operation], Callable[[Any], Take]]:
     """The operations of a tower, of which the last gives the embeddings; and from a batch to its `Take`."""
-    found = None
-    if isinstance(encoder, OpenClipEncoder):
-        found = _image(encoder.model.visual) if modality == "image" else _text(encoder.model)
-    if found is None:
-        raise InputError(
-            f"the {modality} tower of {encoder.config.model} cannot be followed layer by layer; known are {KNOWN}"
-        )
-    return found
+    from open_clip.model import CLIP
+    from open_clip.modified_resnet import ModifiedResNet
+    from open_clip.transformer import VisionTransformer
+
+    model = getattr(encoder, "model", None)
+    if isinstance(model, CLIP) and modality == "text":
+        return _text(model)
+    if isinstance(model, CLIP) and isinstance(model.visual, ModifiedResNet):
+        return _resnet(model.visual), lambda pixels: lambda hidden: hidden.mean(dim=(2, 3))
+    if isinstance(model, CLIP) and isinstance(model.visual, VisionTransformer) and model.visual.pool_type == "tok":
+        return _image(model.visual), lambda pixels: lambda hidden: hidden[:, 0] if hidden.ndim == 3 else hidden
+    raise InputError(
+        f"the {modality} tower of {encoder.config.model} cannot be followed layer by layer; known are those of "
+        "open_clip's CLIP: text transformers, ModifiedResNet, and vision transformers with a class token"
+    )
 
 
-def _image(visual: Any) -> tuple[list[Operation], Callable[[Any], Take]] | None:
-    if hasattr(visual, "attnpool"):
-        return _resnet(visual), lambda pixels: lambda hidden: hidden.mean(dim=(2, 3))
-    if getattr(visual, "pool_type", None) != "tok" or visual.attn_pool is not None or not _is_clip(visual.transformer):
-        return None
+def _image(visual: Any) -> list[Operation]:
     start = [Operation(0, "embedding", visual.ln_pre, "input")]
     if not isinstance(visual.ln_pre, nn.Identity):
         start.append(_normalization(0, visual.ln_pre, 0))
-
-    def take(hidden: Tensor) -> Tensor:
-        return hidden[:, 0] if hidden.ndim == 3 else hidden
-
-    return _transformer(start, visual.transformer, visual.ln_post, visual.proj), lambda pixels: take
+    return _transformer(start, visual.transformer, visual.ln_post, visual.proj)
 
 
-def _text(model: Any) -> tuple[list[Operation], Callable[[Any], Take]] | None:
+def _text(model: Any) -> tuple[list[Operation], Callable[[Any], Take]]:
     from open_clip.transformer import text_global_pool
 
-    text = getattr(model, "text", model)  # CLIP keeps its text tower in pieces on the model itself
-    if not _is_clip(getattr(text, "transformer", None)) or text.text_projection is None:
-        return None
-    kind = "last" if getattr(text, "cls_emb", None) is not None else getattr(text, "pool_type", None)
-    kind = kind or model.text_pool_type
-    end = getattr(text, "eos_id", getattr(text, "text_eos_id", None))
-
     def pooling(tokens: Tokens) -> Take:
+        inputs, kind, end = tokens.inputs, model.text_pool_type, model.text_eos_id
+
         def take(hidden: Tensor) -> Tensor:
             if hidden.ndim == 2:
                 return hidden
-            return text_global_pool(hidden, tokens.inputs.to(hidden.device), kind, eos_token_id=end)
+            return text_global_pool(hidden, inputs.to(hidden.device), kind, eos_token_id=end)
 
         return take
 
-    start = [Operation(0, "embedding", text.transformer.resblocks[0], "input")]
-    return _transformer(start, text.transformer, text.ln_final, text.text_projection), pooling
-
-
-def _is_clip(transformer: Any) -> bool:
-    """Whether its blocks are those of CLIP, without LayerScale and without a norm of the hidden units."""
-    from open_clip.transformer import ResidualAttentionBlock
-
-    blocks = getattr(transformer, "resblocks", ())
-    kept = [isinstance(block, ResidualAttentionBlock) and isinstance(block.ls_2, nn.Identity) for block in blocks]
-    return bool(kept) and all(kept)
+    start = [Operation(0, "embedding", model.transformer.resblocks[0], "input")]
+    return _transformer(start, model.transformer, model.ln_final, model.text_projection), pooling
 
 
 def _transformer(start: list[Operation], transformer: Any, final: Any, projection: Any) -> list[Operation]:
@@ -195,9 +174,7 @@ def _transformer(start: list[Operation], transformer: Any, final: Any, projectio
         ]
     end = len(transformer.resblocks) + 1
     found.append(_normalization(end, final, len(found) - 1))
-    # a matrix multiplies from the right, a linear layer from the left
-    is_linear = isinstance(projection, nn.Linear)
-    step = AffineMeans.linear(projection) if is_linear else AffineMeans.of(projection, None, fan_in=len(projection))
+    step = AffineMeans.of(projection, None, fan_in=len(projection))
     return [*found, Operation(end, "projection", None, "output", (len(found) - 1,), (step,))]
 
 

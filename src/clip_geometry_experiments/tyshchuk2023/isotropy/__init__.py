@@ -11,7 +11,6 @@ from pydantic import Field
 from scipy.stats import ortho_group
 
 from clip_geometry.display.numbers import fixed, plus_minus
-from clip_geometry.display.origin import pipeline_words
 from clip_geometry.display.words import Words
 from clip_geometry.geometry.isotropy import partition_over
 from clip_geometry.measuring.sets import MeasuredSets
@@ -29,6 +28,7 @@ class IsotropyConfig(GeometryConfig):
     """
 
     random_bases: int = Field(default=20, ge=2)
+    split: None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Isotropy(GeometryExperiment):
@@ -48,36 +48,25 @@ class Isotropy(GeometryExperiment):
             return self.sets
         return MeasuredSets(self.sets.embeddings, steps[:-1], seed=self.config.seed, blocks=0)
 
-    def facts(self) -> Mapping[str, Any]:
-        facts = dict(super().facts())
-        if self.drawn is not self.sets:
-            facts["pipeline of the figures"] = pipeline_words([str(step) for step in self.drawn.steps])
-        return facts
-
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """I1 of the first pipeline as defined and as published, beside random bases; then of the other pipelines."""
         words = Words(Path(__file__).with_name("words.j2"))
         found = []
         for each in planned:
-            rows = {(row["measure"], row["at"]["modality"]): row for row in each.finished_rows()}
-            rows = {key: row for key, row in rows.items() if row.get("value") is not None}
+            rows = {
+                (row["measure"], row["at"]["modality"]): row for row in each.finished_rows() if row["value"] is not None
+            }
             told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in rows.items()}
-            found.append((" → ".join(map(str, each.sets.steps)), rows, told, list(each.sets.rows)))
-        _, rows, told, sets = found[0]
-        named = [[(name, modality) in told for modality in sets] for name in ("isotropy_i1", "isotropy_i1[random]")]
-        if not all(map(all, named)):
+            found.append((" → ".join(map(str, each.sets.steps)), told, rows))
+        (_, told, rows), *others = found
+        sets = list(planned[0].sets.rows)
+        own = [row for modality in sets if (row := rows.get(("isotropy_i1", modality)))]
+        if len(own) < len(sets):
             return []
-        own = [rows["isotropy_i1", modality] for modality in sets]
-        nulls = [row.get("null_value") for row in own]
-        known = None not in nulls
-        state = _state(own) if known else "as follows"
-        shown = list(dict.fromkeys(fixed(null, 2) for null in nulls)) if known else []
-        sentences = [words("defined", told, sets, rows, shown, state)]
-        if all(("isotropy_i2[mean]", modality) in told for modality in sets):
-            sentences.append(words("means", told, sets))
-        others = [(name, told) for name, _, told, _ in found[1:] if all(("isotropy_i1", each) in told for each in sets)]
-        return sentences + ([words("others", others, sets)] if others else [])
+        nulls = list(dict.fromkeys(fixed(row["null_value"], 2) for row in own))
+        said = [words("defined", told, sets, nulls, _state(own)), words("means", told, sets)]
+        return said + ([words("others", others, sets)] if others else [])
 
     def drawings(self) -> Mapping[str, Any]:
         """Figures 2-4 are the main directions of the images alone."""
@@ -116,12 +105,8 @@ experiments.add("isotropy", Isotropy)
 
 
 def _state(rows: Sequence[Row]) -> str:
-    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither;
-    "as follows" where an error is not known."""
+    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):
         return "far from isotropic"
-    errors = [error for row in rows if (error := row.get("standard_error")) is not None]
-    if len(errors) < len(rows):
-        return "as follows"
-    below = all(row["value"] + 2 * error < row["null_value"] for row, error in zip(rows, errors, strict=True))
+    below = all(row["value"] + 2 * (row.get("standard_error") or 0) < row["null_value"] for row in rows)
     return "less isotropic than noise" if below else "not all less isotropic than noise"

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.data import load_dataset
@@ -18,7 +18,6 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit import base
-from clip_geometry_experiments.kit.clip_training import data_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, changed, parallel
 from clip_geometry_experiments.kit.maps import seen_and_held_out
 from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_map, draw_ratios, tell
@@ -74,18 +73,6 @@ class MultilingualConfig(base.RunConfig):
     zero_shot: PromptsConfig | None = None
     figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
 
-    @field_validator("languages")
-    @classmethod
-    def _no_language_twice(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(languages)) < len(languages):
-            raise InputError(f"{', '.join(languages)} has a language twice")
-        return languages
-
-    @model_validator(mode="after")
-    def _known_languages(self) -> Self:
-        _ = self.pairs
-        return self
-
     @property
     def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:
         """Language → the captions of the first language and those of its own."""
@@ -123,10 +110,9 @@ class Multilingual(base.Experiment):
 
     def cells(self) -> Iterator[base.Cell]:
         config = self.config
-        left_out = {"name", "title", "description", "zero_shot", "figures"}
-        settings = config.model_dump(mode="json", exclude=left_out)
         datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
-        shared = settings | {"revisions": [self.workspace.revisions(config.model, data) for data in datasets]}
+        revisions = [self.workspace.revisions(config.model, data) for data in datasets]
+        shared = config.settings("zero_shot", "figures") | {"revisions": revisions}
         together = [None] if len(config.pairs) > 1 else []
         for kind, languages in (("distance", config.pairs), ("silhouette", (*config.pairs, *together))):
             for language in languages:
@@ -162,23 +148,6 @@ class Multilingual(base.Experiment):
         """Rows of "distance" or "silhouette" of a language; None: of all languages together."""
         return [{**self.sets.context(), **row} for row in getattr(self.sets, f"{kind}_rows")(language)]
 
-    def facts(self) -> Mapping[str, Any]:
-        truncated = {name: each.provenance.get("truncated", 0) for name, each in self.sets.embeddings.items()}
-        model, data, pipeline = self._words()
-        asked = self.config.zero_shot
-        return {
-            "model": model,
-            "data": data,
-            "compared with": self.config.languages[0],
-            "captions with a translation": {name: len(self.sets.pairs(name)[0]) for name in self.config.pairs},
-            "truncated captions": {name: count for name, count in truncated.items() if count} or "none",
-            "dimension": next(iter(self.sets.rows.values())).shape[1],
-            "pipeline": pipeline,
-            "classified images": asked and f"{data_words(asked.probe)}, by {asked.model.model}",
-            "prompts": asked and {language: f"“{prompt}”" for language, prompt in asked.prompts.items()},
-            "seed of blocks and UMAP": self.config.seed,
-        }
-
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
         labels = base.distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
@@ -198,13 +167,7 @@ class Multilingual(base.Experiment):
         return drawn
 
     def origin(self) -> str:
-        return f"{'; '.join(self._words())}; seed {self.config.seed}."
-
-    def label(self) -> str:
-        return ", ".join(self._words())
-
-    def _words(self) -> tuple[str, str, str]:
-        return base.origin_words(self.sets.context())
+        return f"{'; '.join(base.origin_words(self.sets.context()))}; seed {self.config.seed}."
 
 
 base.experiments.add("multilingual", Multilingual)

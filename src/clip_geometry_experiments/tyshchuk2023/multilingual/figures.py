@@ -23,8 +23,6 @@ from clip_geometry_experiments.report.gallery import Drawing
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
 CLUSTERS = 0.1  # a silhouette above which languages are called clusters
-FEW_ROWS = 20  # below which UMAP's spectral start is not possible or not worth it
-MAX_ROWS = 12_000  # of all pairs together; more take UMAP minutes
 COLUMNS = 3  # of panels, as in the paper
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
@@ -39,29 +37,17 @@ def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0)
     Args:
         pairs: Language → (n, d) rows of `source` and of the language, aligned, n ≥ 2.
         source: The language that the others are compared with.
-        seed: Of UMAP, and of the captions that are drawn where there are more than MAX_ROWS rows in all pairs.
+        seed: Of UMAP.
     """
-    most = MAX_ROWS // (2 * len(pairs))
-    generator, planes, total = np.random.default_rng(seed), [], 0
-    by_count: dict[int, list[str]] = {}
-    for language, (x, y) in pairs.items():
-        chosen = np.sort(generator.choice(len(x), min(most, len(x)), replace=False))
-        planes.append(umap_plane([(source, x[chosen]), (language, y[chosen])], seed=seed))
-        by_count.setdefault(len(chosen), []).append(language)
-        total += 2 * len(x)
-    kept = sum(2 * count * len(languages) for count, languages in by_count.items())
-    caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE, kept, total)
+    planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in pairs.items()]
+    caption = WORDS("plane", source, NEIGHBORS, LEAST_DISTANCE)
     return Drawing("Pairs of languages, each on a plane", languages_map(planes), caption, wide=len(pairs) > 1)
 
 
 def draw_ratios(ratios: Mapping[str, Row], source: str) -> Drawing:
     """Draw how near the languages lie to `source`. ratios: language → result row of language_distance's ratio."""
-    ends = [
-        [f"{name} ({_told(row)})" for name, row in _ranked(ratios) if differ(row, end) is False]
-        for end in (_ranked(ratios)[0][1], _ranked(ratios)[-1][1])
-    ]
     title = f"How near translations lie to {source}"
-    return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source, *ends))
+    return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source))
 
 
 def _ranked(ratios: Mapping[str, Row]) -> list[tuple[str, Row]]:
@@ -106,7 +92,6 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
             plane = UMAP(
                 n_neighbors=min(NEIGHBORS, len(rows) - 1),
                 min_dist=LEAST_DISTANCE,
-                init="spectral" if len(rows) >= FEW_ROWS else "random",
                 random_state=seed % 2**32,
                 n_jobs=1,
             ).fit_transform(rows)

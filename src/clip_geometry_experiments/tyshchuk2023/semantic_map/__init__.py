@@ -108,8 +108,8 @@ class SemanticMap(base.Experiment):
 
     def cells(self) -> Iterator[base.Cell]:
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description"})
-        define = {"measure": "semantic_map", **settings, **self.workspace.revisions(config.model, config.pairs)}
+        revisions = self.workspace.revisions(config.model, config.pairs)
+        define = {"measure": "semantic_map", **config.settings(), **revisions}
         for modality in ("image", "text"):
             rows = partial(self._map_rows, modality)
             yield base.Cell(define | {"of": modality}, rows, f"maps of the {modality} rows")
@@ -149,20 +149,6 @@ class SemanticMap(base.Experiment):
             *({**sets.context(), **row} for row in before),
         ]
 
-    def facts(self) -> Mapping[str, Any]:
-        model, data, pipeline = self._words()
-        rows = self.sets.rows
-        return {
-            "model": model,
-            "data": data,
-            **{f"{modality}s": len(each) for modality, each in rows.items()},
-            "dimension": rows["image"].shape[1],
-            "pipeline": pipeline,
-            "perplexity": {modality: f"{self._perplexity(modality):g}" for modality in rows},
-            "neighbors that score a map": self.config.k,
-            "seeds of t-SNE": f"{self.config.seed} to {self.config.seed + self.config.repeats - 1}",
-        }
-
     @classmethod
     def sentences(cls, planned: "Sequence[SemanticMap]") -> list[str]:
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
@@ -176,7 +162,7 @@ class SemanticMap(base.Experiment):
         return draw_semantic_map(planes, self.superposition)
 
     def origin(self) -> str:
-        return f"{'; '.join(self._words())}; seed {self.config.seed}."
+        return f"{'; '.join(base.origin_words(self.sets.context()))}; seed {self.config.seed}."
 
     def _pictures(self) -> dict[str, Picture]:
         """The images of the image rows, and those of the first pair of each text; none of stored embeddings."""
@@ -195,12 +181,6 @@ class SemanticMap(base.Experiment):
             return side.load(int(index[image_of[row]]))
 
         return {"image": lambda row: side.load(int(index[row])), "text": of_text}
-
-    def label(self) -> str:
-        return ", ".join(self._words())
-
-    def _words(self) -> tuple[str, str, str]:
-        return base.origin_words(self.sets.context())
 
 
 def _mean(name: str, values: Sequence[float], over: str = "starts of t-SNE") -> Row:

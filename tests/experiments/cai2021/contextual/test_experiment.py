@@ -18,9 +18,8 @@ from clip_geometry.geometry import (
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.cai2021.contextual import Contextual
-from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig, sampled
 from clip_geometry_experiments.cai2021.contextual.rows import find_clusters
-from clip_geometry_experiments.cai2021.contextual.sources import sampled
 
 WORDS = ("the", "The", "dog", "cat", ",", "barks", "sleeps", ".", "1990", "loudly")
 TAGS = ("DT", "DT", "NN", "NN", ",", "VBZ", "VBZ", ".", "CD", "RB")
@@ -235,5 +234,5 @@ def test_a_layer_is_a_cell_whatever_else_is_measured(tmp_path):
     (one,) = (cell for cell in experiment(tmp_path, layers=[1]).cells() if cell.define["of"] == "a layer")
     assert one.key == every[1] and len(set(every.values())) == 3
     for change in ({"sample": 50}, {"probes": 0}, {"neighbours": 5}, {"fold_case": True}, {"seed": 1}, {"limit": 4},
-                   {"most_clusters": 4}, {"least_silhouette": 0.2}, {"starts": 1}, {"mini_batch": 9}):  # fmt: skip
+                   {"most_clusters": 4}, {"least_silhouette": 0.2}, {"starts": 1}):  # fmt: skip
         assert not {cell.key for cell in experiment(tmp_path, **change).cells()} & set(every.values())

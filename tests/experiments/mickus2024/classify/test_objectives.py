@@ -96,9 +96,6 @@ def test_isotropy_takes_moments_and_reaches_its_bounds():
         objectives.isotropy(np.full((5, 3), 0.1))
 
 
-# --- silhouette
-
-
 # --- classifier
 
 
@@ -255,9 +252,6 @@ def test_triplets_need_a_class_of_two():
             InputError, match="each of the 4 rows has a label of its own; a triplet needs a class of two"
         ):
             objective(np.eye(4), [0, 1, 2, 3])
-
-
-# --- conditioning: the relative bounds of the contract are not met by luck
 
 
 # --- gradients

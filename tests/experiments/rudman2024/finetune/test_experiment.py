@@ -188,9 +188,6 @@ def test_the_error_of_a_metric_is_that_of_the_validation_examples():
     assert judged("stsb", [2.0, 2.0, 2.0], [1.0, 2.0, 3.0], "score")["score_pearson"].standard_error is None
 
 
-# --- decoders
-
-
 # --- going on
 
 

@@ -49,9 +49,6 @@ def drawn(figure, gid):
     return found
 
 
-# --- rows
-
-
 # --- figures
 
 
@@ -68,6 +65,3 @@ def test_the_relation_has_means_and_deviations():
     assert np.ptp(horizontal.get_segments()[0][:, 0]) == pytest.approx(2 * 0.01 / 2**0.5)
     assert np.ptp(vertical.get_segments()[0][:, 1]) == pytest.approx(2 * 0.02 / 2**0.5)
     assert len(figure.legends[0].get_texts()) == 7
-
-
-# --- captions and files

@@ -98,9 +98,6 @@ def test_more_layers_than_there_are(folder):
         load_transformer(configured(model=f"hf-text:{folder}", layers=4), TEXTS)
 
 
-# --- the small one
-
-
 # --- the head
 
 

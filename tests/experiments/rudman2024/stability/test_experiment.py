@@ -10,7 +10,6 @@ from clip_geometry.geometry import isoscore, isoscore_star
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.rudman2024.stability import Stability
 from clip_geometry_experiments.rudman2024.stability.estimates import (
-    Cloud,
     CloudConfig,
 )
 from clip_geometry_experiments.run.runner import plan, resolve
@@ -29,9 +28,9 @@ def small(**changes):
 @pytest.mark.parametrize("n", [5, 40])
 def test_batched_estimates_are_those_of_the_library(n, workspace):
     """In the order plain, corrected, and IsoScore* of each ζ with the covariance of the other rows."""
-    experiment, cloud, rng = Stability(small(), workspace), Cloud(HEAVY, 6), np.random.default_rng([0, n, 6])
-    x, reference = cloud.draw(30, n, rng).numpy(), cloud.draw(30, 50, rng).numpy()
-    for k, found in enumerate(experiment.scores(cloud, n).numpy()):
+    experiment, rng = Stability(small(), workspace), np.random.default_rng([0, n, 6])
+    x, reference = HEAVY.draw(30, n, 6, rng).numpy(), HEAVY.draw(30, 50, 6, rng).numpy()
+    for k, found in enumerate(experiment.scores(HEAVY, n).numpy()):
         stars = [isoscore_star(x[k], np.cov(reference[k].T), zeta=zeta) for zeta in (0, 0.2, 1)]
         try:
             unbiased = isoscore(x[k], unbiased=True)
@@ -43,10 +42,9 @@ def test_batched_estimates_are_those_of_the_library(n, workspace):
 @pytest.mark.parametrize("config", [CloudConfig(name="g"), CloudConfig(name="d", decay=1.0), HEAVY])
 def test_the_true_score_is_that_of_the_distribution(config):
     """Of 400 000 rows in 5 dimensions, whose own bias is below 1e-4."""
-    cloud = Cloud(config, 5)
-    (rows,) = cloud.draw(1, 400_000, np.random.default_rng(0))
-    assert float(isoscore(rows)) == pytest.approx(cloud.isoscore, abs=0.005)
-    assert (cloud.isoscore == pytest.approx(1)) == (config.decay == 0)
+    (rows,) = config.draw(1, 400_000, 5, np.random.default_rng(0))
+    assert float(isoscore(rows)) == pytest.approx(config.isoscore(5), abs=0.005)
+    assert (config.isoscore(5) == pytest.approx(1)) == (config.decay == 0)
 
 
 def test_rows_are_the_errors_of_the_draws(workspace):
@@ -54,8 +52,8 @@ def test_rows_are_the_errors_of_the_draws(workspace):
     cells = list(experiment.cells())
     assert len(cells) == 2 and cells[0].key != cells[1].key
     rows = {(row["measure"], row["at"]["estimator"], row["at"].get("zeta")): row for row in cells[1].compute()}
-    values = experiment.scores(Cloud(HEAVY, 6), 40)[:, 3].numpy()
-    error = values - Cloud(HEAVY, 6).isoscore
+    values = experiment.scores(HEAVY, 40)[:, 3].numpy()
+    error = values - HEAVY.isoscore(6)
     bias, deviation, rmse = (
         rows[f"stability.{name}", "isoscore_star", 0.2] for name in ("bias", "standard_deviation", "rmse")
     )
@@ -70,7 +68,7 @@ def test_rows_are_the_errors_of_the_draws(workspace):
 
 def test_draws_in_which_the_corrected_score_is_undefined_are_counted(workspace, monkeypatch):
     experiment = Stability(small(sizes=[40]), workspace)
-    whole = experiment.scores(Cloud(HEAVY, 6), 40)
+    whole = experiment.scores(HEAVY, 40)
     for count in (3, 29):
         broken = whole.clone()
         broken[:count, 1] = math.nan

@@ -15,8 +15,8 @@ from clip_geometry.evaluate import zero_shot
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import measured_steps
 from clip_geometry_experiments.kit.training_states import Place
+from clip_geometry_experiments.studies.distillation import encode
 from clip_geometry_experiments.studies.distillation.config import StudentConfig
-from clip_geometry_experiments.studies.distillation.measuring import encode
 from clip_geometry_experiments.studies.distillation.training import (
     fresh_student,
     make_folder,

@@ -11,7 +11,7 @@ from clip_geometry.data.scenes import HELD_OUT, class_names
 from clip_geometry.encoders import load_encoder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.languages import aligned
-from clip_geometry_experiments.studies.distillation.measuring import COSINE, LOSS, UNEXPLAINED, nearness
+from clip_geometry_experiments.studies.distillation import COSINE, LOSS, UNEXPLAINED, nearness
 from support.distillation import LANGUAGES, PROMPTS, TINY, planned
 
 EACH = TINY["batch_size"] // len(LANGUAGES)

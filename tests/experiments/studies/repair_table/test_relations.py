@@ -9,8 +9,13 @@ from scipy.stats import rankdata, spearmanr
 
 from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
-from clip_geometry_experiments.studies.repair_table.summary import examined, registered
-from clip_geometry_experiments.studies.repair_table.table import CellValue, RepairTable, from_compact
+from clip_geometry_experiments.studies.repair_table.table import (
+    CellValue,
+    RepairTable,
+    examined,
+    from_compact,
+    registered,
+)
 from support.generated import generated
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -23,7 +28,7 @@ def table(changes, sets="ab"):
         (of, name, measure): CellValue(found.get(measure, 0.0), 0.1, 0.0, 0.1, "tie")
         for of in sets for name, found in {"none": {}, **changes}.items() for measure in MEASURES
     }  # fmt: skip
-    return RepairTable(values, {}, dict.fromkeys(sets, (100, 8)), (), {}, splits=10)
+    return RepairTable(values, {}, dict.fromkeys(sets, (100, 8)), (), splits=10)
 
 
 def test_the_registered_rule_finds_the_first_result_in_the_records_and_it_comes_first():

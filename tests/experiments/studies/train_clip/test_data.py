@@ -43,15 +43,15 @@ def numbered(texts):
     return Tokens(torch.tensor([[ord(text[0]), int(text[2])] for text in texts]), truncated=0)
 
 
-def loaded(folder, dataset):
-    return load_pairs(dataset, folder, lambda picture: picture.resize((8, 8)), numbered, {"k": 1})
+def loaded(dataset):
+    return load_pairs(dataset, lambda picture: picture.resize((8, 8)), numbered, {"k": 1})
 
 
 # --- captions
 
 
-def test_the_captions_of_a_picture_are_its_own(tmp_path):
-    pairs = loaded(tmp_path, made())
+def test_the_captions_of_a_picture_are_its_own():
+    pairs = loaded(made())
     rows = np.array([2, 0, 1, 0])
     found = pairs.captions(rows, np.array([5, 0, 1, 3]))
     assert found.tolist() == [[ord("c"), 0], [ord("a"), 0], [ord("b"), 1], [ord("a"), 1]]  # 5 and 3, round and round
@@ -74,34 +74,15 @@ def test_pictures_are_what_the_encoder_makes_of_them(tmp_path):
     assert torch.allclose(found, expected, atol=2e-6)  # (x/255 − m)/s and (x − 255 m)/(255 s) in float32
 
 
-def test_pictures_are_made_once(tmp_path, monkeypatch):
-    first = loaded(tmp_path, made())
-    (folder,) = tmp_path.iterdir()
-    (folder / ".pixels.npy.killed.tmp").write_bytes(b"half a file")
+def test_pictures_are_made_once(monkeypatch):
+    first = loaded(made(revision="once"))
     monkeypatch.setattr(train_clip_data, "_bytes", lambda *_: pytest.fail("made again"))
-    again = loaded(tmp_path, made())
-    assert isinstance(again.pixels, np.memmap) and np.array_equal(first.pixels, again.pixels)
+    assert loaded(made(revision="once")) is first
 
 
-def test_what_a_killed_process_left_is_no_picture(tmp_path, monkeypatch):
-    render = train_clip_data._bytes
-
-    def killed(image, k, transform):
-        if k == 2:
-            raise KeyboardInterrupt
-        return render(image, k, transform)
-
-    monkeypatch.setattr(train_clip_data, "_bytes", killed)
-    with pytest.raises(KeyboardInterrupt):
-        loaded(tmp_path, made())
-    monkeypatch.setattr(train_clip_data, "_bytes", render)
-    assert loaded(tmp_path, made()).pixels[2, 0, 0].tolist() == [18, 80, 200]
-    (folder,) = tmp_path.iterdir()
-    assert not list(folder.glob(".*.tmp"))
-
-
-def test_channel_statistics_are_those_of_all_pixels():
-    mean, deviation = channel_statistics(made())
+def test_channel_statistics_are_those_of_all_pixels(monkeypatch):
+    monkeypatch.setattr(train_clip_data, "load_dataset", lambda _: made())
+    mean, deviation = channel_statistics(DatasetConfig(name="made"))
     pixels = np.concatenate([np.full(n, v) for n, v in ((70 * 40, 0), (33 * 90, 9), (64 * 64, 18))]) / 255
     assert mean == pytest.approx([pixels.mean(), 80 / 255, 200 / 255], abs=6e-4)
     assert deviation[0] == pytest.approx(pixels.std(), abs=6e-4)
@@ -123,22 +104,22 @@ def test_channel_statistics_are_those_of_all_pixels():
         ),
     ],
 )
-def test_a_data_set_that_cannot_be_used_is_said_so(tmp_path, changes, said):
+def test_a_data_set_that_cannot_be_used_is_said_so(changes, said):
     if "image" in changes and changes["image"] is not None:
         with pytest.raises(InputError, match=said):
             caption_groups(changes["image"], made().text)
     else:
         with pytest.raises(InputError, match=said):
-            loaded(tmp_path, made(**changes))
+            loaded(made(revision=said, **changes))
 
 
-def test_a_picture_that_cannot_be_decoded_is_named(tmp_path):
+def test_a_picture_that_cannot_be_decoded_is_named():
     def broken(k):
         raise OSError("truncated")
 
     image = side("image", ["a", "b", "c"], broken, labels=np.zeros(3, int))
     with pytest.raises(InputError, match=r"image a cannot be decoded \(truncated\); leave it out"):
-        loaded(tmp_path, made(image=image))
+        loaded(made(revision="broken", image=image))
 
 
 def test_prompts_that_are_cut_are_refused():

@@ -191,7 +191,7 @@ def test_weights_beyond_float16_are_kept(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been(tmp_path):
-    """By SIGKILL, some time after its first checkpoint; the pictures are there from the run before."""
+    """By SIGKILL, some time after its first checkpoint."""
     settings = TINY | {"steps": 25, "measured": {"name": "scenes", "split": "test", "size": 12}}
     assert 0 < kill_after_a_checkpoint(tmp_path, settings) < 25
     report, rows = ran(tmp_path, **settings)

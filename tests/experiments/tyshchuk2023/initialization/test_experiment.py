@@ -30,7 +30,6 @@ SCENES = {
     "images": {"name": "scenes", "size": 12},
     "captions": {"name": "scenes", "size": 12},
     "seeds": [0],
-    "biases": ["initial"],
 }
 
 
@@ -64,13 +63,10 @@ def resnet(tmp_path_factory):
     return {"model": f"local-dir:{folder}", "fresh": True}
 
 
-BOTH = {"seeds": [0, 1], "biases": ["initial", "zero"]}
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """(experiment, rows) of two seeds with and without bias."""
-    planned = experiment(tmp_path_factory.mktemp("both"), **BOTH)
+    planned = experiment(tmp_path_factory.mktemp("both"), seeds=[0, 1])
     return planned, rows_of(planned)
 
 
@@ -123,12 +119,14 @@ def test_batch_norm_is_a_column_of_the_images_of_models_that_have_it(resnet, tmp
     side = load_dataset(planned.config.images).image
     pixels = torch.stack([encoder.preprocess(side.load(k)) for k in range(12)])
     expected = float(average_cosine(encoder.image_features(pixels)))
-    batch, plain = (final(rows, "average_cosine", "image", batch_norm=mode) for mode in ("batch", "eval"))
+    plain, batch = (
+        final(rows, "average_cosine", "image", batch_norm=mode, zero_bias=False) for mode in ("eval", "batch")
+    )
     assert batch["value"] == pytest.approx(expected, rel=1e-6)
     assert (batch["batch_size"], plain["batch_size"]) == (12, 5)
     assert abs(batch["value"] - plain["value"]) > 0.05
-    assert "batch_norm" not in final(rows, "average_cosine", "text")["model_options"]
-    assert len({row["model_options"].get("batch_norm") for row in rows}) == 3 and len(list(planned.cells())) == 3
+    assert "batch_norm" not in final(rows, "average_cosine", "text", zero_bias=False)["model_options"]
+    assert len({row["model_options"].get("batch_norm") for row in rows}) == 3 and len(list(planned.cells())) == 6
     zero = [row for row in rows if row["at"].get("operation") == "normalisation" and row["at"]["modality"] == "image"]
     assert {row["note"] for row in zero} == {"all rows are zero, there are no cosines"}
     assert all(row["value"] is None for row in zero)
@@ -139,12 +137,11 @@ def test_batch_norm_is_a_column_of_the_images_of_models_that_have_it(resnet, tmp
 
 def test_every_setting_makes_its_own_cells(tmp_path):
     other = {"images": "scenes", "captions": "scenes"}
-    changes = ({}, {"seeds": [1]}, {"biases": ["zero"]}, {"limit": 8}, {"batch_size": 4}, {"layers": False},
-               {"seed": 1}, other)  # fmt: skip
+    changes = ({}, {"seeds": [1]}, {"limit": 8}, {"batch_size": 4}, {"seed": 1}, other)
     keys = [{cell.key for cell in experiment(tmp_path, **change).cells()} for change in changes]
-    assert [len(each) for each in keys] == [2] * 8 and len(set.union(*keys)) == 16
+    assert [len(each) for each in keys] == [4] * 6 and len(set.union(*keys)) == 24
     more = {cell.key for cell in experiment(tmp_path, seeds=[0, 1, 2]).cells()}
-    assert keys[0] | keys[1] < more and len(more) == 6  # another seed leaves the others as they are
+    assert keys[0] | keys[1] < more and len(more) == 12  # another seed leaves the others as they are
 
 
 # --- the recursion along a trace
@@ -199,7 +196,7 @@ def test_an_unreadable_image_is_named(tmp_path):
         rows_of(planned)
 
 
-def test_a_tower_that_cannot_be_followed_is_refused_with_layers_only(tmp_path):
+def test_a_tower_that_cannot_be_followed_is_refused(tmp_path):
     model = "open_clip:convnext_tiny/fresh"
     with pytest.raises(InputError, match=f"image tower of {model} cannot be followed layer by layer"):
         next(iter(experiment(tmp_path, models=[model]).cells())).compute()

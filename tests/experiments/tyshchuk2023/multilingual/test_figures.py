@@ -35,9 +35,6 @@ def drawn(figure, start):
     return {artist.get_gid(): artist for artist in artists if (artist.get_gid() or "").startswith(start)}
 
 
-# --- the map
-
-
 # --- the ratios
 
 
@@ -72,9 +69,6 @@ def test_umap_keeps_languages_that_lie_apart_apart_and_repeats():
     assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(plane, again, strict=True))
     other = umap_plane(sets, seed=5)
     assert not np.allclose(other[0][1], plane[0][1])
-    for n in (2, 5):  # a handful; here, since compiling UMAP takes longest
-        for name, rows in umap_plane(points(["en", "de"], n=n, d=4)):
-            assert rows.shape == (n, 2) and np.isfinite(rows).all(), name
 
 
 def told_rows(silhouette):
@@ -85,11 +79,6 @@ def told_rows(silhouette):
 
 def test_what_is_told_of_languages():
     distances, silhouette = tell(told_rows(-0.004))
-    assert distances.startswith(
-        "Translations lie at 0.087 (German) and 0.31 (Russian) of the distance between the English"
-    )
-    assert silhouette == (
-        "With the language as label the silhouette is −0.004: by this measure, the languages form no clusters. A "
-        "linear probe may still tell them apart."
-    )
+    assert distances.startswith("Translations lie at 0.087 (German) and 0.31 (Russian) of the distance between the")
+    assert "the silhouette is −0.004: by this measure, the languages form no clusters." in silhouette
     assert tell(told_rows(0.4))[1].endswith("the silhouette is 0.40: the languages form clusters.")

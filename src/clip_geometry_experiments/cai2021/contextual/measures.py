@@ -1,0 +1,132 @@
+"""Measures of Cai et al. 2021: cosines inside clusters, and the local intrinsic dimension of large sets, from the
+neighborhoods of some rows among all.
+
+Which rows the neighbors are looked for among decides the dimension: among a tenth of the rows the k-th nearest lies
+farther away, and the neighborhood is another. Whose neighborhoods are averaged decides only how sure it is.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clip_geometry.geometry.cosine import average_cosine, inter_type_cosine, intra_type_cosine
+from clip_geometry.geometry.dimension import Estimator, NeighborMetric, different, inverse_dimensions, slope_on_ratios
+from clip_geometry.geometry.distances.nearest import nearest
+from clip_geometry.geometry.statistics import Neighbors
+from clip_geometry.registry import InputError
+from clip_geometry.rows.matrix import Labels, as_codes, mean_row
+
+ROUNDING = 1e-12  # of the mean's length: what subtracting it leaves of a row that is the mean
+
+
+class AdjustedCosines(NamedTuple):
+    """inter, intra: of each cluster, NaN where it has none (a single type; no type of two rows). sizes: rows of each.
+
+    left_out: rows that are the mean of their cluster, which have no direction once it is subtracted.
+    """
+
+    inter: NDArray[np.float64]
+    intra: NDArray[np.float64]
+    sizes: NDArray[np.integer]
+    left_out: int
+
+    def mean(self, which: str, *, weighted: bool = False) -> float:
+        """Mean of "inter" or "intra" over the clusters that have a value, each counted once as in the authors' code.
+
+        weighted: by its rows. Raises InputError where no cluster has a value.
+        """
+        values = getattr(self, which)
+        known = ~np.isnan(values)
+        if not known.any():
+            needed = "rows of two types" if which == "inter" else "two rows of one type"
+            raise InputError(f"none of the {len(values)} clusters has {needed} once its mean is subtracted")
+        return float(np.average(values[known], weights=self.sizes[known] if weighted else None))
+
+
+def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) -> AdjustedCosines:
+    """inter_type_cosine and intra_type_cosine within each cluster, after the cluster's mean was subtracted; exactly.
+
+    Per cluster c with mean μ_c the rows w − μ_c are compared, a type being the rows of it in c. One cluster: the values
+    of centered rows. Clusters are in the order in which they first appear. x: (n, d), n ≥ 2; types, clusters: (n,).
+    O(nd). Raises InputError for unusable rows. Source: Cai et al. 2021, section 4.
+    """
+    kinds, _ = as_codes(types, len(x), name="types")
+    inter, intra, sizes, left_out = [], [], [], 0
+    for cluster in dict.fromkeys(clusters.tolist()):
+        members = np.flatnonzero(clusters == cluster)
+        rows = torch.from_numpy(x[members])
+        mean = mean_row(rows)
+        shifted = rows.double() - mean
+        kept = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()  # a row that is the mean has no direction
+        shifted, here = shifted[kept], kinds[members][kept]
+        several = len(here.unique()) > 1
+        inter.append(float(inter_type_cosine(shifted, here)) if several else np.nan)
+        if len(here) < 2 or int(here.bincount().max()) < 2:
+            intra.append(np.nan)
+        else:  # of a single type it is the average cosine
+            intra.append(float(intra_type_cosine(shifted, here) if several else average_cosine(shifted)))
+        sizes.append(len(members))
+        left_out += len(members) - len(shifted)
+    return AdjustedCosines(np.array(inter), np.array(intra), np.array(sizes), left_out)
+
+
+DISCARD = 0.1  # of the ratios of two_nn, the largest
+
+
+class DimensionEstimate(NamedTuple):
+    value: float
+    standard_error: float
+
+
+class Neighborhoods(NamedTuple):
+    """log(r_k/r_j) of j = 1 … k for each row that was asked about, (m, k); among: of how many different rows."""
+
+    logs: Tensor
+    among: int
+
+    def dimension(self, estimator: Estimator) -> DimensionEstimate:
+        """local_intrinsic_dimension by this estimator over these rows, and its standard error.
+
+        The error is that of a mean of m independent rows (by the delta method for "mackay", the inverse of a mean):
+        what asking about other rows changes. It says nothing of other rows to look among. Raises InputError for
+        neighbors that are all equally far.
+        """
+        inverses = inverse_dimensions(self.logs, estimator)
+        m, mean = len(inverses), inverses.mean()
+        if (mean if estimator == "mackay" else inverses.amin()) == 0:
+            whose = "every row" if estimator == "mackay" else "some row"
+            raise InputError(f"the nearest rows of {whose} are equally far from it, a dimension without bound")
+        if estimator == "mackay":
+            return DimensionEstimate(float(1 / mean), float(inverses.std() / mean.square() / m**0.5))
+        return DimensionEstimate(float((1 / inverses).mean()), float((1 / inverses).std() / m**0.5))
+
+    def two_nn(self) -> float:
+        """`two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
+        logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
+        kept = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
+        if kept < 1 or logs[kept - 1] == 0:
+            raise InputError("the two nearest rows are equally far from every row that is kept, or none is kept")
+        return float(slope_on_ratios(logs[:kept], len(logs)))
+
+
+def neighborhoods(
+    x: np.ndarray | Tensor, *, k: int = 100, metric: NeighborMetric = "euclidean", of: int | None = None, seed: int = 0
+) -> Neighborhoods:
+    """The neighborhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
+
+    With all rows `dimension` is local_intrinsic_dimension, which says what k and metric are; duplicates are dropped as
+    there. x: (n, d), at least k + 1 different rows. Exact, blockwise, O(of · n · d). Raises InputError otherwise.
+    """
+    neighbors = Neighbors(torch.as_tensor(x))
+    k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)
+    rows = different(neighbors, metric, least=k + 1).rows
+    if of is None or of >= len(rows):
+        distances, _ = nearest(rows, k)
+    else:
+        chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:of].sort().values
+        distances, _ = nearest(rows[chosen], k + 1, y=rows)
+        distances = distances[:, 1:]  # without the row itself, the only one at no distance
+    return Neighborhoods((distances[:, -1:] / distances).log(), len(rows))
