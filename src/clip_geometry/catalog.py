@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import yaml
 
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, instance
 
 PACKAGE = Path(__file__).parent
 
@@ -147,6 +147,8 @@ def add_entries(entries: Mapping[str, Mapping[str, Any]]) -> None:
 
     An entry without a title is that of a family or of an evaluator, whose variants and numbers have titles.
     """
+    for name, entry in instance(entries, Mapping, "entries", "a mapping of name → fields").items():
+        instance(entry, Mapping, f"entries[{name!r}]", "a mapping of fields")
     _entries.update(entries)
     describe.cache_clear()
     descriptions.update({name: describe(name) for name in entries if "title" in _merged(name)})

@@ -174,7 +174,7 @@ class Embeddings:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        if self.modality != "":
+        if not (isinstance(self.modality, str) and self.modality == ""):
             modality_name(self.modality)
         one_of(self.pair_on, "pair_on", ("item_id", "label"))
         if not isinstance(self.metadata, Mapping) or not isinstance(self.provenance, Mapping):

@@ -5,12 +5,12 @@ import os
 import stat
 from pathlib import Path
 
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, instance, shown
 
 
 def expanded(path: str | Path) -> Path:
     """Expands "~". Raises InputError for a user that does not exist and for a name that no file can have."""
-    path = Path(path)
+    path = Path(instance(path, str | os.PathLike, "the path", "text or a Path"))
     try:
         path = path.expanduser()
         path.lstat()

@@ -63,6 +63,20 @@ def shown(value: Any, most: int = 80) -> str:
     return shortened(text, most)
 
 
+def instance(value: Any, kind: Any, name: str, expected: str) -> Any:
+    """Return the value, or raise InputError where it is not of this type.
+
+    Args:
+        value: What was given.
+        kind: Its type, or a union of several.
+        name: Of the argument.
+        expected: The type in words, such as "a MixedIndex".
+    """
+    if not isinstance(value, kind):
+        raise InputError(f"{name} is {shown(value)}; expected {expected}")
+    return value
+
+
 def listed(names: Iterable[object], most: int = 6) -> str:
     """The first `most` names, printable and shortened, and how many more there are; "none" without any."""
     given = [printable(str(name)) for name in names]

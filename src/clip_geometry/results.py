@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, create_model
 
 from clip_geometry.files import naming, sync_folder
 from clip_geometry.io.reading import checked, parse_json
-from clip_geometry.paths import existing_file
-from clip_geometry.registry import InputError, shown
+from clip_geometry.paths import existing_file, expanded
+from clip_geometry.registry import InputError, instance, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -156,7 +156,7 @@ class Results:
     """
 
     def __init__(self, path: Path):
-        self.path = Path(path)
+        self.path = expanded(path)
 
     def append(self, cell: str, records: Iterable[Mapping[str, Any]]) -> None:
         """Writes the records of one finished cell, durably and in one piece.
@@ -243,7 +243,8 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
 
     unseen = {"at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected"}
     flat = []
-    for record in records:
+    for record in instance(records, Iterable, "records", "a list of records"):
+        instance(record, Mapping, "a record", "a mapping")
         at = {f"at.{key}": value for key, value in record.get("at", {}).items()}
         flat.append({key: value for key, value in record.items() if key not in unseen} | at)
     return pd.DataFrame(flat)
@@ -271,7 +272,7 @@ def read_rows(path: str | Path) -> list[Record]:
         ...     [(each.measure, each.value) for each in read_rows(folder)]
         [('isoscore', 0.21)]
     """
-    path = Path(path)
+    path = expanded(path)
     file = path / "results.jsonl" if path.is_dir() else path
     if not file.exists():
         hint = "a run folder holds results.jsonl" if path.is_dir() else "give a run folder or a file of measure --json"

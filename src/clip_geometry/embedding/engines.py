@@ -28,7 +28,7 @@ from clip_geometry.embedding.supply import supply, throughput_line
 from clip_geometry.encoders.base import Encoder, encoders
 from clip_geometry.io.reading import first_line
 from clip_geometry.progress import INTERVAL, Advance, PassProgress, note
-from clip_geometry.registry import InputError, library, library_versions, of_packages, unknown
+from clip_geometry.registry import InputError, instance, library, library_versions, of_packages, unknown
 from clip_geometry.rows.streamed import Accumulate, StreamedRows, aggregate_blocks
 
 Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
@@ -107,6 +107,8 @@ def open_engine(name: str, address: str | None = None) -> AbstractContextManager
         ...     engine.name
         'local'
     """
+    instance(address, str | None, "address", "text")
+    instance(name, str, "name", "local or ray")
     if address is not None and name == "local":
         raise InputError(f"address {address!r} is that of a Ray cluster, and the engine is local; give engine ray too")
     if name not in ("local", "ray"):

@@ -28,7 +28,8 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.encoders.own import OwnConfig, OwnEncoder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.progress import Progress, note, progress
-from clip_geometry.registry import InputError, library_versions, listed, printable, shown
+from clip_geometry.registry import InputError, instance, library_versions, listed, printable, shown
+from clip_geometry.rows.arguments import real_number, whole_number
 
 SHARD_SIZE = 4096
 SHARD_BYTES = 2**27  # approximate bytes of a shard's rows, where an item has many rows
@@ -124,10 +125,11 @@ def embed(
     from clip_geometry.encoders import load_encoder, resolve_encoder
 
     for option, value in {"batch_size": batch_size, "shard_size": shard_size, "limit": limit}.items():
-        if value is not None and value < 1:
-            raise InputError(f"{option} is {value}; a positive number of items was expected")
-    if not 0 <= max_corrupt <= 1:
-        raise InputError(f"max_corrupt is {max_corrupt}; a share between 0 and 1 was expected")
+        if value is not None:
+            whole_number(value, option)
+    real_number(max_corrupt, "max_corrupt", lambda share: 0 <= share <= 1, "a share between 0 and 1")
+    for option, value in {"data_name": data_name, "data_revision": data_revision, "name": name}.items():
+        instance(value, str | None, option, "text")
     keyed, dataset = folder is not None, data
     own_data = {"data_name": data_name, "data_revision": data_revision}
     own_model: dict[str, Any] = {"name": name, "revision": revision, "preprocess": preprocess, "tokenizer": tokenizer}

@@ -23,7 +23,8 @@ from clip_geometry.io.reading import read_npy, read_table, reading_with
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_folder
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.registry import InputError, instance, listed, shown
+from clip_geometry.rows.arguments import whole_number
 
 RECIPE, MANIFEST = "recipe.json", "manifest.json"
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -281,6 +282,8 @@ def read_store(folder: str | Path, *, modality: str | None = None, limit: int | 
         (4, 512)
     """
     folder = existing_folder(folder, "a store")
+    instance(modality, str | None, "modality", "the name of a modality")
+    limit = None if limit is None else whole_number(limit, "limit")
     if not is_store(folder):
         raise InputError(f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give another folder")
     manifest = files.read_json(folder / MANIFEST, Manifest)

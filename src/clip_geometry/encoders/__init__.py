@@ -12,7 +12,7 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, To
 from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.encoders.open_clip import list_names
 from clip_geometry.encoders.runtime import resolve_device
-from clip_geometry.registry import InputError, import_all, shown
+from clip_geometry.registry import InputError, import_all, instance, shown
 
 __all__ = ["Encoder", "EncoderConfig", "Tokens", "load_encoder", "paired_image_model", "resolve_encoder"]
 
@@ -98,7 +98,7 @@ def models() -> ModelList:
 
 
 def _family(model: str) -> EncoderEntry:
-    prefix = re.split("[:/]", model, maxsplit=1)[0] if isinstance(model, str) else model
+    prefix = re.split("[:/]", instance(model, str, "model", "the name of a model"), maxsplit=1)[0]
     if prefix == model:
         known = ", ".join(encoders)
         raise InputError(f"model {shown(model)} is no family and a name with a colon between; expected one of {known}")

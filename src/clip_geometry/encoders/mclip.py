@@ -25,7 +25,7 @@ from clip_geometry.encoders.runtime import seeded
 from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import checked, read_pickle
 from clip_geometry.paths import existing_file
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, instance
 
 EXPECTED = "a text tower of Multilingual-CLIP"
 
@@ -48,7 +48,7 @@ def paired_image_model(model: str) -> str:
         >>> cg.encoders.paired_image_model("mclip:M-CLIP/LABSE-Vit-L-14")
         'open_clip:ViT-L-14-quickgelu/openai'
     """
-    prefix, _, name = model.partition(":")
+    prefix, _, name = instance(model, str, "model", "the name of a model").partition(":")
     if prefix != "mclip":
         raise InputError(f"{model} has no paired image model: only towers of Multilingual-CLIP, mclip:…, have one")
     folder = hub.model_path(name)

@@ -9,7 +9,7 @@ import torch
 
 from clip_geometry.encoders.base import BatchNormOption
 from clip_geometry.memory import memory
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, instance
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MAX_TENSORS = 50_000  # in a model
@@ -17,6 +17,7 @@ MAX_TENSORS = 50_000  # in a model
 
 def resolve_device(device: str = "auto") -> torch.device:
     """The device of that name; "auto" is the first GPU if there is one, else the CPU."""
+    instance(device, str | torch.device, "device", "auto, cpu, cuda or cuda:NUMBER")
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clip_geometry import catalog
 from clip_geometry.geometry import Measure, add_measure
+from clip_geometry.registry import instance
 
 
 def add_evaluator(shared: Measure, own: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -20,7 +21,7 @@ def add_evaluator(shared: Measure, own: Mapping[str, Mapping[str, Any]] | None =
         shared: The function and what its numbers have in common; its name is that of the evaluator.
         own: Number → fields of `Measure` in which it differs.
     """
-    prefix = f"{shared.name}."
+    prefix = f"{instance(shared, Measure, 'shared', 'a Measure').name}."
     for name in catalog.names():
         if name.startswith(prefix):
             number = name.removeprefix(prefix)

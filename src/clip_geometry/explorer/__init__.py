@@ -1,6 +1,6 @@
 """Embeddings as an HTML file to look into: points, repairs on a slider, neighbors before and after."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.rows.arguments import seed_number, whole_number
+from clip_geometry.registry import instance
+from clip_geometry.rows.arguments import flag, seed_number, whole_number
 
 __all__ = ["Exploration", "explore"]
 
@@ -133,6 +134,12 @@ def explore(
         'explore.html'
     """
     seed, limit = seed_number(seed), whole_number(limit, "limit", least=10, most=LIMIT)
+    instance(progress, Callable, "progress", "a function")
+    instance(title, str | None, "title", "text")
+    flag(umap, "umap")
+    instance(captions, str | Path | None, "captions", "a path")
+    for name in instance(repairs, list | tuple | None, "repairs", "a list of names") or ():
+        instance(name, str, "a name in repairs", "text")
     plotly_script()  # before an hour of work
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     points = choose_points(sets, pipeline=pipeline, limit=limit, seed=seed)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from clip_geometry.catalog import FIELDS, GROUPS, add_entries, describe
 from clip_geometry.geometry.kinds import Value, as_given
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
-from clip_geometry.registry import InputError, Registry, shown
+from clip_geometry.registry import InputError, Registry, instance, shown
 
 T = TypeVar("T")
 
@@ -118,6 +118,7 @@ def add_measure(measure: Measure, *variants: Measure, entries: Mapping[str, Mapp
     if entries is not None:
         add_entries(entries)
     for member in (measure, *variants):
+        instance(member, Measure, "measure", "a Measure")
         measures.add(member.name, member)
 
 
@@ -139,6 +140,7 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
     """
     if "function" in changes:
         changes = {"statistic": None, "streams": False, "aggregated": False, **changes}
+    instance(measure, Measure, "measure", "a Measure")
     return replace(measure, name=f"{measure.name}[{name}]", **changes)
 
 

@@ -13,6 +13,7 @@ from clip_geometry.files import claimed, new_folder
 from clip_geometry.io.sources import Sets, call, formats, read
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, shown, unknown
+from clip_geometry.rows.arguments import flag
 from clip_geometry.rows.matrix import unit_rows
 from clip_geometry.rows.streamed import StreamedRows
 
@@ -48,7 +49,8 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
         {'image.parquet': '3 rows, float32'}
     """
     writers = {name: each["write"] for name, each in formats().items() if "write" in each}
-    if to not in writers:
+    flag(normalize, "normalize")
+    if not isinstance(to, str) or to not in writers:
         raise unknown("format", to, writers, "clip-geometry export --help")
     if isinstance(source, str | Path):
         sets = read(source)

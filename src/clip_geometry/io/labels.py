@@ -72,6 +72,8 @@ def _array(values: Sequence[Any]) -> np.ndarray:
 
 def with_labels(sets: Mapping[str, Embeddings], labels: Any) -> dict[str, Embeddings]:
     """Put the labels on every set that has as many rows; at least one has to, and the others are said on stderr."""
+    if not hasattr(labels, "__len__") or np.ndim(labels) == 0:
+        raise InputError(f"labels is {shown(labels)}; expected one label per row")
     fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
     if not fitting:
         counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())

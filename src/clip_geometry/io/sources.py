@@ -69,7 +69,7 @@ def read(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embedding
         >>> {modality: each.vectors.shape for modality, each in read("pairs.npz").items()}
         {'image': (3, 3), 'text': (3, 3)}
     """
-    called = unnamed or own_name(path)
+    called = own_name(path) if unnamed is None else modality_name(unnamed, "unnamed")
     return {modality or called: _as(side, modality or called) for modality, side in read_sides(path).items()}
 
 

@@ -21,9 +21,9 @@ from clip_geometry.io.sources import by_suffix
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.measuring.records import DEFAULT_STEPS, measure
 from clip_geometry.paths import existing
-from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.registry import InputError, instance, listed, shown
 from clip_geometry.results import ORIGIN, Record, read_rows
-from clip_geometry.rows.arguments import seed_number
+from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.steps import transforms
 
 if TYPE_CHECKING:
@@ -297,8 +297,13 @@ def compare(
         >>> change.paired, change.verdict, round(change.value, 3), round(change.standard_error, 3)
         (True, 'lower', -0.196, 0.019)
     """
-    seed = seed_number(seed)
-    pipelines = [pipelines] if isinstance(pipelines, str) else list(pipelines)
+    seed, flips = seed_number(seed), whole_number(flips, "flips")
+    if not operands:
+        raise InputError("nothing was given; compare needs at least two sets, runs or measurements")
+    instance(names, Sequence | None, "names", "a list of names")
+    pipelines = (
+        [pipelines] if isinstance(pipelines, str) else list(instance(pipelines, Sequence, "pipelines", "pipelines"))
+    )
     given = [list(each) if isinstance(each, Iterator) else each for each in operands]
     read = [_records(each) for each in given]
     if len(given) == 1 and not pipelines and read[0] is None:

@@ -15,9 +15,9 @@ from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber, call_of
 from clip_geometry.measuring.table import CORE
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import InputError, parts, unknown
+from clip_geometry.registry import InputError, instance, parts, unknown
 from clip_geometry.results import Record, Row
-from clip_geometry.rows.arguments import RowError, seed_number, whole_number
+from clip_geometry.rows.arguments import RowError, flag, seed_number, whole_number
 from clip_geometry.rows.threads import side_by_side
 from clip_geometry.steps import Step, parse_pipeline
 
@@ -97,7 +97,11 @@ def measure(
         ['audio+text', 'audio+video', 'text+video']
     """
     seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
-    steps = parse_pipeline(pipeline or "")
+    full_size = None if full_size is None else whole_number(full_size, "full_size")
+    instance(by, str | None, "by", '"label" or the name of a column')
+    instance(progress, Callable, "progress", "a function")
+    flag(scaling, "scaling")
+    steps = parse_pipeline("" if pipeline is None else pipeline)
     names, optional = names_to_measure(measures)
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     if full_size is not None and by is not None:
@@ -135,9 +139,10 @@ def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool
     """
     if names is None:
         return list(CORE), True
-    if names == ALL:
+    if isinstance(names, str) and names == ALL:
         return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
-    given = parts(names) if isinstance(names, str) else [*filter(None, map(str.strip, names))]
+    several = [names] if isinstance(names, str) else [*instance(names, Iterable, "measures", "names of measures")]
+    given = [part for name in several for part in parts(instance(name, str, "a name in measures", "text"))]
     if not given:
         raise InputError("measures is empty; give names, comma-separated, or leave it out for the core")
     return [each.name for each in named(given)], False

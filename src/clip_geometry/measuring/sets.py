@@ -23,12 +23,13 @@ from clip_geometry.geometry.uncertainty import BLOCKS, jackknife
 from clip_geometry.measuring.views import Items, View, context, is_prompts
 from clip_geometry.memory import can_be_held, give_back, memory
 from clip_geometry.progress import PassProgress
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, instance, shown
 from clip_geometry.results import Row
+from clip_geometry.rows.arguments import seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK, as_matrix, as_rows
 from clip_geometry.rows.streamed import StreamedRows, gaussian_rows, release, taken
 from clip_geometry.search.checks.remarks import remarks_on
-from clip_geometry.steps import Step
+from clip_geometry.steps import Step, parse_pipeline
 
 if TYPE_CHECKING:
     from clip_geometry.embedding.engines import Engine
@@ -83,8 +84,12 @@ class MeasuredSets(View):
         engine: "Engine | None" = None,
         in_memory: bool = False,
     ):
-        self.steps = tuple(steps)
-        self.seed, self.blocks = seed, blocks
+        for modality, each in instance(sets, Mapping, "sets", "a mapping of modality → Embeddings").items():
+            instance(each, Embeddings, f"sets[{modality!r}]", "Embeddings")
+        if engine is not None and not hasattr(engine, "spent"):
+            raise InputError(f"engine is {shown(engine)}; expected one of open_engine")
+        self.steps = parse_pipeline(steps)
+        self.seed, self.blocks = seed_number(seed), whole_number(blocks, "blocks", least=0)
         self.engine, self.in_memory = engine, in_memory
         large = is_large(*(each.vectors.shape for each in sets.values()))
         self.streamed = not in_memory and (large or engine is not None)

@@ -13,8 +13,8 @@ from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.display.words import Words
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import InputError
-from clip_geometry.rows.arguments import whole_number
+from clip_geometry.registry import InputError, instance
+from clip_geometry.rows.arguments import one_of, whole_number
 from clip_geometry.rows.streamed import release
 from clip_geometry.rows.threads import side_by_side
 from clip_geometry.search.held_out import NUMBERS, HeldOutSearch, SearchEstimate, SearchNumbers
@@ -234,6 +234,9 @@ def compare_repairs(
         >>> found.recommended, found.candidates["zscore"].costs
         ('zscore', ())
     """
+    instance(index, MixedIndex, "index", "a MixedIndex")
+    instance(progress, Callable, "progress", "a function")
+    one_of(want, "want", AIMS)
     if len(index.modalities) < 2:
         raise InputError(f"only {index.modalities[0]} rows were given; repairs of a mixed index need two modalities")
     splits = whole_number(splits, "splits", most=1000)

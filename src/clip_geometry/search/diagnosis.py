@@ -11,8 +11,8 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.rows.arguments import seed_number
+from clip_geometry.registry import InputError, instance, listed, parts
+from clip_geometry.rows.arguments import one_of, seed_number
 from clip_geometry.rows.streamed import release
 from clip_geometry.search.checks import Context, Finding, NotRun, run_checks
 from clip_geometry.search.comparison import AIMS, MOST_FIT, WORDS, Candidate, RepairComparison, Want, compare_repairs
@@ -182,11 +182,12 @@ def diagnose(
         (('not_unit', 'warning'), 'zscore')
     """
     seed = seed_number(seed)
-    if relevant not in (None, "labels", "pairs"):
-        raise InputError(f"relevant is {shown(relevant)}; expected 'labels' or 'pairs'")
-    if want not in AIMS:
-        raise InputError(f"want is {shown(want)}; expected 'pairs' or 'both'")
-    repairs = [each.strip() for each in repairs.split(",")] if isinstance(repairs, str) else repairs
+    if relevant is not None:
+        one_of(relevant, "relevant", ("labels", "pairs"))
+    one_of(want, "want", AIMS)
+    if repairs is not None:
+        several = [repairs] if isinstance(repairs, str) else instance(repairs, Sequence, "repairs", "names of repairs")
+        repairs = [part for each in several for part in parts(instance(each, str, "a name in repairs", "text"))]
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     beside = None if other is None else given_sets(other)
     for each in (sets, beside or {}):

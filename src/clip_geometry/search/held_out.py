@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.special import expit, logit
 
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, instance
 from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import Repair, kept_in, make_repair
 
@@ -393,6 +393,8 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, S
         >>> found["own_share"].value, found["hit_at_10"].value  # a modality gap
         (1.0, 0.0)
     """
+    instance(index, MixedIndex, "index", "a MixedIndex")
+    instance(repair, Repair | None, "repair", "a fitted Repair")
     search = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows))
     none = make_repair("none").fit(index.known())
     found = search.run(none)  # first, as neighbors are compared with those of no repair

@@ -99,7 +99,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
             raise InputError(f"modalities are {listed(names)}; expected different names")
         if measures is None:
             measures = (*(ACROSS if len(names) > 1 else ()), *OF_EACH)
-        if isinstance(measures, str) or not measures:
+        if not isinstance(measures, list | tuple) or not measures:
             raise InputError(f"measures = {shown(measures)}; expected a list of names, or None for the usual ones")
         kept, seed = whole_number(kept, "kept", least=2), seed_number(seed)
         self.plan = Plan(tuple(names), tuple(measures), kept, seed)

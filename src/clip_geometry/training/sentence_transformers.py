@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
         raise
     from sentence_transformers.evaluation import SentenceEvaluator  # pyright: ignore[reportMissingImports] # before 6
 
-from clip_geometry.registry import InputError, listed, shown, unknown
+from clip_geometry.registry import InputError, instance, listed, shown, unknown
 from clip_geometry.training.metrics import EmbeddingGeometry
 from clip_geometry.training.monitor import evaluating
 
@@ -62,6 +62,7 @@ class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralType
         self.metric = EmbeddingGeometry(*sizes, **options)
         numbers = self.metric.plan.numbers
         usual = ["retrieval.image_to_text.r_at_1", f"effective_rank/{next(iter(sizes))}", *numbers]
+        instance(primary_metric, str | None, "primary_metric", "the name of a number")
         self.primary_metric = primary_metric or next(each for each in usual if each in numbers)
         if self.primary_metric not in numbers:
             raise unknown("primary_metric", self.primary_metric, numbers, "evaluator.metric.plan.numbers")

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOn
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 from clip_geometry.rows import matrix
 from clip_geometry.rows.arguments import check_values
 from clip_geometry.rows.streamed import StreamedRows
@@ -250,5 +250,7 @@ Kind = TypeVar("Kind", bound=type[Transform])
 
 def register(kind: Kind) -> Kind:
     """Add a transform to the registry under its name, as a class decorator."""
+    if not (isinstance(kind, type) and issubclass(kind, Transform)):
+        raise InputError(f"register takes a subclass of Transform and was given {shown(kind)}")
     transforms.add(kind.name, kind)
     return kind

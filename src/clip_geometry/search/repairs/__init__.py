@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 
 from clip_geometry import catalog
-from clip_geometry.registry import InputError, Registry, listed, shown
+from clip_geometry.registry import InputError, Registry, instance, listed
+from clip_geometry.rows.arguments import positive_number
 from clip_geometry.search.relevance import Relevance
 from clip_geometry.transforms import Affine
 from clip_geometry.transforms.pipeline import Pipeline
@@ -57,12 +58,13 @@ class Known:
     kept: dict[Any, Any] | None = None
 
     def __post_init__(self):
-        shapes = {name: np.shape(x) for name, x in self.rows.items()}
+        rows = instance(self.rows, Mapping, "rows", "a mapping of modality → (n, d) rows")
+        instance(self.relevance, Relevance | None, "relevance", "a Relevance")
+        shapes = {name: np.shape(x) for name, x in rows.items()}
         if {len(shape) for shape in shapes.values()} != {2} or len({shape[1] for shape in shapes.values()}) > 1:
             given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise InputError(f"known rows have the shapes {given or 'none'}; expected (n, d) with one d for all")
-        if not 0 < self.logit_scale < np.inf:
-            raise InputError(f"logit_scale is {shown(self.logit_scale)}; expected a positive number, such as 100")
+        positive_number(self.logit_scale, "logit_scale", of=", such as 100")
         sizes = {name: len(x) for name, x in self.rows.items()}
         if self.relevance is not None and (known := getattr(self.relevance, "sizes", {})) != sizes:
             of, given = (listed(f"{n} {name}" for name, n in each.items()) for each in (known, sizes))
