@@ -257,7 +257,7 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
         warnings.warn("something else", UserWarning, stacklevel=1)
         return ()
 
-    monkeypatch.setattr("clip_geometry.parse_pipeline", warn, raising=False)
+    monkeypatch.setattr("clip_geometry.transforms.parse_pipeline", warn, raising=False)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("default")
         assert "something else" not in cli("fit", "center", sets[0], "-o", "m.safetensors").err

@@ -11,7 +11,7 @@ from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import quiet
 
 # of maps that 60 pairs do not determine
-pytestmark = pytest.mark.filterwarnings("ignore::clip_geometry.RankWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")
 
 
 @pytest.fixture(scope="module")

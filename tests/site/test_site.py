@@ -72,7 +72,7 @@ def test_the_figure_agrees_with_the_declared_invariances(site):
 
 
 def test_the_null_value_of_isoscore_is_on_its_page(site):
-    value = clip_geometry.null_value("isoscore", 300, 512)
+    value = clip_geometry.geometry.null_value("isoscore", 300, 512)
     assert f"{value:.3g} for 300 × 512" in words(site / "measures" / "isoscore.html")
 
 
