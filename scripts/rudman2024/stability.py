@@ -7,7 +7,8 @@ import argparse
 
 import numpy as np
 
-import clip_geometry as cg
+from clip_geometry import Moments
+from clip_geometry.geometry import isoscore, isoscore_star
 
 
 def main() -> None:
@@ -22,21 +23,14 @@ def main() -> None:
     variances = np.arange(1, given.dimension + 1) ** -0.5
     truth = (variances.sum() ** 2 / (variances**2).sum() - 1) / (given.dimension - 1)
 
-    def draw(n):
-        # heavy tails: one row in ten is five times longer
+    def draw(n):  # heavy tails: one row in ten is five times longer
         lengths = np.where(rng.random((n, 1)) < 0.1, 5.0, 1.0)
         return lengths * rng.normal(size=(n, given.dimension)) * np.sqrt(variances)
 
     scores = []
     for _ in range(given.draws):
-        x, c_0 = draw(given.rows), cg.Moments.of(draw(given.larger)).covariance
-        scores.append(
-            [
-                cg.geometry.isoscore(x),
-                cg.geometry.isoscore(x, unbiased=True),
-                cg.geometry.isoscore_star(x, c_0, zeta=given.zeta),
-            ]
-        )
+        x, c_0 = draw(given.rows), Moments.of(draw(given.larger)).covariance
+        scores.append([isoscore(x), isoscore(x, unbiased=True), isoscore_star(x, c_0, zeta=given.zeta)])
     print(f"true IsoScore {truth:.3f}; {given.draws} samples of {given.rows} rows in {given.dimension} dimensions")
     for name, error in zip(("plain", "unbiased", "IsoScore*"), np.transpose(scores) - truth, strict=True):
         print(f"{name:10} bias {error.mean():+.3f}  deviation {error.std():.3f}  RMSE {(error**2).mean() ** 0.5:.3f}")

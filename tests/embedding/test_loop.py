@@ -176,10 +176,10 @@ def test_no_common_side_is_an_error_that_leaves_the_folder_usable(loader, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"limit": 0}, "limit is 0"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"shard_size": -1}, "shard_size is -1"),
-        ({"max_corrupt": 1.5}, "max_corrupt is 1.5; a share between 0 and 1"),
+        ({"limit": 0}, "limit = 0"),
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"shard_size": -1}, "shard_size = -1"),
+        ({"max_corrupt": 1.5}, "max_corrupt = 1.5; expected a share between 0 and 1"),
     ],
 )
 def test_wrong_options(loader, tmp_path, options, message):

@@ -393,5 +393,5 @@ def test_options_that_do_not_fit_the_model(tmp_path):
         embed("scenes-clip/fresh", data(), name="mine", preprocess=len)
     with pytest.raises(InputError, match="data_revision would say what the data set scenes is"):
         embed("scenes-clip/fresh", "scenes", data_revision="2")
-    with pytest.raises(InputError, match="limit is 0; a positive number of items was expected"):
+    with pytest.raises(InputError, match="limit = 0; expected a whole number from 1 on"):
         embed(Both(), data(), limit=0)

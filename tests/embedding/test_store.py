@@ -106,7 +106,7 @@ def test_a_limit_is_positive(tmp_path, limit):
     with pytest.raises(InputError, match=f"limit is {limit}; a positive number of items was expected"):
         indices_within(["a"], limit)
     write_store(tmp_path)
-    with pytest.raises(InputError, match=f"limit is {limit}"):
+    with pytest.raises(InputError, match=f"limit = {limit}"):
         read_store(tmp_path, limit=limit)
 
 

@@ -14,6 +14,16 @@ from support.clouds import cone
 CONVENTIONS = ("invariant", "canonical", "rows")
 
 
+def test_published_convention_only_sees_the_mean():
+    """`rows` is a basis unrelated to the data: I2 is ‖mean‖/√d to first order, whatever the spectrum (README A.1)."""
+    rng = np.random.default_rng(0)
+    x = cone(4000, 64, rng)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    expected = np.linalg.norm(x.mean(0)) / math.sqrt(64)
+    # the basis is random-like: ‖mean‖²'s share of 64 directions fluctuates by √(2/64)/2 = 9 %
+    assert float(partition_isotropy(x, convention="rows").i2) == pytest.approx(expected, rel=0.15)
+
+
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("seed", range(3))
 def test_signs_of_the_eigenvectors_do_not_matter(convention, seed, monkeypatch):
@@ -96,3 +106,10 @@ def test_p_values_far_out_are_small_and_not_negative():
     even = np.concatenate([np.eye(6), -np.eye(6)])
     assert rayleigh_test(even).p_value == pytest.approx(1, abs=0.01)
     assert rayleigh_test(even).z == pytest.approx(-1 / math.sqrt(2 * 11 / 12 / 6), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_unit_rows_are_bounded_by_e_to_the_minus_2(seed):
+    x = cone(50, 4, np.random.default_rng(seed), offset=20.0)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    assert math.exp(-2) <= float(partition_isotropy(x).i1) < 1

@@ -144,7 +144,7 @@ def test_unusable_sets_are_refused(sets, says):
 
 def test_arguments_are_checked():
     rows = clip_like(50)
-    with pytest.raises(InputError, match="relevant is 'ids'; expected 'labels' or 'pairs'"):
+    with pytest.raises(InputError, match="relevant 'ids' is unknown; known are 'labels', 'pairs'"):
         cg.diagnose(rows, relevant="ids")
     with pytest.raises(InputError, match="unknown repair 'zscor'"):
         cg.diagnose(rows, repairs="zscor")

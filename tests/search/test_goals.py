@@ -202,5 +202,5 @@ def test_the_verdict_says_what_is_given_up():
     text = " ".join(cg.diagnose(rows, repairs=["other", "rrf", "posterior"], splits=4).verdict)
     assert "--want both" in text and "the top ten has 100% of the first results" in text
     assert "take posterior" in text  # what one index can serve
-    with pytest.raises(cg.InputError, match="want is 'all'; expected 'pairs' or 'both'"):
+    with pytest.raises(cg.InputError, match="want 'all' is unknown; known are 'pairs', 'both'"):
         cg.diagnose(rows, want="all")

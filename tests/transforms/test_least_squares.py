@@ -43,3 +43,14 @@ def test_rcond_says_what_counts_as_zero(rng):
         found = LeastSquares(rcond=1e-5).fit(source, target)
     assert (found.rank_, found.rcond_) == (3, 1e-5)
     assert np.allclose(found.W_, np.linalg.pinv(source, rcond=1e-5) @ target, rtol=1e-9)
+
+
+def test_from_class_prompts_to_images_it_is_the_nearest_class_mean(rng):
+    """Each of k ≤ d independent prompts goes to the mean of its class, whatever the prompts say."""
+    labels = np.arange(60) % 5
+    image, prompts = cone(60, 8, rng), cone(5, 8, rng)
+    means = np.stack([image[labels == k].mean(0) for k in range(5)])
+    for texts in (prompts, rng.normal(size=(5, 8)), np.eye(5, 8)):
+        with pytest.warns(RankWarning):
+            found = LeastSquares().fit(texts[labels], image).transform(texts)
+        assert np.allclose(found, means, atol=1e-10)

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.mickus2024.classify.rows import correlation_rows, deviation_rows, size_rows
+from clip_geometry.results import Record
+from clip_geometry_experiments.mickus2024.classify.rows import correlation_rows, deviation_rows
 from clip_geometry_experiments.mickus2024.classify.training import LayerPlace
 from clip_geometry_experiments.published.comparing import compare
 from clip_geometry_experiments.run.runner import plan, resolve
@@ -23,7 +24,9 @@ def rows_of(stem, seeds=5, updates=None, model=None, path=None, **changes):
     config = config.model_copy(update={"measures": ("silhouette", "isoscore")})
     shared = {"model": model or config.model.model, "dataset": config.task.name, "split": config.task.split}
     rows = [*correlation_rows(config, curves, "all"), *correlation_rows(config, curves, 0)]
-    rows += [*deviation_rows(config, curves), *size_rows(config, {"examples": 7, "items": 9, "parameters": 99})]
+    sizes = {"examples": 7, "items": 9, "parameters": 99}
+    rows += [*deviation_rows(config, curves)]
+    rows += [Record(f"classify.{name}", value, at=config.options()) for name, value in sizes.items()]
     shared |= {"updates": states - 1, "seeds": seeds, "pipeline": list(config.pipeline)}
     return [{**shared, **path_of_task, **row} for row in rows]
 

@@ -113,9 +113,9 @@ def test_the_lengths_of_rows_do_not_matter(name):
         ({"rows": {"image": np.eye(3), "text": np.eye(4)}}, "expected (n, d) with one d for all"),
         ({"rows": {"image": np.ones(3)}}, "expected (n, d)"),
         ({"rows": {}}, "have the shapes none"),
-        ({"logit_scale": float("nan")}, "logit_scale is nan"),
-        ({"logit_scale": -5}, "logit_scale is -5"),
-        ({"relevance": [[1]]}, "relevance is of none rows"),
+        ({"logit_scale": float("nan")}, "logit_scale = nan"),
+        ({"logit_scale": -5}, "logit_scale = -5"),
+        ({"relevance": [[1]]}, "relevance is [[1]]; expected a Relevance"),
         ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "belong to the same rows"),
         (
             {"relevance": Relevance.of_labels(a=range(3), b=range(3))},
