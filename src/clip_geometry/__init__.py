@@ -1,7 +1,18 @@
 """Measure, explain, and repair the geometry of multimodal embeddings.
 
-The public names and their modules are in __init__.pyi, which type checkers read, too. They are imported at first use,
-so that `import clip_geometry` is instant.
+>>> import clip_geometry as cg
+
+measure, compare        how isotropic embeddings are, how wide the gap is, and what changed, with standard errors
+diagnose                what is wrong with an index of several modalities, and which repair helps
+explore                 an interactive page of the embeddings
+read, embed, export     embeddings from files, from models, and for other programs
+Pipeline                transforms that are fitted on some embeddings and applied to others
+
+geometry                measures as functions of arrays and tensors
+transforms, evaluate, search, training, encoders, data
+
+`dir(cg)` has all names, and `help(cg.measure)` explains one. They are imported at first use, so that importing the
+package is instant; __init__.pyi says from where.
 """
 
 from typing import Any
@@ -10,9 +21,8 @@ import lazy_loader
 
 from clip_geometry.deprecation import DEPRECATED, deprecated
 
+# no __all__: with it, help(clip_geometry) would print the help of every name
 _import, _, _names = lazy_loader.attach_stub(__name__, __file__)
-
-__all__ = sorted({*_names, "__version__"})  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,4 +36,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*_names, "__version__"})
