@@ -1,8 +1,8 @@
-"""Catalogs: what a reader needs to know about measures, transforms, …, read without importing torch or what they name.
+"""Catalogs that describe measures, transforms, …, read without importing torch or the functions they name.
 
-The catalog of each kind is catalog.yaml in its folder. The entry of a measure, in geometry/, is a `Description`. A
-variant or a number of an evaluator has the fields of its family unless it has its own:
-`retrieval[mixed].image.r_at_1` those of `retrieval`, then of `retrieval[mixed]`.
+Each kind has a catalog.yaml in its folder. The entry of a measure, in geometry/, becomes a `Description`. A variant,
+or a number of an evaluator, inherits the fields of its family unless it sets them itself:
+`retrieval[mixed].image.r_at_1` inherits those of `retrieval`, then those of `retrieval[mixed]`.
 """
 
 import functools
@@ -18,21 +18,21 @@ from clip_geometry.registry import InputError, instance
 
 PACKAGE = Path(__file__).parent
 
-LABELS = ("labels",)  # arguments with one value per row; all others are rows
+LABELS = ("labels",)  # arguments that hold one value per row; all other arguments are rows
 Bound: TypeAlias = int | float | str
 
 
 @dataclass(frozen=True)
 class MeasureInputs:
-    """What the function of a measure takes.
+    """Inputs of the function that computes a measure.
 
     Args:
-        arguments: Their names.
-        needs: What rows must come with, besides rows.
-        across: Whether they are the image and the text rows of one collection.
-        whole: Arguments whose rows are no sample of items: the jackknife leaves none of them out.
-        permuted: How `permutation_test` breaks the relation of the two arguments: "rows" permutes rows across both
-            sets, "order" shuffles the second. None where there is none to break.
+        arguments: Names of the arguments.
+        needs: What must be given besides the rows, such as pairs or labels; None if nothing.
+        across: Whether the arguments are the image rows and the text rows of one collection.
+        whole: Arguments whose rows are not a sample of items, so that the jackknife leaves none of them out.
+        permuted: How `permutation_test` breaks the relation between the two arguments: "rows" permutes rows across
+            both sets, "order" shuffles the second set. None if there is no relation to break.
     """
 
     arguments: tuple[str, ...]
@@ -43,7 +43,7 @@ class MeasureInputs:
 
 
 def read_yaml(file: Path) -> Any:
-    """A YAML file of ours, ten times as fast as `config.read_yaml`, which checks what users write."""
+    """Read a YAML file of this package, 10x faster than `config.read_yaml`, which validates files from users."""
     return yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
@@ -65,31 +65,32 @@ class Description:
         name: Name of the measure in `measures`, with a variant in brackets.
         title: A short title.
         group: One of `GROUPS`.
-        takes: What the function takes, of `TAKES`.
+        takes: Key in `TAKES` of the inputs of its function.
         summary: What it measures, in one sentence.
         reading: What a high and a low value mean.
-        caveat: What misleads those who trust the number alone.
+        caveat: How the number can mislead if it is read alone.
         formula: Its formula.
         range: Lower and upper bound; a bound may be "d", the dimension.
         direction: What higher or lower means.
         reference: The paper that defines it.
-        better: Which direction serves a use of the embeddings, such as retrieval; None where the number describes
-            them and neither direction is better.
-        depends_on_n: Whether the expected value changes with the number of rows, so that only equal n compare.
-        at_gaussian: Its value on an isotropic Gaussian of unit rows as n grows; None where it depends on more than d
-            (`null_value` computes it).
-        invariances: Those of `INVARIANCES` that hold. The others do not hold; tests show both.
+        better: Which direction is better for a use of the embeddings, such as retrieval; None if the measure only
+            describes the embeddings and neither direction is better.
+        depends_on_n: Whether the expected value changes with the number of rows, so that values are comparable only
+            at equal n.
+        at_gaussian: The limit of its value as n grows, for unit rows drawn from an isotropic Gaussian; None if the
+            limit depends on more than d (`null_value` computes it).
+        invariances: The entries of `INVARIANCES` that hold. The others do not hold; tests verify both.
         unit: Its unit, e.g. "degrees".
-        brief: What it or its evaluator measures, in at most 55 characters, for `clip-geometry list`; by default the
-            title.
-        least_n: Smallest number of rows of each set.
+        brief: What the measure or its evaluator measures, in at most 55 characters, for `clip-geometry list`. Default:
+            the title.
+        least_n: Smallest number of rows per set.
         least_d: Smallest dimension.
-        quadratic: Whether time grows with n².
-        smooth: False for extremes, arbitrary bases and distances to near neighbors, whose error the jackknife gets
-            wrong (for two_nn and hubness twice the true one).
-        by_default: False where it is taken only if it is named.
-        one_space: False where the two sets may have different dimensions and come from different models.
-        evaluator: The evaluator whose number this is, which stands for all of its numbers: of `a.b` it is `a`.
+        quadratic: Whether its time grows with n².
+        smooth: False for measures based on extremes, arbitrary bases or nearest-neighbor distances, for which the
+            jackknife standard error is wrong (for two_nn and hubness, twice the true one).
+        by_default: False if the measure is computed only when it is named.
+        one_space: False if the two sets may have different dimensions and come from different models.
+        evaluator: The evaluator that computes this number together with its other numbers: `a` for a measure `a.b`.
     """
 
     name: str
@@ -119,33 +120,38 @@ class Description:
 
     @property
     def inputs(self) -> MeasureInputs:
-        """What `takes` stands for."""
+        """The inputs of its function, which `takes` names."""
         return TAKES[self.takes]
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the rows must come with: "pairs", "labels", "rows of one scale" (multiply all rows and the
-        value changes, so that only rows of one scale compare; unit rows are)."""
+        """The requirements on the rows: "pairs", "labels", "rows of one scale".
+
+        "rows of one scale" means that multiplying all rows by a constant changes the value, so that values are
+        comparable only between rows of the same scale, such as unit rows.
+        """
         unit = () if "scale" in self.invariances else ("rows of one scale",)
         return (*filter(None, (self.inputs.needs,)), *unit)
 
 
-# `name` is none of them: a measure has its own, which finds the others
+# without `name`, which is the key of an entry and not one of its fields
 FIELDS = frozenset(field.name for field in fields(Description)) - {"name"} | {"inputs", "needs"}
-_entries: dict[str, Mapping[str, Any]] = {}  # of measures, families and evaluators
-descriptions: dict[str, Description] = {}  # of measures, group by group
+_entries: dict[str, Mapping[str, Any]] = {}  # entries of measures, families and evaluators
+descriptions: dict[str, Description] = {}  # descriptions of measures, ordered by group
 
 
 @functools.cache
 def read(folder: Path) -> Mapping[str, Mapping[str, Any]]:
-    """The entries of the catalog.yaml in a folder."""
+    """Return the entries of the catalog.yaml in a folder."""
     return read_yaml(folder / "catalog.yaml")
 
 
 def add_entries(entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Adds descriptions, of another package's measures too: name → fields of `Description` besides the name.
+    """Add descriptions to the catalog, including those of measures from other packages.
 
-    An entry without a title is that of a family or of an evaluator, whose variants and numbers have titles.
+    Args:
+        entries: Name → fields of `Description` other than the name. An entry without a title describes a family or
+            an evaluator, whose variants and numbers have their own titles.
     """
     for name, entry in instance(entries, Mapping, "entries", "a mapping of name → fields").items():
         instance(entry, Mapping, f"entries[{name!r}]", "a mapping of fields")
@@ -155,15 +161,16 @@ def add_entries(entries: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def names() -> list[str]:
-    """The names of all measures, group by group."""
+    """Return the names of all measures, ordered by group."""
     return list(descriptions)
 
 
 @functools.cache
 def describe(name: str) -> Description:
-    """The description of a measure; of a variant without an entry that of its family.
+    """Return the description of a measure. A variant without an entry has the description of its family.
 
-    Raises InputError where the catalog has none.
+    Raises:
+        InputError: The catalog does not describe the measure.
     """
     merged = _merged(name)
     if "title" not in merged:
@@ -173,7 +180,7 @@ def describe(name: str) -> Description:
 
 
 def _merged(name: str) -> dict[str, Any]:
-    """The fields of the family, of the variant and its own: of a, a[b] and a[b].c."""
+    """Return the fields of a[b].c merged with those that it inherits: of the family a and of the variant a[b]."""
     families = re.split(r"[.\[]", name)[0], name.partition(".")[0], name
     return {key: value for family in families for key, value in _entries.get(family, {}).items()}
 

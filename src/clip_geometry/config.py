@@ -1,4 +1,4 @@
-"""Strict configs: reads YAML and `key=value`, validates them by pydantic, explains a mistake in one sentence."""
+"""Strict configs, read from YAML and `key=value` and validated by pydantic; errors are explained in one sentence."""
 
 import hashlib
 import json
@@ -22,12 +22,15 @@ C = TypeVar("C", bound=Config)
 
 
 def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
-    """Validates `values` by pydantic's strict JSON mode: "1" is no int, but a list may fill a tuple and an int a float.
+    """Validate a mapping and return it as a config.
+
+    Uses pydantic's strict JSON mode: "1" is not accepted as an int, but a list is accepted for a tuple and an int for
+    a float.
 
     Args:
         kind: The config class.
         values: Key → value.
-        context: What error messages begin with, e.g. the path of the config.
+        context: Prefix of error messages, e.g. the path of the config.
 
     Raises:
         InputError: A key is unknown (the nearest known one is named) or missing, or a value has the wrong type.
@@ -55,7 +58,7 @@ def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
                 what = f"unknown key {shown(key)}{near or '; known are ' + listed(known, 12)}"
             case "missing":
                 what = f"key {shown(key)} is missing"
-            case "value_error":  # raised by a validator of ours: already a sentence
+            case "value_error":  # raised by one of our validators, so it is already a sentence
                 what = (f"{printable(key)}: " if key else "") + message.removeprefix("Value error, ")
             case _:
                 what = f"key {shown(key)} is {shown(problem['input'])}: {message[0].lower()}{message[1:]}"
@@ -67,7 +70,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Reads the mapping in a YAML file. Tags, aliases, duplicate keys and anything but a mapping raise InputError."""
+    """Read a mapping from a YAML file. Tags, aliases, duplicate keys and non-mappings raise InputError."""
     text = reading.read_text(path, "a YAML config file", most=reading.MAX_YAML)
     values = reading.parse_yaml(text, shown(path))
     if not isinstance(values, dict):
@@ -92,7 +95,7 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """Hexadecimal hash of a config or a JSON-like object, independent of the order of keys."""
+    """Return a hexadecimal hash of a config or a JSON-like object; the order of keys does not matter."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", serialize_as_any=True)
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Embeddings: rows that know which items they belong to, and pairs of rows of two sets."""
+"""Embeddings, whose rows carry the ids of their items, and the pairing of the rows of two sets."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,39 +17,39 @@ from clip_geometry.rows.arguments import RowError, as_tensor, flag, is_missing, 
 from clip_geometry.rows.matrix import as_values
 from clip_geometry.rows.streamed import StreamedRows
 
-# bytes of float64 rows above which they are streamed: docs/memory.md
+# rows that take more bytes than this in float64 are streamed; see docs/memory.md
 LARGE = min(memory() // 12, 2 * 10**8)
 
 
 def is_large(*shapes: tuple[int, int]) -> bool:
-    """Whether sets of these shapes are streamed, since they would take more than LARGE bytes in float64."""
+    """Return whether sets of these shapes are streamed because they would take more than LARGE bytes in float64."""
     return sum(n * d * 8 for n, d in shapes) > LARGE
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """The rows of all parts of `LazyRows`: an array, or LazyRows if that would be large."""
+    """Return the rows of all parts as one array, or as `LazyRows` if the array would be large."""
     if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
     rows = LazyRows(parts)
     return rows if is_large(rows.shape) else np.asarray(rows)
 
 
-Reader = Callable[[int, int], Any]  # (start, stop) → rows, a new array
+Reader = Callable[[int, int], Any]  # (start, stop) → rows, as a new array
 
 
 @dataclass(frozen=True)
 class FileRows:
-    """A part of LazyRows: rows of a file that a format's library reads by (start, stop).
+    """Rows of a file that its format's library reads by (start, stop); a part of LazyRows.
 
     Args:
-        opened: Returns a context that gives a Reader. It is entered for each read, so that no file stays open and the
-            rows can be pickled.
+        opened: Returns a context manager that gives a Reader. It is entered for each read, so that no file stays open
+            and the rows can be pickled.
         shape: (n, d).
-        dtype: In native byte order, of the rows as read.
+        dtype: Type of the rows as read, in native byte order.
     """
 
-    SPAN: ClassVar[int] = 4096  # rows that indices read in one go, at most
-    NEAR: ClassVar[int] = 64  # rows that are read in vain rather than asking a second time
+    SPAN: ClassVar[int] = 4096  # most rows that indexing reads in one call
+    NEAR: ClassVar[int] = 64  # largest gap of unneeded rows that is read to avoid a second call
 
     opened: Callable[[], AbstractContextManager[Reader]]
     shape: tuple[int, int]
@@ -74,17 +74,17 @@ class FileRows:
 
 
 class LazyRows:
-    """Rows that are read when they are asked for: those of several parts, one after the other, or some of them.
+    """Rows that are read on demand: a concatenation of several parts, or a selection of its rows.
 
-    Indexing reads the chosen rows into a new array, and so does `numpy.asarray` for all rows. Rows are chosen by an
-    integer, a slice, a mask or indices (k,).
+    Indexing reads the selected rows into a new array; `numpy.asarray` reads all rows. The index is an integer, a
+    slice, a mask or an array of indices (k,).
 
     Args:
         parts: Arrays, memory maps and FileRows.
-        numbers: Which rows of the parts, in which order, (n,). Default: all.
+        numbers: Indices (n,) of the selected rows in the concatenation, in the order wanted. Default: all.
 
     Raises:
-        IndexError: Columns are chosen too, or rows by anything else.
+        IndexError: The index is of another kind or also selects columns.
     """
 
     ndim = 2
@@ -130,7 +130,7 @@ class LazyRows:
 
 
 def chosen_rows(vectors: Any, numbers: np.ndarray) -> Any:
-    """The rows of an array, LazyRows or StreamedRows with these numbers, in this order. Reads nothing."""
+    """Select rows of an array, LazyRows or StreamedRows by their indices, in the order given, without reading them."""
     if isinstance(vectors, LazyRows):
         return LazyRows(vectors.parts, numbers if vectors.numbers is None else vectors.numbers[numbers])
     return LazyRows([vectors], numbers) if isinstance(vectors, np.ndarray) else vectors.take(torch.from_numpy(numbers))
@@ -138,24 +138,24 @@ def chosen_rows(vectors: Any, numbers: np.ndarray) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Embeddings:
-    """A set of embeddings, raw as the encoder gave them.
+    """A set of embeddings, unnormalized, as the encoder returned them.
 
-    Tensors, tables and lists become arrays. Whatever is not in memory (a memory map, LazyRows, StreamedRows) stays
-    as it is.
+    Tensors, tables and lists are converted to arrays. Rows that are not in memory (a memory map, LazyRows,
+    StreamedRows) are kept as they are.
 
     Args:
-        vectors: (n, d), floating point.
-        modality: Its name: "image", "text", "audio", "text_de", …; "" if a file does not say.
-        item_id: (n,) strings. Rows of two sets pair where their ids agree. None: rows pair by position.
+        vectors: The rows, (n, d), floating point.
+        modality: Name of the modality: "image", "text", "audio", "text_de", …; "" if the file does not name it.
+        item_id: (n,) strings. Rows of two sets are paired if their ids are equal. None: rows are paired by position.
         labels: (n,) comparable values, or None.
         language: Language of the texts.
-        pair_on: "item_id", or "label" for class prompts, each of which pairs with every image of its class.
-        metadata: Further columns of n values each (text, path, …).
-        provenance: Model, data set, split, seed, …, as in the manifest of a store.
+        pair_on: "item_id", or "label" for class prompts, each of which is paired with every image of its class.
+        metadata: Additional columns of n values each (text, path, …).
+        provenance: Model, dataset, split, seed, …, as in the manifest of a store.
 
     Raises:
-        InputError: A field has another type, a column has another length, or an id is missing or empty, since missing
-            ids would pair with each other.
+        InputError: A field has the wrong type, a column has the wrong length, or an id is missing or empty, since
+            missing ids would be paired with each other.
 
     Example:
         >>> import numpy as np
@@ -203,15 +203,15 @@ class Embeddings:
 
     @property
     def dim(self) -> int:
-        """Number of columns."""
+        """The number of columns."""
         return self.vectors.shape[1]
 
     def take(self, rows: np.ndarray | slice, *, vectors: Any = None) -> "Embeddings":
-        """Chooses rows, with everything that belongs to them.
+        """Select rows together with their ids, labels and metadata.
 
         Args:
             rows: Indices, a mask or a slice.
-            vectors: The chosen rows, if the caller has them already.
+            vectors: The selected rows, if the caller already has them.
         """
 
         vectors = self.vectors[rows] if vectors is None else vectors
@@ -221,23 +221,23 @@ class Embeddings:
 
 
 def _vectors(x: Any, name: str) -> Any:
-    """An array. What is read on demand stays as it is."""
+    """Convert rows to an array; rows that are read on demand are returned as they are."""
     if isinstance(x, np.ndarray | LazyRows | StreamedRows):
-        as_tensor(x[:0] if x.ndim == 2 else x, name)  # its shape and type; nothing is read
+        as_tensor(x[:0] if x.ndim == 2 else x, name)  # checks shape and type without reading anything
         return x
     tensor = as_tensor(x, name).detach().cpu()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.ndarray:
-    """n values, one for each row, as an array of at most `most` dimensions."""
+    """Return n values, one per row, as an array of at most `most` dimensions."""
     column = None
     if isinstance(values, list | tuple | range):
         kinds = set(map(type, values))
         plain = len(kinds) == 1 and kinds <= {int, float, bool}
         column = np.array(values) if plain else np.fromiter(values, object, len(values))
     elif hasattr(values, "__array__") and not isinstance(values, type):
-        with suppress(Exception):  # of a tensor without values, or whatever a foreign __array__ raises
+        with suppress(Exception):  # a tensor without values, or any error of a foreign __array__
             column = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
     if column is None or not 1 <= column.ndim <= most:
         raise InputError(f"{shown(name)} of {whose} is {shown(values)}; expected a list or an array, one value per row")
@@ -247,14 +247,14 @@ def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.nd
 
 
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
-    """An object array of strings, none of them missing."""
+    """Return ids as an object array of strings; a missing id is an error."""
 
     def as_id(value: Any) -> str:
         if isinstance(value, bytes):
             return value.decode(errors="backslashreplace")
         try:
             return "" if is_missing(value) else str(value)
-        except Exception:  # whatever a foreign __str__ raises
+        except Exception:  # a foreign __str__ may raise anything
             return ""
 
     ids = [as_id(value) for value in column.tolist()]
@@ -267,16 +267,16 @@ def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
 
 
 def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
-    """The names of sets in the order in which a couple of them is taken: by name, class prompts last.
+    """Return the names of sets in the order in which two of them are compared: by name, class prompts last.
 
-    What is measured of a couple, (image, text), then does not depend on the order in which the sets were given.
+    The measures of two sets, such as (image, text), then do not depend on the order in which the sets were given.
     """
     return sorted(sets, key=lambda name: (sets[name].pair_on == "label", name))
 
 
 @contextmanager
 def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
-    """Names the file and the row in an error about a zero row, NaN or infinity, where the sets were read with it."""
+    """Add the file and the row to an error about a zero row, NaN or infinity, if the set was read from a file."""
     try:
         yield
     except RowError:
@@ -296,28 +296,28 @@ def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
 
 
 def pair_of(sets: Mapping[str, Embeddings]) -> Callable[[str, str], tuple[np.ndarray, np.ndarray]]:
-    """The pairs of any two of the sets by their names, as `Pipeline.fit` asks for them."""
+    """Return a function (name, name) → pairs of the two sets, as `Pipeline.fit` expects it."""
     return lambda first, second: pair(sets[first], sets[second])
 
 
 def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs the rows of two sets that belong to the same item.
+    """Pair the rows of two sets that belong to the same item.
 
-    Every match counts: an image with five captions gives five pairs, a class prompt one pair per image of its class.
-    Sets of equal length without ids pair by position.
+    Every match is a pair: an image with five captions gives five pairs, and a class prompt gives one pair per image of
+    its class. Sets of equal length without ids are paired by position.
 
     Args:
         image: One set.
         text: The other set.
-        distinct: Give each item one pair, its first image with its first text, so that different pairs are different
-            items.
+        distinct: Return a single pair per item, its first image with its first text, so that different pairs belong
+            to different items.
 
     Returns:
-        Index arrays (i, j): image row i[k] and text row j[k] belong to the same item. Ordered by image row, then by
-        text row.
+        Index arrays (i, j), where image row i[k] and text row j[k] belong to the same item. They are ordered by image
+        row, then by text row.
 
     Raises:
-        InputError: Nothing pairs.
+        InputError: No rows can be paired.
 
     Example:
         >>> import numpy as np
@@ -354,13 +354,13 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
 
 
 def _labels(side: Embeddings) -> list | None:
-    """Labels to pair on. Missing labels are an error, since they would pair with each other."""
+    """Return the labels to pair on. A missing label is an error, since missing labels would match each other."""
     if side.labels is None:
         return None
     name = f"labels of {side.modality} embeddings"
     labels = as_values(side.labels, name=name)
     try:
         set(labels)
-    except Exception:  # of a list, say, or whatever a foreign __hash__ raises
+    except Exception:  # a list is unhashable, and a foreign __hash__ may raise anything
         raise InputError(f"{name} are not single values that can be compared; expected one label per row") from None
     return labels

@@ -1,4 +1,4 @@
-"""Atomic writes, locks that end with their process, and where a command may write a new file."""
+"""Atomic writes, locks that end with their process, and checks of whether a command may write a new file."""
 
 import hashlib
 import io
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOCK = ".lock"
-CLAIM = ".claim.tmp"  # after the name of a file that a command is going to write
+CLAIM = ".claim.tmp"  # suffix of the file that reserves the name of a file to be written
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
-    """The content of a .npy file."""
+    """Return an array as the bytes of a .npy file."""
     buffer = io.BytesIO()
     np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
     return buffer.getvalue()
 
 
 def parquet_bytes(table: "pa.Table") -> bytes:
-    """The content of a .parquet file."""
+    """Return a table as the bytes of a .parquet file."""
     import pyarrow.parquet as pq
 
     buffer = io.BytesIO()
@@ -45,16 +45,16 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> str:
-    """Writes `data` as `writing` does and returns its SHA-256 checksum."""
+    """Write `data` atomically, as `writing` does, and return its SHA-256 checksum."""
     with writing(path) as file:
         file.write(data)
     return hashlib.sha256(data).hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text to a file, whole or not at all; a link is followed, a device such as /dev/stdout is written to."""
+    """Write text to a file, completely or not at all. Links are followed; devices are written in place."""
     if is_device(path):
-        sys.stdout.flush()  # it may be the same one
+        sys.stdout.flush()  # `path` may be standard output, too
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     else:
@@ -63,10 +63,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file that is renamed to `path` when the block ends without an error.
+    """Open a temporary file that is renamed to `path` when the block ends without an error.
 
-    It has a temporary name in the same folder and is flushed to the disk before it is renamed, so `path` has the old
-    content or the new, whenever the process is killed. An OSError names `path`, not the temporary file.
+    The temporary file is in the same folder and is flushed to disk before it is renamed. So `path` has either the old
+    or the new content, whenever the process is killed. An OSError names `path`, not the temporary file.
     """
     with _renamed(path, Path.touch) as temporary, temporary.open("wb") as file:
         yield file
@@ -76,10 +76,12 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder that is renamed to `path` when the block ends without an error, with everything in it flushed to
-    the disk.
+    """Make a temporary folder that is renamed to `path` when the block ends without an error.
 
-    Raises InputError where there is something already, or where nothing can be written.
+    Everything in it is flushed to disk before it is renamed.
+
+    Raises:
+        InputError: `path` is a file or a folder that is not empty, or it cannot be written.
     """
     require_new_folder(path)
     with _refusing(path):
@@ -88,14 +90,14 @@ def new_folder(path: Path) -> Iterator[Path]:
         with _renamed(path, Path.mkdir) as temporary:
             yield temporary
             for file in temporary.rglob("*"):
-                if file.is_file():  # libraries do not flush what they write
+                if file.is_file():  # libraries do not flush the files they write
                     with file.open("rb") as written:
                         os.fsync(written.fileno())
 
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Makes a sentence about `path` of an OSError."""
+    """Convert an OSError in the block to an InputError about `path`."""
     try:
         yield
     except OSError as error:
@@ -104,7 +106,7 @@ def _refusing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Makes a file or folder beside `path` and renames it at the end; until then it is locked."""
+    """Make a temporary file or folder beside `path`, keep it locked, and rename it to `path` at the end."""
     import fcntl
 
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
@@ -123,7 +125,10 @@ def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 @contextmanager
 def _locked(path: Path, make: Callable[[Path], None], kind: int) -> Iterator[None]:
-    """Makes a file or folder and holds its lock. BlockingIOError: another process has it, and `kind` does not wait."""
+    """Make a file or folder and hold its lock.
+
+    Raises BlockingIOError if another process holds the lock and `kind` does not wait for it.
+    """
     import fcntl
 
     while True:
@@ -133,16 +138,16 @@ def _locked(path: Path, make: Callable[[Path], None], kind: int) -> Iterator[Non
                 fcntl.flock(descriptor, kind)
             except BlockingIOError:
                 raise
-            except OSError:  # a file system without locks, where `remove_temporaries` removes nothing either
+            except OSError:  # the file system has no locks; `remove_temporaries` removes nothing there either
                 pass
-            if os.fstat(descriptor).st_nlink:  # otherwise another process removed it before it was locked
+            if os.fstat(descriptor).st_nlink:  # otherwise another process removed the file before it was locked
                 yield
                 return
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Lets an OSError in the block name `path` instead of no file or a temporary one."""
+    """Make an OSError in the block name `path` if it names no file or a temporary one."""
     try:
         yield
     except OSError as error:
@@ -153,7 +158,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """The descriptor of a file or a folder; flock needs one that may be written to where a file can be."""
+    """Open a file for reading and writing, because flock may need a writable descriptor, or a folder for reading."""
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         yield descriptor
@@ -169,7 +174,7 @@ def _remove(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flushes the folder itself, so that a rename or a removal in it survives a power failure."""
+    """Flush the folder itself to disk, so that a rename or removal in it survives a power failure."""
     with _opened(folder) as descriptor:
         os.fsync(descriptor)
 
@@ -179,13 +184,18 @@ def is_temporary(path: Path) -> bool:
 
 
 def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Removes what killed writers left of the file or folder `name`; None: of any file in the folder or below."""
+    """Remove the temporary files and folders that killed writers left behind.
+
+    Args:
+        folder: The folder to clean.
+        name: The file or folder in it that was being written. None: any, including those in subfolders.
+    """
     import fcntl
 
     for path in list(folder.rglob(".*.tmp") if name is None else folder.glob(f".{escape(name)}.*.tmp")):
         if path.name.endswith(CLAIM) and path.stat().st_size:
-            continue  # it says whose file it is
-        with suppress(OSError), _opened(path) as descriptor:  # it is being written, or gone
+            continue  # a claim that identifies the file which a killed command wrote
+        with suppress(OSError), _opened(path) as descriptor:  # OSError: another process is writing or removed it
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(path)
 
@@ -196,15 +206,15 @@ def sha256_of(path: Path) -> str:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes a JSON object with its own checksum."""
+    """Write a JSON object together with its checksum."""
     text = json.dumps({**values, "checksum": digest(values)}, indent=1, ensure_ascii=False)
     write_atomically(path, f"{text}\n".encode())
 
 
 def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None:
-    """Reads what `write_json` wrote; None if the file is absent, damaged or does not match the schema.
+    """Read a file written by `write_json`; return None if it is missing, damaged or does not match the schema.
 
-    Any other OSError is raised, for example of a failing disk, because the file may be sound.
+    Any other OSError, such as one from a failing disk, is raised, because the file itself may be intact.
     """
     try:
         values = parse_json(path.read_bytes(), shown(path), dict[str, Any])
@@ -215,9 +225,9 @@ def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None
 
 @contextmanager
 def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Holds the folder's lock. If another process has it, calls `on_wait` once and waits.
+    """Hold the folder's lock in the block. If another process holds it, call `on_wait` once and wait.
 
-    The kernel releases the lock with its process, however that ends, so the lock file itself is never removed.
+    The kernel releases the lock when the process ends, for whatever reason, so the lock file itself is never removed.
     """
     import fcntl  # POSIX only: reading works without it
 
@@ -233,22 +243,25 @@ def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def is_device(path: Path) -> bool:
-    """Whether `path` is written to in place: /dev/null, /dev/stdout, a pipe of the shell (/dev/fd/63)."""
+    """Return whether `path` is written in place: /dev/null, /dev/stdout or a pipe of the shell (/dev/fd/63)."""
     streams = path.parts[:2] in (("/", "dev"), ("/", "proc")) and not path.is_dir() and not path.is_block_device()
     return path.is_char_device() or (streams and path.exists())
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[Path]:
-    """Reserves a new file for this process until the block ends, and gives its path with "~" expanded.
+    """Reserve a new file for this process until the block ends, and give its path with "~" expanded.
 
-    A file is new where there is none, an empty one, or one of a command that was killed before it had written all of
-    its files; a device may always be written to. The reservation is a locked file beside it, .NAME.claim.tmp, so that
-    nothing stands under the final name before the file is complete. A killed process leaves it without a lock, and the
-    next one takes it over. It tells which file the killed process has put there, so that a command that writes several
-    files can be repeated.
+    A file counts as new if it does not exist, if it is empty, or if the command that wrote it was killed before it had
+    written all of its files. A device may always be written to.
 
-    Raises InputError for a file that exists or that another process writes, and where nothing can be written.
+    The reservation is a locked file beside it, .NAME.claim.tmp, so that the final name does not exist before the file
+    is complete. If a process is killed, its reservation remains without a lock, and the next process takes it over.
+    The reservation identifies the file that the killed process wrote, so that a command that writes several files can
+    be run again.
+
+    Raises:
+        InputError: The file exists, another process is writing it, or it cannot be written.
     """
     import fcntl
 
@@ -266,50 +279,50 @@ def claimed(path: Path) -> Iterator[Path]:
                 raise InputError(f"another process writes {shown(path)}; choose another name") from None
         lock.callback(claim.unlink, missing_ok=True)
         remove_temporaries(claim.parent, path.resolve().name)
-        _require_new_file(path)  # whoever held it before may have written it
+        _require_new_file(path)  # the previous holder of the reservation may have written it
         yield path
 
 
 def _require_new_file(path: Path) -> None:
     require_folders_above(path)
-    with _refusing(path):  # a link in a circle, say
+    with _refusing(path):  # a circular link, for example
         try:
             found = path.stat()
         except FileNotFoundError:
-            if not path.resolve().parent.is_dir():  # a link is followed
+            if not path.resolve().parent.is_dir():  # links are followed
                 raise InputError(f"the folder {shown(path.parent)} does not exist; create it first") from None
             return
     if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a reader
         what = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a disk"
         raise InputError(f"{shown(path)} is {what}; the name of a new file was expected")
     claim = _claim(path)
-    is_unfinished = claim.is_file() and claim.read_text() == _stamp(path)  # of a command that was killed before its end
+    is_unfinished = claim.is_file() and claim.read_text() == _stamp(path)  # the command that wrote it was killed
     if found.st_size and not is_unfinished:
-        with suppress(OSError):  # of a process that was killed after it had written the file
+        with suppress(OSError):  # a process that was killed after it had written the file left its claim
             remove_temporaries(path.resolve().parent, path.name)
         raise InputError(f"{shown(path)} exists; choose another name or remove it first")
 
 
 def _claim(path: Path) -> Path:
-    real = path.resolve()  # a link is followed
+    real = path.resolve()  # links are followed
     return real.with_name(f".{real.name}{CLAIM}")
 
 
 def _stamp(path: Path) -> str:
-    """Tells a file from every other that may take its place, and stays when it is renamed."""
+    """Return text that identifies a file: it stays the same when the file is renamed and differs for a replacement."""
     found = path.stat()
     return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 def require_folders_above(path: Path) -> None:
-    """Raises InputError if a parent of `path` is a file."""
+    """Raise InputError if a parent of `path` is a file."""
     for above in path.parents:
         if above.exists() and not above.is_dir():
             raise InputError(f"{shown(above)} is a file, not a folder, so {shown(path)} cannot be written")
 
 
 def require_new_folder(path: Path) -> None:
-    """Raises InputError unless a new folder can be written there: no file, and nothing in a folder that exists."""
+    """Raise InputError if `path` is a file or a folder that is not empty, or if one of its parents is a file."""
     require_folders_above(path)
     if path.exists() and not path.is_dir():
         raise InputError(f"{shown(path)} is a file; a new folder was expected")

@@ -1,4 +1,4 @@
-"""How much memory this process may use, and whether it ran out."""
+"""The memory that this process may use, and errors of exhausted memory."""
 
 import ctypes
 import os
@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")  # limits of containers and cluster jobs on Linux
-KEPT = 2**30  # bytes of a process below which giving memory back costs more than it is worth: new pages
+KEPT = 2**30  # bytes of a process up to which returning memory is not worth the cost of new pages
 OWN_PAGES = Path("/proc/self/statm")
 OWN_CGROUPS = Path("/proc/self/cgroup")  # the groups of this process
 
 
 def memory() -> int:
-    """Bytes of memory of this machine, or what the container or job in which this process runs may use."""
+    """Return the bytes of memory that this process may use: all of the machine, or the limit of a container or job."""
     if not hasattr(os, "sysconf"):
         return 2**34
     import resource
@@ -21,67 +21,72 @@ def memory() -> int:
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]  # ulimit -v
     if allowed != resource.RLIM_INFINITY:
         limits.append(allowed)
-    # the process's cgroups (either version) and all groups around them
+    # the cgroups of the process (version 1 or 2) and all groups that contain them
     lines = OWN_CGROUPS.read_text().splitlines() if OWN_CGROUPS.is_file() else []
     for _, controllers, group in (line.split(":", 2) for line in lines):
         if controllers and "memory" not in controllers.split(","):
             continue
         root, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
-        # inside a container the path may be the host's, where nothing is: its own group is then the root
+        # inside a container the path may be that of the host and not exist; the container's own group is then the root
         path = Path("/", group)
         for part in (path, *path.parents):
             try:
                 limit = (root / part.relative_to("/") / name).read_text().strip()
-            except OSError:  # it does not exist, or may not be read
+            except OSError:  # the file does not exist or is not readable
                 continue
             if limit.isdecimal():  # "max" means no limit
                 limits.append(int(limit))
     return min(limits)
 
 
-# bytes of float64 rows up to which measures and steps that need all of them at once get them: docs/memory.md
+# measures and steps that need all rows at once get them up to this many bytes in float64; see docs/memory.md
 MOST_HELD = min(memory() // 12, 10**9)
 
 
 def can_be_held(*shapes: tuple[int, int]) -> bool:
-    """Whether measures and steps that need all rows of these shapes at once get them."""
+    """Return whether rows of these shapes fit in memory, for measures and steps that need all of them at once."""
     return sum(n * d * 8 for n, d in shapes) <= MOST_HELD
 
 
 def return_large_blocks() -> None:
-    """Lets the C library (glibc) return every freed block of 8 MB or more to the system at once.
+    """Make the C library (glibc) return every freed block of 8 MB or more to the system immediately.
 
-    By default it raises that size up to 32 MB with the blocks that are freed, and keeps those below between others: in
-    `diagnose` and `explore`, a gigabyte of them. Each block that is returned costs new pages when the next is asked
-    for: from 1 MB on, a third of the time of `diagnose` with 2,000 pairs.
+    By default, glibc raises this threshold up to 32 MB as blocks are freed and keeps smaller blocks between others:
+    a gigabyte of them in `diagnose` and `explore`. A lower threshold costs time, because each returned block needs new
+    pages when the next one is allocated: at 1 MB, a third of the time of `diagnose` with 2,000 pairs.
     """
     if hasattr(os, "sysconf") and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(-3, 2**23)  # M_MMAP_THRESHOLD
 
 
 def give_back() -> None:
-    """Returns freed memory to the system where the C library can (glibc), from `KEPT` bytes in this process on. It
-    otherwise keeps most freed blocks between small live ones, for a streamed set as much as its largest blocks after
-    each kind of pass."""
+    """Return freed memory to the system if the process holds more than `KEPT` bytes and the C library (glibc) can.
+
+    Without this, most freed blocks stay between small live ones: for a streamed set, as many bytes as its largest
+    blocks after each kind of pass.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None and resident() > KEPT:
         trim(0)
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory, on Linux; elsewhere more than there can be."""
+    """Return the resident memory of this process in bytes; outside Linux, a number larger than any memory."""
     pages = OWN_PAGES.read_text().split()[1] if OWN_PAGES.is_file() else 2**50
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory of any device ran out. torch has a class for CUDA only; elsewhere the message has to tell."""
+    """Return whether an error means that the memory of some device ran out.
+
+    torch has an error class only for CUDA; other errors are recognized by their message.
+    """
     signs = ("not enough memory", "allocate memory", "out of memory", "bad_alloc", "malloc of size")
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
 
 
 def out_of_memory(error: Exception) -> str:
-    """The message when memory ran out: how much was requested, how much there is, and what needs less."""
+    """Return a message about exhausted memory: how much was requested, how much there is, and what needs less."""
     asked = re.search(r"(?:allocate|of size) (\d[\d.]* [KMGT]?i?B|\d+ bytes|\d+)", str(error))
     return (
         f"memory ran out{f', {asked[1]} more were asked for' if asked else ''}: this process may take "

@@ -1,17 +1,17 @@
-"""Names of modalities: which are allowed, and how they are written in a sentence."""
+"""Names of modalities: their validation and their plural in a sentence."""
 
 import re
 from typing import Any
 
 from clip_geometry.registry import InputError, shown
 
-# what a pipeline, a record or a table says of several sets at once
+# names that pipelines, records and tables use for several sets at once
 RESERVED = ("all", "any", "both", "each", "pooled")
 _NAME = re.compile(r"[^\W\d](?:[\w .]|-(?!to-))*", re.ASCII)
 
 
 def modality_name(name: Any, what: str = "modality") -> str:
-    """Returns a name that pipelines and records can carry; raises InputError for any other."""
+    """Return a name that is valid in pipelines and records; raise InputError for any other name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name != name.strip():
         raise InputError(
             f"{what} {shown(name)} is no name of a modality; expected letters, then also digits, spaces, _ . -"
@@ -22,5 +22,5 @@ def modality_name(name: Any, what: str = "modality") -> str:
 
 
 def plural(name: str) -> str:
-    """Several of them: images, texts; audio rows."""
+    """Return the plural for several rows of a modality: "images", "texts", "audio rows"."""
     return f"{name}s" if name in ("image", "text", "caption", "sound", "point cloud") else f"{name} rows"

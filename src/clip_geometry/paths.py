@@ -1,4 +1,4 @@
-"""Checks of paths that a user gave: one sentence where something else was expected."""
+"""Checks of paths from users; errors are explained in one sentence."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from clip_geometry.registry import InputError, instance, shown
 
 
 def expanded(path: str | Path) -> Path:
-    """Expands "~". Raises InputError for a user that does not exist and for a name that no file can have."""
+    """Expand "~" in a path. Raises InputError if the user does not exist or no file can have this name."""
     path = Path(instance(path, str | os.PathLike, "the path", "text or a Path"))
     try:
         path = path.expanduser()
@@ -24,11 +24,11 @@ def expanded(path: str | Path) -> Path:
     return path
 
 
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)  # reported by the callers that expect a file
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)  # callers that expect a file report these errors themselves
 
 
 def existing_file(path: str | Path, what: str) -> Path:
-    """Expands "~" and requires a file that is not empty; `what` names it in the error."""
+    """Expand "~" and require a file that is not empty; `what` names it in error messages."""
     path = expanded(path)
     try:
         status = path.stat()
@@ -48,13 +48,13 @@ def existing_file(path: str | Path, what: str) -> Path:
 
 
 def existing(path: str | Path, what: str) -> Path:
-    """Expands "~" and requires a directory or a file that is not empty."""
+    """Expand "~" and require a directory or a file that is not empty; `what` names it in error messages."""
     path = expanded(path)
     return path if path.is_dir() else existing_file(path, what)
 
 
 def existing_folder(path: str | Path, what: str) -> Path:
-    """Expands "~" and requires a directory; `what` names it in the error."""
+    """Expand "~" and require a directory; `what` names it in error messages."""
     path = expanded(path)
     if not path.is_dir():
         problem = "is a file" if path.exists() else "does not exist"

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar of rich in a terminal, a plain line every few seconds elsewhere."""
+"""Progress of long tasks on stderr: a rich progress bar in a terminal, a plain line every few seconds elsewhere."""
 
 import sys
 import time
@@ -17,13 +17,13 @@ Advance = Callable[[int], None]
 
 
 class Progress(Protocol):
-    """`with progress("image", total=512, done=128) as advance:` and then `advance(k)` for every k done."""
+    """A progress display: `with progress("image", total=512, done=128) as advance:`, then `advance(k)` for k units."""
 
     def __call__(self, description: str, total: int, done: int = 0) -> AbstractContextManager[Advance]: ...
 
 
 def note(message: str) -> None:
-    """Print one line for the user on stderr, because stdout is for results; nothing if stderr is closed."""
+    """Print a line for the user on stderr, because stdout is for results. Prints nothing if stderr is closed."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(printable(message), file=sys.stderr, flush=True)
@@ -45,9 +45,9 @@ def duration(seconds: float) -> str:
 
 
 class Work:
-    """A task of a display, called with the number of units just done. Where the display is disabled, it prints lines.
+    """A task of a display, called with the number of units just completed. It prints lines if the display is disabled.
 
-    rich takes the rate of the units after the first, which may have loaded a model.
+    rich computes the rate without the first unit, which may include loading a model.
     """
 
     def __init__(self, display: "rich.progress.Progress", description: str, total: int, done: int):
@@ -60,7 +60,7 @@ class Work:
         self._show()
 
     def now(self, unit: str) -> None:
-        """Say what the next unit is, such as the cell that is computed."""
+        """Show the name of the next unit, such as the cell that is being computed."""
         self.unit = unit
         self._show()
 
@@ -75,7 +75,7 @@ class Work:
             self._line((f", about {duration(left)} left" if left else "") + self._rate() + unit)
 
     def finish(self) -> None:
-        """Print a last line, unless the work was short."""
+        """Print a final line, unless the work was short."""
         seconds = self.task.elapsed or 0.0
         if self.printed or seconds >= INTERVAL:
             self._line(f" in {duration(seconds)}{self._rate()}")
@@ -89,17 +89,17 @@ class Work:
             note(f"{self.task.description}: {self.task.completed} of {self.task.total}{more}")
 
 
-_running: list[Work] = []  # on one display, from the outside in
+_running: list[Work] = []  # the nested tasks of one display, outermost first
 
 
 @contextmanager
 def progress(description: str, total: int, done: int = 0) -> Iterator[Work]:
-    """Show a bar if stderr is a terminal, plain lines otherwise. Bars inside others vanish at their end.
+    """Show a progress bar if stderr is a terminal, plain lines otherwise. Nested bars vanish when they end.
 
     Args:
-        description: The work, as a person calls it.
-        total: The number of its units.
-        done: How many of them were finished before.
+        description: Name of the work, as shown to the user.
+        total: Number of units.
+        done: Number of units that were finished before.
     """
     outermost = not _running
     display = _display() if outermost else _running[0].display
@@ -140,14 +140,14 @@ def _display() -> "rich.progress.Progress":
 
 @contextmanager
 def quiet(description: str, total: int, done: int = 0) -> Iterator[Advance]:
-    """Show nothing."""
+    """Show no progress; a drop-in replacement for `progress`."""
     yield lambda count: None
 
 
 class PassProgress:
-    """Rows that are read in several passes, as a line every INTERVAL seconds: `image: pass 3, 1.2 of 4.0 GB`.
+    """Progress of reading rows in several passes; call it with the number of rows after each block.
 
-    Call it with the number of rows after each block.
+    Prints a line every INTERVAL seconds, such as `image: pass 3, 1.2 of 4.0 GB`.
     """
 
     def __init__(self, description: str, rows: int, row_bytes: int, clock: Callable[[], float] = time.monotonic):

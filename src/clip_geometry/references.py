@@ -1,4 +1,4 @@
-"""Reference implementations as variants of our measures; their packages are imported when they are called."""
+"""Reference implementations as variants of our measures. Their packages are imported when they are called."""
 
 import numpy as np
 from jaxtyping import Float
@@ -11,16 +11,16 @@ from clip_geometry.rows.matrix import Rows, as_rows, require_spread
 
 @in_kind
 def isoscore_package(x: Rows) -> Float[Tensor, ""]:
-    """IsoScore as its authors' package computes it: principal components by scikit-learn, in float32.
+    """Compute IsoScore with its authors' package, which uses scikit-learn's principal components in float32.
 
-    In [0, 1]. Differs from `isoscore` by the rounding of float32: about 1e-6, more where n is below d. Source: Rudman
-    et al. 2022, package IsoScore 2.
+    The result differs from `isoscore` by float32 rounding: about 1e-6, or more if n is below d. Source: Rudman et al.
+    2022, package IsoScore 2.
 
     Args:
         x: Rows, (n, d), n ≥ 2, d ≥ 2.
 
     Returns:
-        The score, a float (for tensors a 0-d float64 tensor).
+        The score in [0, 1], a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal.

@@ -1,4 +1,4 @@
-"""Registries of named things, and error messages that help. No dependencies."""
+"""Registries of named members and helpers for error messages. No dependencies."""
 
 import re
 import sys
@@ -13,16 +13,16 @@ from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-# whose versions a number can depend on
+# libraries whose versions can change a result
 LIBRARIES = ("clip-geometry", "torch", "torchvision", "open_clip_torch", "transformers", "numpy", "pillow")
-MOST = 400  # characters of a message
+MOST = 400  # maximum length of a message in characters
 
 
 class InputError(ValueError):
-    """An error in what the user gave: one sentence that says what was given, what was expected and what to do.
+    """An error in the user's input: one sentence that says what was given, what was expected and what to do.
 
-    It is one printable line of at most 400 characters, whatever it quotes. The command line prints it and exits with
-    status 2. Every other exception is a bug and keeps its traceback.
+    The message is one printable line of at most 400 characters, whatever it quotes. The command line prints it and
+    exits with status 2. Every other exception is a bug and keeps its traceback.
 
     Args:
         sentence: The message.
@@ -40,37 +40,37 @@ class InputError(ValueError):
 
 
 def shortened(text: str, most: int) -> str:
-    """`text`, its middle left out so that at most `most` characters remain."""
+    """Shorten `text` to at most `most` characters by leaving out its middle."""
     return text if len(text) <= most else f"{text[: most // 3]}…{text[most // 3 + 1 - most :]}"
 
 
 def printable(text: str) -> str:
-    """`text` in one line, with what a terminal would interpret escaped: control and bidirectional characters."""
+    """Return `text` as one line, with the characters that a terminal interprets (control, bidirectional) escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """`value` for an error message: one printable line of at most `most` characters, without memory addresses.
+    """Format `value` for an error message: one printable line of at most `most` characters, without memory addresses.
 
     A path is not quoted and may be twice as long.
     """
     is_path = hasattr(value, "__fspath__")
     try:
         text = str(value) if is_path else repr(value)
-    except Exception:  # whatever a foreign __repr__ raises
+    except Exception:  # a foreign __repr__ may raise anything
         text = f"<{type(value).__name__}>"
     text, most = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", text)), most * 2 if is_path else most
     return shortened(text, most)
 
 
 def instance(value: Any, kind: Any, name: str, expected: str) -> Any:
-    """Return the value, or raise InputError where it is not of this type.
+    """Return the value, or raise InputError if it has another type.
 
     Args:
-        value: What was given.
-        kind: Its type, or a union of several.
-        name: Of the argument.
-        expected: The type in words, such as "a MixedIndex".
+        value: The value to check.
+        kind: The expected type, or a union of types.
+        name: Name of the argument, for the error message.
+        expected: The expected type in words, such as "a MixedIndex".
     """
     if not isinstance(value, kind):
         raise InputError(f"{name} is {shown(value)}; expected {expected}")
@@ -78,29 +78,32 @@ def instance(value: Any, kind: Any, name: str, expected: str) -> Any:
 
 
 def listed(names: Iterable[object], most: int = 6) -> str:
-    """The first `most` names, printable and shortened, and how many more there are; "none" without any."""
+    """List the first `most` names, printable and shortened, and the number of the others; "none" if there are none."""
     given = [printable(str(name)) for name in names]
     first = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in given[:most]) or "none"
     return first if len(given) <= most else f"{first} and {len(given) - most} more"
 
 
 def parts(text: str) -> list[str]:
-    """The parts between commas that are not inside brackets."""
+    """Split `text` at the commas that are not inside brackets."""
     return [part.strip() for part in re.split(r",(?![^(\[]*[)\]])", text) if part.strip()]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = None) -> str:
-    """The end of a message about an unknown name: `"; did you mean 'isoscore'?"`, or "" where no known name is near.
+    """Return a suggestion to append to an error about an unknown name.
+
+    It reads `"; did you mean 'isoscore'?"`, or is "" if no known name is similar.
 
     Args:
         name: The unknown name.
         known: All known names.
-        listed_by: The command that lists them. With it, the message has up to three near names and the command, or all
-            names where they are few.
+        listed_by: The command that lists the known names. If given, the suggestion has up to three similar names and
+            this command, or all names if there are few.
     """
     folded, given = {candidate.casefold(): candidate for candidate in known}, name[:100].casefold()
     close = get_close_matches(given, folded, n=3, cutoff=0.6)
-    holding = [each for each in folded if len(given) > 2 and given in each]  # "gap", "retrieval": too short to be close
+    # names that contain the given one, such as "gap" or "retrieval", which is too short to be a close match
+    holding = [each for each in folded if len(given) > 2 and given in each]
     near = [folded[each] for each in dict.fromkeys((*close, *holding))][:3]
     if listed_by is None:
         return f"; did you mean {near[0]!r}?" if near else ""
@@ -111,12 +114,12 @@ def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = Non
 
 
 def unknown(kind: str, name: object, known: Iterable[str], listed_by: str) -> InputError:
-    """The error for a name that is not registered."""
+    """Return the error for a name that is not registered."""
     return InputError(f"unknown {kind} {shown(name)}{did_you_mean(str(name), known, listed_by=listed_by)}")
 
 
 def library(module: str, package: str, what: str) -> Any:
-    """Import an optional library that `what` needs; raise InputError that names its package if it is not installed."""
+    """Import an optional library that `what` needs; if it is not installed, raise InputError with its package name."""
     try:
         return import_module(module)
     except ModuleNotFoundError:
@@ -128,11 +131,11 @@ class Registry(Mapping[str, T], Generic[T]):
     """A mapping of names to members of one kind, each registered once. Unknown names raise InputError.
 
     Args:
-        kind: What the members are, e.g. "measure", for messages.
+        kind: What a member is, e.g. "measure", for error messages.
         listed_by: The command that lists all names.
-        homes: Name → module that registers it, which is imported when the name is looked up.
-        more: Modules that register members whose names are unknown before. They are imported when a name is not found,
-            and when all members are asked for.
+        homes: Name → module that registers it. The module is imported when the name is looked up.
+        more: Modules that register members whose names are not known in advance. They are imported when a name is not
+            found and when all members are requested.
 
     Example:
         >>> shapes = Registry("shape")
@@ -164,7 +167,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 raise ValueError(f"{self.homes[name]} does not register the {self.kind} {name!r}")
         return self._members[name]
 
-    # Mapping's own versions rely on KeyError, which __getitem__ does not raise
+    # the methods of Mapping rely on KeyError, which __getitem__ does not raise
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (
             name in self._members or name in self.homes or any(name == each for each in self)
@@ -185,12 +188,12 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def of_packages(group: str) -> list[EntryPoint]:
-    """The entry points of a group, of packages that are installed: a checkout may lack one."""
+    """Return the entry points of a group whose packages are importable; a checkout may lack one."""
     return [entry for entry in entry_points(group=group) if find_spec(entry.module.partition(".")[0]) is not None]
 
 
 def import_all(package: str) -> None:
-    """Imports all modules below a package that is being imported, so that they register what they have.
+    """Import all modules of a package that is being imported, so that they register their members.
 
     Modules whose name begins with an underscore register nothing and are skipped.
     """
@@ -202,7 +205,7 @@ def import_all(package: str) -> None:
 
 
 def library_versions() -> dict[str, str]:
-    """Returns name → version of the installed libraries that a number can depend on."""
+    """Return name → version for the installed libraries whose versions can change a result."""
     versions = {}
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):

@@ -21,19 +21,19 @@ Options = dict[str, Any] | None
 
 
 class Record(dict[str, Any]):
-    """One number with its uncertainty and its origin: a line of results.jsonl.
+    """A number with its uncertainty and origin; one line of results.jsonl.
 
-    A dict whose common keys are typed attributes, too, None where absent. Experiments add keys of their own.
+    A dict whose common keys are also typed attributes, None if absent. Experiments add their own keys.
 
     Args:
         measure: Name of the measure, e.g. "isoscore" or "silhouette[cosine]".
-        value: The number, or None where it could not be computed (`note` says why).
-        standard_error: Its standard error, or None where there is none.
-        fields: Any other keys, e.g. `n` (rows), `d` (dimensions), `at` (modality, layer, …), `null_value`; `without`,
-            the values without each block of items, behind the standard error; `low` and `high`, the 95% interval of a
-            share such as recall, and `by_item`, its value in each item; `item_blocks`, equal where two records have the
-            same items in the same blocks; `items_from`, "ids" or a digest of rows without ids; `scaling` and
-            `expected`, the values by size and at full size.
+        value: The number, or None if it could not be computed (`note` says why).
+        standard_error: Its standard error, or None if there is none.
+        fields: Any other keys: `n` (number of rows), `d` (dimension), `at` (modality, layer, …), `null_value`;
+            `without`, the values without each block of items, from which the standard error is computed; `low` and
+            `high`, the 95% interval of a proportion such as recall, and `by_item`, its value for each item;
+            `item_blocks`, which is equal if two records have the same items in the same blocks; `items_from`, "ids" or
+            a digest of rows without ids; `scaling` and `expected`, the values by size and at full size; and others.
 
     Example:
         >>> from clip_geometry import Record
@@ -81,28 +81,28 @@ class Record(dict[str, Any]):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """The record with exactly these keys, in this order."""
+        """Make a record with exactly these keys, in this order."""
         record = cls.__new__(cls)
         record.update(fields)
         return record
 
     @classmethod
     def from_json(cls, text: str | bytes, source: str = "the record") -> Self:
-        """Reads a record from its JSON text.
+        """Parse a record from JSON.
 
         Args:
             text: A JSON object.
-            source: What an error message calls the text, e.g. "line 3 of results.jsonl".
+            source: Name of the text in error messages, e.g. "line 3 of results.jsonl".
 
         Raises:
-            InputError: The text is not JSON, or a key of ours has a value of another type.
+            InputError: The text is not JSON, or a key that this package defines has a value of the wrong type.
         """
         values = parse_json(text, source)
         checked(values, source, _RECORD)
         return cls.of(values)
 
     def to_json(self) -> str:
-        """The record in one line of JSON; ValueError for NaN and infinity."""
+        """Return the record as one line of JSON. Raises ValueError for NaN and infinity."""
         return json.dumps(self, ensure_ascii=False, allow_nan=False)
 
     def __getattr__(self, key: str) -> Any:
@@ -120,29 +120,29 @@ class Record(dict[str, Any]):
         return f"Record({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
 
-Row = dict[str, Any]  # a Record, or what becomes one
+Row = dict[str, Any]  # a Record, or a dict that becomes one
 _FIELDS = get_type_hints(Record, include_extras=True)
 _OPTIONAL: Any = {key: (kind, None) for key, kind in _FIELDS.items()}
 _PLACE: Any = {key: (_FIELDS[key], ...) for key in ("cell", "cell_row", "cell_rows")}
 _KINDS = ConfigDict(extra="allow", strict=True, protected_namespaces=())
 _RECORD = create_model("_RECORD", __config__=_KINDS, **_OPTIONAL)
-_LINE = create_model("_LINE", __config__=_KINDS, **_OPTIONAL | _PLACE)  # of a results file, where each has its place
-CELLS = "cells.json"  # in a run folder: the cells of its config, written when all are finished
-# What tells runs apart: records that agree in all of these come from the same embeddings prepared in the same way
+_LINE = create_model("_LINE", __config__=_KINDS, **_OPTIONAL | _PLACE)  # a line of a results file has its place, too
+CELLS = "cells.json"  # file in a run folder with the cells of its config, written when all of them are finished
+# Keys that identify a run: records that agree in all of them come from the same embeddings, prepared in the same way
 ORIGIN = (
     "model", "model_options", "dataset", "data_options", "split", "maps", "pipeline", "fitted_on", "seed", "dtype",
 )  # fmt: skip
 
 
 class Results:
-    """The records of one results.jsonl.
+    """The records of one results.jsonl file.
 
-    Records are written one finished cell at a time. `cell` is the hash of what defines the cell; `cell_row` and
-    `cell_rows` are the place of the record in it. A line torn by a kill and a cell that was cut short are recognized
-    and left out when reading, so the cell is computed again.
+    Records are written one finished cell at a time. `cell` is the hash of the cell's definition; `cell_row` and
+    `cell_rows` give the position of the record in the cell and the number of its records. Lines and cells that are
+    incomplete because the process was killed are skipped when reading, so that the cell is computed again.
 
     Args:
-        path: The file. It need not exist.
+        path: The file, which need not exist.
 
     Example:
         >>> import tempfile
@@ -159,7 +159,11 @@ class Results:
         self.path = expanded(path)
 
     def append(self, cell: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Writes the records of one finished cell, durably and in one piece.
+        """Append the records of one finished cell in a single write and flush them to disk.
+
+        Args:
+            cell: Hash of the cell's definition.
+            records: The records of the cell, in order.
 
         Raises:
             InputError: A value is NaN or infinite.
@@ -170,7 +174,7 @@ class Results:
             if not is_new:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
-                    text = "\n" + text  # a torn line stays a line of its own
+                    text = "\n" + text  # keep an incomplete last line separate
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -178,10 +182,11 @@ class Results:
                 sync_folder(self.path.parent)
 
     def read(self, *, strict: bool = False) -> list[Record]:
-        """Returns the records of all finished cells, in the order in which they were finished.
+        """Return the records of all finished cells, in the order in which the cells were finished.
 
         Args:
-            strict: Raise InputError for a line that is JSON but no record. By default it counts as torn.
+            strict: Raise InputError for a line that is JSON but not a record. By default such a line is skipped, like
+                an incomplete one.
         """
         finished: dict[str, list[Record]] = {}
         begun: dict[str, list[Record]] = {}
@@ -190,7 +195,7 @@ class Results:
             source = f"line {number} of {shown(self.path)}"
             try:
                 values = parse_json(line, source)
-            except InputError:  # torn by a kill
+            except InputError:  # an incomplete line: the process was killed
                 continue
             try:
                 checked(values, source, _LINE)
@@ -209,29 +214,29 @@ class Results:
         return [record for part in finished.values() for record in part]
 
     def finished(self) -> set[str]:
-        """Returns the cells that need not be computed again."""
+        """Return the cells that need not be computed again."""
         return {record.cell for record in self.read()}
 
 
 def lines_of(cell: str, records: Sequence[Mapping[str, Any]]) -> str:
-    """The records of one finished cell as they stand in a results file."""
+    """Return the records of one finished cell as the lines of a results file."""
     places = ({"cell": cell, "cell_row": k, "cell_rows": len(records)} for k in range(len(records)))
     try:
         lines = [Record.of({**record, **place}).to_json() for record, place in zip(records, places, strict=True)]
-    except ValueError:  # NaN or infinity somewhere in them
+    except ValueError:  # a record contains NaN or infinity
         raise InputError(f"the rows of {shown(cell)} are not finite; they were not written") from None
     return "".join(f"{line}\n" for line in lines)
 
 
 def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
-    """Makes a pandas table of records.
+    """Convert records to a pandas DataFrame.
 
     Args:
-        records: Records of `read_rows`, `measure_sets`, or any mappings like them.
+        records: Records from `read_rows` or `measure_sets`, or any mappings with the same keys.
 
     Returns:
-        A row per record. Its `at` is spread into columns `at.modality`, `at.layer`, …; the values behind its standard
-        error and by size are left out.
+        A DataFrame with one row per record. `at` is expanded into the columns `at.modality`, `at.layer`, …; the values
+        behind the standard error and the values by size are left out.
 
     Example:
         >>> from clip_geometry import Record, to_frame
@@ -251,16 +256,16 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
 
 
 def read_rows(path: str | Path) -> list[Record]:
-    """Reads the records of a run or of a measurement.
+    """Read the records of a run or a measurement.
 
     Args:
         path: A run folder, its results.jsonl, or a file written by `clip-geometry measure --json`.
 
     Returns:
-        The records of all finished cells, in the order in which they were finished.
+        The records of all finished cells, in the order in which the cells were finished.
 
     Raises:
-        InputError: There is no such file, or it holds anything but finished records.
+        InputError: The file does not exist, has no finished records, or has lines that are not records.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Pipelines as they are written: `normalize,whiten(128)[pooled]`."""
+"""Parsing of pipelines, such as `normalize,whiten(128)[pooled]`."""
 
 import inspect
 import re
@@ -12,13 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, Registry, did_you_mean, parts, shown
 
-# imported when a step other than normalize is asked for: the base classes of scikit-learn take almost a second
+# transforms are imported when a step other than normalize is used: scikit-learn's base classes take almost a second
 transforms: Registry[type[Any]] = Registry(
     "pipeline step", "clip-geometry list transforms", more=("clip_geometry.transforms",)
 )
 NORMALIZE = "normalize"
-SCOPES = ("pooled", "each")  # or the name of a modality
-ANY = "any"  # the name of a set of no particular modality: its chain serves all of them
+SCOPES = ("pooled", "each")  # a scope may also be the name of a modality
+ANY = "any"  # name of a set of no particular modality, whose chain applies to all modalities
 
 _STEP = re.compile(r"(?P<name>[\w-]+)\s*(\((?P<values>[^()]*)\))?\s*(\[(?P<scope>[^\[\]]*)\])?")
 _WORDS = {"true": True, "false": False, "none": None}
@@ -27,18 +27,19 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", NoneT
 
 @dataclass(frozen=True)
 class Step:
-    """One step as written: `center`, `whiten(128)[pooled]`, `procrustes[text-to-image]`, …
+    """A step of a pipeline: `center`, `whiten(128)[pooled]`, `procrustes[text-to-image]`, …
 
     Attributes:
-        name: Of the transform.
-        scope: The set a step is fitted on: a modality ("image") or "pooled" fit one map for all sets, "each" one per
-            set. None also fits one per set, but then measures across sets are refused. Steps that map one set onto
-            another have a direction instead ("text-to-image") and change only its source; "all-to-image" maps every
-            other modality onto images. isoclip, which is fitted on two sets together, has None.
-        parameters: Those that differ from their defaults, in the transform's order.
+        name: Name of the transform.
+        scope: The sets on which the step is fitted. A modality ("image") or "pooled" fits one map for all sets; "each"
+            fits one map per set. None also fits one map per set, but then measures across sets raise an error. Steps
+            that map one set onto another have a direction instead ("text-to-image") and change only the source;
+            "all-to-image" maps every other modality onto images. isoclip, which is fitted on two sets jointly, has
+            None.
+        parameters: (name, value) of the parameters that differ from their defaults, in the transform's order.
 
     Raises:
-        InputError: For an unknown name, a scope that the transform does not take, and wrong values.
+        InputError: The name is unknown, the transform does not take this scope, or a value is wrong.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Step:
 
     @property
     def fits(self) -> bool:
-        """Whether the step learns anything from the rows."""
+        """Whether the step is fitted on the rows."""
         return self.name != NORMALIZE and self.kind.fits
 
     @property
@@ -70,11 +71,11 @@ class Step:
         return transforms[self.name]
 
     def make(self) -> Any:
-        """Return the transform, not yet fitted."""
+        """Return an unfitted instance of the transform."""
         return self.kind(**dict(self.parameters))
 
     def sides(self) -> tuple[str, str]:
-        """Return (source, target) of a step that maps one set onto another; raise InputError without a direction."""
+        """Return (source, target) of a step that maps one set onto another; raise InputError if it has no direction."""
         if self.scope is None:
             raise InputError(
                 f"{self} maps one modality onto the other: write {self}[text-to-image] or {self}[image-to-text]"
@@ -84,16 +85,17 @@ class Step:
 
 
 def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
-    """Parse a pipeline.
+    """Parse a pipeline into its steps.
 
     Args:
-        steps: Such as "normalize,whiten(128)[pooled]", or a list of steps; an empty one leaves the rows as they are.
+        steps: A pipeline, such as "normalize,whiten(128)[pooled]", or a list of steps. An empty pipeline leaves the
+            rows unchanged.
 
     Returns:
-        The steps, parsed.
+        The parsed steps.
 
     Raises:
-        InputError: For unknown names, scopes and parameters, and for wrong values.
+        InputError: A name, scope or parameter is unknown, or a value is wrong.
 
     Example:
         >>> from clip_geometry.transforms import parse_pipeline
@@ -144,7 +146,7 @@ def _parse_step(text: str) -> Step:
 
 
 def _check_scope(step: Step, scope: str) -> None:
-    """Raise InputError where the brackets of a step hold no direction, or neither one of SCOPES nor a modality."""
+    """Raise InputError unless the scope is a direction, one of SCOPES or a modality, as the transform requires."""
     if not step.fits or step.kind.joint:
         why = "is fitted on two modalities together" if step.kind.joint else "learns nothing"
         raise InputError(f"pipeline step {shown(step.name)} {why} and takes no scope, but {shown(str(step))} was given")
@@ -165,7 +167,7 @@ def _check_scope(step: Step, scope: str) -> None:
 
 
 def usage(name: str) -> str:
-    """Return how a step is written: `pca(k, center=true)`."""
+    """Return the syntax of a step: `pca(k, center=true)`."""
     words = []
     for key, parameter in signature(name).items():
         words.append(key if parameter.default is parameter.empty else f"{key}={_text(parameter.default)}")
@@ -173,15 +175,15 @@ def usage(name: str) -> str:
 
 
 def signature(name: str) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a transform in their order."""
+    """Return the parameters of a transform, in order."""
     return inspect.signature(transforms[name]).parameters
 
 
 def _value(text: str, hint: Any, what: str) -> Any:
-    """Return `text` as one of the types that the annotation allows."""
+    """Convert `text` to one of the types that the annotation allows."""
     value = _WORDS.get(text.casefold(), text.strip("'\""))
     try:
-        # a number may be a string here; true, false and none may not stand for one, nor other words for them
+        # a number may be given as text, but true, false and none are not numbers, and no other words stand for them
         return TypeAdapter(hint).validate_python(value, strict=hint is bool or not isinstance(value, str))
     except ValidationError:
         options = [str(_KINDS.get(option, option)) for option in get_args(hint) or (hint,)]
