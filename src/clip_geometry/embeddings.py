@@ -151,7 +151,7 @@ class Embeddings:
         language: Language of the texts.
         pair_on: "item_id", or "label" for class prompts, each of which is paired with every image of its class.
         metadata: Additional columns of n values each (text, path, …).
-        provenance: Model, dataset, split, seed, …, as in the manifest of a store.
+        provenance: Model, data set, split, seed, …, as in the manifest of a store.
 
     Raises:
         InputError: A field has the wrong type, a column has the wrong length, or an id is missing or empty, since

@@ -1,6 +1,7 @@
-"""Everything that comes from outside, and files for other programs.
+"""Readers for files from users and other programs, and exports to other programs.
 
-`reading` guards what is read: a schema, sizes checked against the file and the memory, nothing executed. On top of it,
-a module is a format, its reader beside its writer, and catalog.yaml says what it holds. `sources` finds the format of a
-path and names the sets in it, `labels` reads their labels, and `export` writes them.
+`reading` reads untrusted files safely: it checks values against a schema and sizes against the file and the available
+memory, and executes nothing. Each format is a module on top of it, with a reader and possibly a writer; catalog.yaml
+describes the formats. `sources` finds the format of a path and names the sets in it, `labels` reads labels, and
+`export` writes embeddings.
 """

@@ -16,20 +16,20 @@ from clip_geometry.registry import InputError, shown
 
 
 class _Origin(BaseModel):
-    """What is in PATH.json beside a .npy file, which cannot hold it."""
+    """The content of PATH.json beside a .npy file, which has no place for metadata."""
 
-    clip_geometry: Provenance = {}  # another program's file of that name says nothing
+    clip_geometry: Provenance = {}  # stays empty for another program's file of that name
 
 
 def read_npy(path: Path) -> Sides:
-    """Read one array, which has no modality, and the origin that `write_npy` left beside it."""
+    """Read one array, of unknown modality, and the provenance that `write_npy` wrote beside it, if any."""
     vectors, beside = check_vectors(reading.read_npy(path), shown(path)), _origin_beside(path)
     known = reading.read_json(beside, "the origin of rows", _Origin).clip_geometry if beside.is_file() else {}
     return sides_of_columns({UNNAMED: vectors}, {}, path, provenance=known)
 
 
 def write_npy(embeddings: Embeddings, path: Path) -> None:
-    """Write the rows, in blocks, and their origin."""
+    """Write the rows in blocks, and their provenance to a .json file beside them."""
     header = {"descr": dtype_of(embeddings).str, "fortran_order": False, "shape": (len(embeddings), embeddings.dim)}
     with writing(path) as file:
         np.lib.format.write_array_header_1_0(file, header)  # pyright: ignore[reportArgumentType]
@@ -44,14 +44,14 @@ def _origin_beside(path: Path) -> Path:
 
 
 def read_npz(path: Path) -> Sides:
-    """Read the arrays of rows by modality ("image", "text_emb", …), or a single one of any name; and "labels"."""
+    """Read arrays named by modality ("image", "text_emb", …), or a single array of any name, and "labels"."""
     return sides_of_arrays(reading.read_npz(path), path)
 
 
 def read_tensors(path: Path) -> Sides:
-    """Read the tensors of a .safetensors or .pt file by modality, as of .npz, or the only tensor of a .pt file.
+    """Read the tensors of a .safetensors or .pt file by modality, as for .npz, or the only tensor of a .pt file.
 
-    bfloat16 becomes float32, exactly.
+    bfloat16 is converted to float32, without loss.
     """
     import torch
 
@@ -68,7 +68,7 @@ def read_tensors(path: Path) -> Sides:
     for name, tensor in tensors.items():
         try:
             arrays[str(name)] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
-        except (TypeError, RuntimeError):  # float8 and other types that numpy lacks
+        except (TypeError, RuntimeError):  # float8 and other types that NumPy lacks
             given = f"{shown(path)}, tensor {shown(name)}, holds {tensor.dtype} values"
             raise InputError(f"{given}; embeddings are bfloat16, float16, float32 or float64") from None
     return sides_of_arrays(arrays, path)

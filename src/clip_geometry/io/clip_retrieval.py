@@ -1,6 +1,6 @@
-"""Folders of clip-retrieval: img_emb/img_emb_0.npy, text_emb/text_emb_0.npy, metadata/metadata_0.parquet, ….
+"""Reader for clip-retrieval folders: img_emb/img_emb_0.npy, text_emb/text_emb_0.npy, metadata/metadata_0.parquet, ….
 
-Row k of each belongs to the same pair. https://github.com/rom1504/clip-retrieval
+Row k of each of these files belongs to the same pair. https://github.com/rom1504/clip-retrieval
 """
 
 import re
@@ -23,9 +23,10 @@ def recognizes(folder: Path) -> bool:
 
 
 def read(folder: Path) -> Sides:
-    """Read both sides as stored, float16 too; a single shard, and shards larger than memory, are memory-mapped.
+    """Read all sides in the type in which they are stored, including float16.
 
-    Rows pair by position, as the layout intends: an image may have several captions, and so several rows.
+    A single shard, and shards larger than memory, are memory-mapped. Rows are paired by position, as the layout
+    intends: an image with several captions has several rows.
     """
     shards: dict[str, dict[int, Path]] = {}
     for place in sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_dir() and _shards(path, ".npy")):
@@ -38,7 +39,7 @@ def read(folder: Path) -> Sides:
         shards[METADATA] = _shards(folder / METADATA, ".parquet")
     numbers = sorted(set().union(*shards.values()))
     for name, paths in shards.items():
-        if missing := [number for number in numbers if number not in paths]:  # it would shift all that follow
+        if missing := [number for number in numbers if number not in paths]:  # would misalign all later rows
             given = f"{shown(folder)} lacks shard {listed(missing)} of {name}, which another folder in it has"
             raise InputError(f"{given}; restore it or remove it there too")
     tables = {number: read_table(path) for number, path in shards.get(METADATA, {}).items()}
@@ -59,7 +60,7 @@ def read(folder: Path) -> Sides:
 
 
 def _shards(folder: Path, suffix: str) -> dict[int, Path]:
-    """Return number → file in numeric order, whether numbers are zero-padded or not."""
+    """Return number → file in numeric order, whether or not the numbers are zero-padded."""
     shards: dict[int, Path] = {}
     for path in sorted(folder.glob(f"{folder.name}_*{suffix}")):
         if number := re.fullmatch(rf"{folder.name}_(\d+)", path.stem):

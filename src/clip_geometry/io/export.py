@@ -1,4 +1,4 @@
-"""Export of embeddings to other programs, and what its writers share: rows in blocks, columns of a table."""
+"""Export of embeddings to other programs, and helpers for its writers: rows in blocks and columns of a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,26 +20,27 @@ from clip_geometry.rows.streamed import StreamedRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GROUP = 2**14  # rows that are written at a time
+GROUP = 2**14  # rows per written block
 
 
 def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) -> dict[str, str]:
-    """Write embeddings for another program.
+    """Write embeddings in a format for another program.
 
-    Rows are read and written in blocks, in the type that they have where the format can hold it.
+    Rows are read and written in blocks. They keep their type if the format supports it.
 
     Args:
-        source: Embeddings or an array, one set or one per modality by name, or a path as for `read`.
-        out: A new folder, or for parquet of one modality a new .parquet file.
-        to: parquet: a table for each modality. faiss: a flat inner-product index and a table of its rows.
-        normalize: Make rows unit length first, so that their inner product is the cosine.
+        source: Embeddings or an array, a mapping of modality to these, or a path as for `read`.
+        out: A new folder, or, for the parquet format and a single modality, a new .parquet file.
+        to: "parquet" writes a table for each modality; "faiss" writes a flat inner-product index and a table of its
+            rows.
+        normalize: Scale rows to unit length first, so that their inner product is the cosine.
 
     Returns:
-        File → what it is.
+        File name → description of the file.
 
     Raises:
-        InputError: `out` exists, the format cannot hold the rows, or its package is not installed. Nothing is left
-            then.
+        InputError: `out` exists, the format cannot hold the rows, or its package is not installed. No files are left
+            behind in that case.
 
     Example:
         >>> import numpy as np
@@ -68,7 +69,7 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
 
 
 def _unit(side: Embeddings) -> StreamedRows:
-    """Rows of unit length, computed in float64 when they are read, of the type that they have."""
+    """Scale rows to unit length, in float64 when they are read, and keep their type."""
     dtype: torch.dtype = getattr(torch, dtype_of(side).name)
     rows = unit_rows(StreamedRows.of(side.vectors, name=f"the {side.modality} set"))
     return rows.map(lambda block, _: block.to(dtype), side.dim, dtype=dtype)
@@ -78,13 +79,15 @@ def _unit(side: Embeddings) -> StreamedRows:
 
 
 def dtype_of(side: Embeddings) -> np.dtype:
-    return np.dtype(str(side.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
+    return np.dtype(str(side.vectors.dtype).removeprefix("torch."))  # StreamedRows have a torch dtype
 
 
 def blocks(side: Embeddings, *, finite: bool = True) -> Iterator[np.ndarray]:
-    """The rows, some at a time.
+    """Yield the rows in blocks.
 
-    finite: raise InputError for NaN and infinity, which no index can rank.
+    Args:
+        side: The embeddings.
+        finite: Raise InputError for NaN and infinity, which no index can rank.
     """
     for start in range(0, max(len(side), 1), GROUP):
         block = np.ascontiguousarray(side.vectors[start : start + GROUP])
@@ -100,7 +103,7 @@ def blocks(side: Embeddings, *, finite: bool = True) -> Iterator[np.ndarray]:
 
 
 def columns_beside(side: Embeddings) -> "dict[str, pa.Array]":
-    """Return what is known of the rows: item_id, label and the metadata. Values of several kinds become text."""
+    """Return the columns that describe the rows: item_id, label and metadata. Columns of mixed types become text."""
     import pyarrow as pa
 
     own = {"item_id": side.item_id, "label": side.labels}
@@ -121,11 +124,11 @@ def _texts(values: Sequence[Any]) -> "pa.Array":
 
 
 def item_table(sets: Sets) -> "pa.Table":
-    """The rows of all sets, one set after the other: modality, item_id, label and metadata. A column whose types do
-    not agree becomes text.
+    """Return a table that describes the rows of all sets, set by set: modality, item_id, label and metadata.
 
-    Where no set has ids there is the column row instead, the number within its set, since equal ids would say that rows
-    belong together; where some have, MODALITY/ROW is the id in the others.
+    A column whose types differ between sets becomes text. If no set has ids, the table has the column row instead of
+    item_id, with the row number within the set, because equal ids would mean that rows belong together. If only some
+    sets have ids, the ids of the others are MODALITY/ROW.
     """
     import pyarrow as pa
 

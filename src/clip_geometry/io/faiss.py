@@ -1,4 +1,4 @@
-"""FAISS: flat indexes, or HNSW on one, which keep the rows themselves, and a table that says what row k is."""
+"""FAISS indexes that store the rows themselves (flat, or HNSW over flat), with a table that describes each row."""
 
 import functools
 import struct
@@ -19,7 +19,7 @@ from clip_geometry.io.tables import columns_of
 from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, library, listed, shown
 
-INDEX, ITEMS = "index.faiss", "items.parquet"  # of a folder: row k of the table is the vector with the id k
+INDEX, ITEMS = "index.faiss", "items.parquet"  # files in a folder; row k of the table describes the vector with id k
 
 
 def recognizes(folder: Path) -> bool:
@@ -27,9 +27,9 @@ def recognizes(folder: Path) -> bool:
 
 
 def read(path: Path) -> Sides:
-    """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
+    """Read the rows of an index, or of a folder that also has items.parquet, whose row k describes row k of the index.
 
-    They are in the order of the ids that a program has given them (IndexIDMap), which become item_id.
+    If the index has its own ids (IndexIDMap), rows are in the order of these ids, which become item_id.
     """
     vectors, columns = _rows(path / INDEX if path.is_dir() else path)
     if not path.is_dir():
@@ -42,10 +42,10 @@ def read(path: Path) -> Sides:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open an index, whose rows are memory-mapped as long as it is open."""
+    """Open an index; its rows are memory-mapped while it is open."""
     faiss = library("faiss", "faiss-cpu", shown(path))
     size = existing_file(path, "a FAISS index").stat().st_size
-    # FAISS allocates what a file declares, so nothing may be declared larger than the file
+    # FAISS allocates the sizes that a file declares, so none may be larger than the file
     limits = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
     faiss.set_deserialization_vector_byte_limit(size)
     faiss.set_deserialization_loop_limit(size)
@@ -58,7 +58,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _rows(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the rows of an index in the order of their ids, and the ids where a program has given them."""
+    """Return the rows of an index in the order of their ids, and the ids if the index has its own."""
     with _opened(path) as index:
         import faiss
 
@@ -74,7 +74,7 @@ def _rows(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def _flat(index: Any, path: Path) -> Any:
-    """Return the flat index that has the rows of another."""
+    """Return the flat index that stores the rows of an index."""
     import faiss
 
     inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap) else index
@@ -96,11 +96,11 @@ def _reader(path: Path) -> Iterator[Reader]:
     with _opened(path) as index:
         flat = _flat(index, path)
         rows = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
-        yield lambda start, stop: rows[start:stop].copy()  # it is gone when the index is closed
+        yield lambda start, stop: rows[start:stop].copy()  # the memory map ends when the index is closed
 
 
 def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
-    """Write index.faiss, an IndexFlatIP in float32, and items.parquet, whose row k is the vector with the id k."""
+    """Write index.faiss, an IndexFlatIP in float32, and items.parquet, whose row k describes the vector with id k."""
     import pyarrow.parquet as pq
 
     widths = {name: side.dim for name, side in sets.items()}
@@ -117,10 +117,10 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
 
 
 def write_flat_index(path: Path, rows: Iterable[np.ndarray], n: int, d: int) -> None:
-    """Write an IndexFlatIP of n rows that come in blocks, which FAISS itself would hold in memory.
+    """Write an IndexFlatIP of n rows in blocks; FAISS itself would hold all rows in memory.
 
-    Its file is a header, with n in two places, and the rows. The header is FAISS's own, of an empty index; that an
-    index of one row is laid out like this is checked first.
+    The file consists of a header, which contains n twice, and the rows. The header is that of an empty index, written
+    by FAISS. The layout is first checked against an index of one row.
     """
     faiss = library("faiss", "faiss-cpu", "a FAISS index")
     empty, one = faiss.IndexFlatIP(d), faiss.IndexFlatIP(d)

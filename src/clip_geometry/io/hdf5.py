@@ -1,4 +1,4 @@
-"""HDF5: .h5 and .hdf5, datasets by name. Links are not followed, nor are values read that are in other files."""
+"""Reader for the datasets of HDF5 files (.h5, .hdf5). Links are not followed; values in other files are not read."""
 
 import functools
 import math
@@ -17,10 +17,10 @@ from clip_geometry.registry import InputError, library, shown
 
 
 def read(path: Path) -> Sides:
-    """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
+    """Read float matrices as modalities, by name, and the arrays beside them as ids, labels and metadata."""
     with _opened(existing_file(path, "a file of embeddings")) as file:
         found: dict[str, Any] = {}
-        file.visititems(lambda name, each: found.update({name: each}))  # hard links only, each object once
+        file.visititems(lambda name, each: found.update({name: each}))  # visits hard links only, each object once
         arrays = {name: each for name, each in found.items() if getattr(each, "shape", None) is not None}
         return sides_of_arrays({name: _stored(each, name, path) for name, each in arrays.items()}, path)
 
@@ -36,9 +36,9 @@ def _stored(array: Any, name: str, path: Path) -> FileRows:
     chunks = array.chunks or array.shape
     expected = math.prod(-(-n // chunk) for n, chunk in zip(array.shape, chunks, strict=True) if n)
     written = array.id.get_num_chunks() if array.chunks else array.id.get_storage_size()
-    if array.external or array.is_virtual or (array.size and written < expected):  # HDF5 would give zeros
+    if array.external or array.is_virtual or (array.size and written < expected):  # HDF5 would read zeros
         raise InputError(f"{shown(path)} does not hold all values of {shown(name)}: copy it with h5repack")
-    is_text = (array.dtype.metadata or {}).get("vlen") in (str, bytes)  # other objects are references and ragged arrays
+    is_text = (array.dtype.metadata or {}).get("vlen") in (str, bytes)  # other objects: references, ragged arrays
     dtype = np.dtype("V") if array.dtype.kind == "O" and not is_text else array.dtype
     return FileRows(functools.partial(_reader, path, name), array.shape, dtype)
 

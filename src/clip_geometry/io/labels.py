@@ -1,4 +1,4 @@
-"""Label files: .npy, .pt, .txt (one per line), .csv and .parquet (a column)."""
+"""Reader for label files: .npy, .pt, .txt (one label per line), .csv and .parquet (one column)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,25 @@ SUFFIXES = (".npy", ".pt", ".txt", ".csv", ".parquet")
 
 
 def read_labels(path: str | Path) -> np.ndarray:
-    """Read labels: (n,) integers or strings. Text that is all integers becomes integers.
+    """Read labels from a file.
 
-    In a table, they are the only column, or the one called label, labels, class, class_name, category or target.
+    Args:
+        path: A .npy, .pt or .txt file, or a table (.csv, .parquet). The labels of a table are its only column, or the
+            column named label, labels, class, class_name, category or target.
+
+    Returns:
+        (n,) integers or strings. Text is converted to integers if all of its values are integers.
+
+    Raises:
+        InputError: The file has another suffix, several possible columns, a missing label, or values that are not one
+            label per row.
     """
     what = "a file of labels"
     path = existing_file(Path(path), what)
     match path.suffix.lower():
         case ".npy":
             array = reading.read_npy(path, mmap=False, what=what)
-        case ".pt":  # as the authors of Tyshchuk et al. publish theirs
+        case ".pt":  # the format in which Tyshchuk et al. publish their labels
             tensor = reading.read_checkpoint(path, what)
             if not isinstance(tensor, Tensor) or tensor.is_floating_point():
                 raise InputError(f"{shown(path)} holds no tensor of integers; labels are one integer per row")
@@ -58,12 +67,12 @@ def read_labels(path: str | Path) -> np.ndarray:
 
 
 def integer_or_text(text: str) -> int | str:
-    """An integer where the text is one as it is written; int() also takes 1_0 and 007, which are other labels."""
+    """Convert canonical decimal text to an integer; int() would also accept 1_0 and 007, which are other labels."""
     return int(text) if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) else text
 
 
 def _array(values: Sequence[Any]) -> np.ndarray:
-    """Integers where all values are integers or texts of such; otherwise the values."""
+    """Return an array of integers if all values are integers or integers as text, else an array of the values."""
     integers = [integer_or_text(value) if isinstance(value, str) else value for value in values]
     if all(type(value) is int for value in integers):
         return np.array(integers, np.int64)
@@ -71,7 +80,10 @@ def _array(values: Sequence[Any]) -> np.ndarray:
 
 
 def with_labels(sets: Mapping[str, Embeddings], labels: Any) -> dict[str, Embeddings]:
-    """Put the labels on every set that has as many rows; at least one has to, and the others are said on stderr."""
+    """Add labels to every set that has as many rows as there are labels.
+
+    At least one set must match. Sets that do not are returned without these labels and reported on stderr.
+    """
     if not hasattr(labels, "__len__") or np.ndim(labels) == 0:
         raise InputError(f"labels is {shown(labels)}; expected one label per row")
     fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}

@@ -1,4 +1,4 @@
-"""LanceDB: a table, the folder X.lance, or a database of a single table."""
+"""Reader for LanceDB: a table (a folder X.lance) or a database with a single table."""
 
 import os
 from pathlib import Path
@@ -12,14 +12,17 @@ from clip_geometry.registry import library, shown
 
 
 def recognizes(folder: Path) -> bool:
-    """Whether a folder is a table, or a database of one. Of others, the tables called after modalities are read."""
+    """Return whether a folder is a table or a database with a single table that is not named after a modality.
+
+    In other folders, each table that is named after a modality is read as that modality.
+    """
     return folder.suffix.lower() == ".lance" or [modality_of(each.stem) for each in folder.glob("*.lance")] == [None]
 
 
 def read(path: Path) -> Sides:
-    """Read the latest version of a table, as other tables are read."""
+    """Read the latest version of a table, like any other table."""
     path = path if path.suffix.lower() == ".lance" else next(path.glob("*.lance"))
-    os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings of a damaged table would stand beside our sentence
+    os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings about a damaged table would appear next to our error
     lancedb = library("lancedb", "lancedb", shown(path))
     with reading_with(path, "LanceDB"):
         table = lancedb.connect(path.parent).open_table(path.stem)

@@ -1,8 +1,9 @@
-"""Guarded readers, one per kind of file, for everything that comes from outside.
+"""Safe readers for untrusted files, one per file type.
 
-Each returns plain values or raises InputError in one sentence, whatever the file holds. A declared size is checked
-against the file and the memory before anything is allocated, and nothing from a file is executed. A `schema` is any
-type that pydantic's TypeAdapter takes; values are checked against it once, when they are read.
+Each reader returns plain values or raises InputError with a one-sentence message, whatever the file contains. Declared
+sizes are checked against the file and the available memory before anything is allocated, and nothing from a file is
+executed. A `schema` is any type that pydantic's TypeAdapter accepts; values are validated against it once, when they
+are read.
 """
 
 import functools
@@ -35,21 +36,21 @@ if TYPE_CHECKING:
 
 
 class Schema(BaseModel):
-    """Base of schemas: exact types; further keys are ignored."""
+    """Base class of schemas: types must match exactly; unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True)
 
 
-MAX_TEXT = 2**30  # bytes of a text that is parsed as a whole
+MAX_TEXT = 2**30  # bytes of a text file, which is parsed as a whole
 MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
-MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
-LONGEST = 2**22  # bytes in which the first line of a CSV file ends
+MAX_VALUES = 100_000  # values in a YAML file after its aliases are expanded
+LONGEST = 2**22  # bytes within which the first line of a CSV file must end
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?(nan|inf)", re.IGNORECASE)  # in a CSV file
-BLOCK = 2**31 - 1  # bytes that pyarrow reads at once, in which it finds the types of columns
+BLOCK = 2**31 - 1  # most bytes that pyarrow reads at once; it infers the column types from the first block
 
 
 def first_line(error: object) -> str:
-    """The message of a library's error, short enough to be part of a sentence."""
+    """Return the first line of a library's error message, at most 160 characters and without memory addresses."""
     lines = str(error).strip().splitlines() or [""]
     text = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", lines[0]))
     return text if len(text) <= 160 else f"{text[:160]}…"
@@ -59,13 +60,15 @@ HTTP_CLIENTS = ("http", "httpx", "httpx2", "aiohttp", "urllib3", "requests", "hu
 
 
 def is_not_fetched(error: Exception) -> bool:
-    """Whether a library says that it could not fetch something: an OSError, or an error of its HTTP client, such as
-    that of a connection that broke off, which is none."""
+    """Return whether an error means that a library could not download something.
+
+    This is an OSError or an error of an HTTP client, such as an interrupted connection, which is not an OSError.
+    """
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in HTTP_CLIENTS
 
 
 def damaged(source: str | Path, kind: str, error: BaseException | str) -> InputError:
-    """The error for a file that its library cannot read."""
+    """Return the error for a file that its library cannot read."""
     name = shown(source) if isinstance(source, Path) else source
     if isinstance(error, Exception) and memory.is_out_of_memory(error):
         return InputError(f"{name} is damaged or too large: {memory.out_of_memory(error)}")
@@ -79,8 +82,10 @@ def damaged(source: str | Path, kind: str, error: BaseException | str) -> InputE
 
 @contextmanager
 def reading_with(source: str | Path, kind: str) -> Iterator[None]:
-    """Turns what a library raises for a damaged file into one sentence: nearly anything, and panics of Rust, which are
-    no Exception."""
+    """Convert any error that a library raises in the block to an InputError about a damaged file.
+
+    Libraries raise nearly any exception for damaged files, including Rust panics, which are not an Exception.
+    """
     try:
         yield
     except InputError:
@@ -92,7 +97,7 @@ def reading_with(source: str | Path, kind: str) -> Iterator[None]:
 
 
 def require_memory(size: int, source: str) -> None:
-    """Raises InputError if `size` bytes are more than the memory that this process may use."""
+    """Raise InputError if `size` bytes exceed the memory that this process may use."""
     if size > memory.memory():
         raise InputError(
             f"{source} takes {size / 1e9:.3g} GB in memory and there are {memory.memory() / 1e9:.3g} GB; give fewer "
@@ -104,9 +109,9 @@ def require_memory(size: int, source: str) -> None:
 
 
 def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
-    """Reads UTF-8 text of at most `most` bytes, unpacked if the file is a .gz, without a byte order mark.
+    """Read UTF-8 text of at most `most` bytes, without a byte order mark. A .gz file is decompressed.
 
-    Line ends stay as they are. `what` names the expected content in errors.
+    Line endings are kept. `what` names the expected content in errors.
     """
     path = existing_file(path, what)
     with reading_with(path, "gzip"), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -120,7 +125,7 @@ def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
 
 
 def read_json(path: str | Path, what: str, schema: Any = None) -> Any:
-    """Reads a JSON file and checks the value against `schema`."""
+    """Read a JSON file and validate the value against `schema`."""
     return parse_json(read_text(path, what), shown(path), schema, f"; {what} was expected")
 
 
@@ -132,22 +137,25 @@ def _finite(digits: str) -> float:
 
 
 def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
-    """Parses JSON and checks the value against `schema`.
+    """Parse JSON and validate the value against `schema`.
 
     Args:
-        text: The JSON.
+        text: The JSON text.
         source: Name of the text in errors.
         schema: Expected type. Default: any.
         hint: End of the error message.
 
+    Returns:
+        The parsed value.
+
     Raises:
-        InputError: Bad syntax, NaN, infinity, deep nesting, numbers of thousands of digits, text that is not Unicode,
-            or values that do not match the schema.
+        InputError: The text has invalid syntax, NaN, infinity, deep nesting, numbers of thousands of digits or text
+            that is not Unicode, or the value does not match the schema.
     """
     try:
         text = text if isinstance(text, str) else text.decode()
         values = from_json(text, allow_inf_nan=False)
-        if re.search(r"[0-9]{301}", text):  # the check of every integer makes reading five times slower
+        if re.search(r"[0-9]{301}", text):  # checking every integer would make reading 5x slower
             json.loads(text, parse_int=_finite)
     except ValueError as error:
         raise InputError(f"{source} is no readable JSON ({first_line(error)}){hint}") from None
@@ -158,7 +166,7 @@ _adapter = functools.cache(TypeAdapter)
 
 
 def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
-    """Validates `values` by the schema; InputError names the first key that is wrong."""
+    """Validate values against a schema and return them; the InputError names the first invalid key."""
     try:
         return _adapter(schema).validate_python(values)
     except ValidationError as error:
@@ -174,8 +182,7 @@ def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys (otherwise the last one wins), and aliases that turn a short file into a
-    huge or endless value."""
+    """A SafeLoader that rejects duplicate keys (the last one would win) and aliases that expand to huge values."""
 
     def get_single_data(self) -> Any:
         node = self.get_single_node()
@@ -196,17 +203,17 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _values_in(node: yaml.Node, known: dict[int, float]) -> float:
-    """Number of values after every alias is expanded; infinity for an alias inside its own anchor."""
+    """Count the values after all aliases are expanded; infinity for an alias inside its own anchor."""
     if id(node) not in known:
-        known[id(node)] = math.inf  # until it is counted, and so for an alias inside it
+        known[id(node)] = math.inf  # until the node is counted, so that an alias inside it counts as infinite
         parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
         inner = parts if isinstance(node, yaml.CollectionNode) else ()
         known[id(node)] = 1 + sum(_values_in(part, known) for part in inner)
     return known[id(node)]
 
 
-# Numbers of YAML 1.2, at most 300 digits long. YAML 1.1 also has numbers in base 60, such as 1:30, which take minutes
-# to read where they are long, and takes 1e-3 for a text
+# Numbers of YAML 1.2 with at most 300 digits. YAML 1.1 also has numbers in base 60, such as 1:30, which take minutes to
+# parse if they are long, and reads 1e-3 as text
 _PlainLoader.yaml_implicit_resolvers = {
     letter: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in ("int", "float")]
     for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -226,10 +233,10 @@ _PlainLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Pl
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Parses plain YAML, without tags, huge aliases or duplicate keys."""
+    """Parse plain YAML; tags, huge aliases and duplicate keys raise InputError."""
     try:
         return yaml.load(text, Loader=_PlainLoader)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # ValueError: a month 13
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # ValueError: a date in month 13
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or first_line(error)
@@ -240,7 +247,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def parsed_number(value: Any) -> float:
-    """The number in a cell of a file. Raises ValueError for 1_0 and the like, which float() would take for 10."""
+    """Parse a number in a cell of a file. Raises ValueError for text such as 1_0, which float() would read as 10."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if isinstance(text, str) and "_" in text:
         raise ValueError(f"{text!r} is no number")
@@ -248,7 +255,7 @@ def parsed_number(value: Any) -> float:
 
 
 def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embeddings") -> np.ndarray:
-    """Reads or memory-maps the array of a .npy file; pickled objects are refused."""
+    """Read or memory-map the array in a .npy file; pickled objects raise InputError."""
     path = existing_file(path, what)
     with reading_with(path, ".npy"):
         with path.open("rb") as file:
@@ -260,8 +267,10 @@ def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embe
 
 
 def npy_header(file: Any, source: str | Path, size: int) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype in the header, behind which the file then is; InputError for objects, and where `size` bytes are
-    too few for them."""
+    """Read a .npy header and return (shape, dtype), with the file positioned after it.
+
+    Raises InputError for pickled objects and if the array would not fit into `size` bytes, the size of the file.
+    """
     name, magic = shown(source) if isinstance(source, Path) else source, b"\x93NUMPY"
     if file.read(len(magic)) != magic:
         raise InputError(f"{name} is no .npy file, it does not begin with {magic!r}: write it with numpy.save")
@@ -281,7 +290,7 @@ def npy_header(file: Any, source: str | Path, size: int) -> tuple[tuple[int, ...
 
 
 def parse_npy(content: bytes, source: str) -> np.ndarray:
-    """The array of a .npy file of this content; `source` names it in errors."""
+    """Return the array in the bytes of a .npy file; `source` names it in errors."""
     file = io.BytesIO(content)
     npy_header(file, source, len(content))
     file.seek(0)
@@ -289,7 +298,7 @@ def parse_npy(content: bytes, source: str) -> np.ndarray:
 
 
 def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, np.ndarray]:
-    """Reads the arrays of a .npz archive by name."""
+    """Return the arrays of a .npz archive by name."""
     path = existing_file(path, what)
     arrays = {}
     with reading_with(path, ".npz"), zipfile.ZipFile(path) as archive:
@@ -304,7 +313,7 @@ def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, 
 
 
 def read_table(path: str | Path, what: str = "a table", columns: list[str] | None = None) -> "pa.Table":
-    """Reads the table of a .parquet file."""
+    """Read a .parquet file, or the given columns of it, as a table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -316,21 +325,21 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
             raise InputError(f"{shown(path)} has two columns of one name; keep one")
         whole = set(schema.names)
         texts: list[str] = []
-        size, longest = 0, 1  # bytes of all values, and of one text below a list or a struct
+        size, longest = 0, 1  # bytes of all values, and of the longest text inside a list or a struct
         for k in range(facts.num_columns):
             leaf = facts.schema.column(k)
             if columns and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
                 continue
             chunks = [facts.row_group(group).column(k) for group in range(facts.num_row_groups)]
             size += sum(chunk.num_values for chunk in chunks) * (_WIDTHS.get(leaf.physical_type) or leaf.length or 0)
-            # No file says how long all of its texts are together. Equal ones are stored once, and Arrow can read them
-            # so, but not below a list or a struct, of which a few rows are read at a time
+            # No file states the total length of its texts. Equal texts are stored once, and Arrow can keep them so
+            # when reading, but not inside a list or a struct; such columns are read a few rows at a time
             if leaf.physical_type == "BYTE_ARRAY" and leaf.path not in whole:
                 longest += max((chunk.total_uncompressed_size for chunk in chunks), default=0)
             elif leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL":
                 texts.append(leaf.path)
         require_memory(size, f"{shown(path)}, decoded,")
-        parts, size = [schema.empty_table().select(columns or schema.names)], 0  # bytes of what is decoded
+        parts, size = [schema.empty_table().select(columns or schema.names)], 0  # size: decoded bytes
         with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
             count = min(2**16, max(64, memory.memory() // 4 // longest))
             for batch in file.iter_batches(count, columns=columns):
@@ -342,12 +351,12 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
         return pa.concat_tables(parts)
 
 
-# bytes of a decoded value, beside those of a text
+# bytes of a decoded value, without the text itself
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 
 
 def decoded_size(table: "pa.Table") -> int:
-    """Return the size of a table in bytes with every dictionary-encoded text written out in its rows."""
+    """Return the size of a table in bytes if all dictionary-encoded text were written out in every row."""
     import pyarrow.compute as pc
     import pyarrow.types as types
 
@@ -367,15 +376,17 @@ def decoded_size(table: "pa.Table") -> int:
 
 
 def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
-    """Reads a .csv or .tsv file; its columns are called f0, f1, … if it has no header.
+    """Read a .csv or .tsv file; if it has no header, its columns are named f0, f1, ….
 
-    as_texts: there is a header, every value is text, and quotation marks between tabs are, too.
+    Args:
+        path: The file.
+        as_texts: Assume a header, and read every value as text, including the quotation marks in a .tsv file.
     """
     import pyarrow as pa
     from pyarrow import csv
 
     size, is_tsv = existing_file(path, "a table").stat().st_size, path.suffix.lower() == ".tsv"
-    require_memory(4 * size, shown(path))  # the text, its columns and the matrix of them
+    require_memory(4 * size, shown(path))  # the text, its columns and the matrix made of them
     with path.open("rb") as file:
         first = file.readline(LONGEST)
         file.seek(-1, os.SEEK_END)
@@ -387,7 +398,7 @@ def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
     delimiter = "\t" if is_tsv else "," if as_texts else max(",;\t", key=line.count)
     numbers = [field for field in line.replace('"', "").split(delimiter) if NUMBER.fullmatch(field.strip())]
     blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
-    # pandas writes the header 0, 1, …
+    # the numbers 0, 1, … are a header, which pandas writes
     blocks.autogenerate_column_names = not as_texts and numbers != [str(k) for k in range(len(numbers))]
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     if as_texts and is_tsv:
@@ -406,7 +417,7 @@ def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
 def read_safetensors(
     path: str | Path, what: str = "a file of embeddings", *, framework: str = "np"
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Reads the metadata and the tensors by name, as numpy arrays ("np") or torch tensors ("pt")."""
+    """Read (metadata, tensors by name), as NumPy arrays (framework "np") or torch tensors ("pt")."""
     from safetensors import safe_open
 
     path = existing_file(path, what)
@@ -416,15 +427,18 @@ def read_safetensors(
 
 
 def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: bool = False) -> Any:
-    """Reads what torch.save wrote: tensors and plain values only; pickled objects are refused, never run.
+    """Read a file written by torch.save. Only tensors and plain values are loaded; other pickled objects are refused.
 
-    mmap: tensors of a large file are memory-mapped.
+    Args:
+        path: The file.
+        what: Name of the expected content in errors.
+        mmap: Memory-map the tensors of a large file.
     """
     import torch
 
     path = existing_file(path, what)
     try:
-        # what torch wrote before 1.6 is no zip archive, and cannot be mapped
+        # files of torch before 1.6 are not zip archives and cannot be memory-mapped
         mapped = mmap and path.stat().st_size > memory.memory() // 24 and zipfile.is_zipfile(path)
         require_memory(0 if mapped else path.stat().st_size, shown(path))
         with warnings.catch_warnings():
@@ -440,11 +454,11 @@ def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: 
         ) from None
 
 
-# -- pickles of other programs, of which code is never run
+# -- pickles of other programs, whose code is never run
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Replaces _codecs.encode, by which protocol 2 writes bytes and which would take any codec."""
+    """Replace _codecs.encode, which pickle protocol 2 uses for bytes and which would accept any codec."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"text encoded as {encoding!r}")
     return text.encode("latin1")
@@ -454,20 +468,20 @@ class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         match module.replace("numpy._core", "numpy.core"), name:
             case "numpy", "ndarray":
-                return "ndarray"  # only ever the first argument of _reconstruct, so nothing that can be called
+                return "ndarray"  # only the first argument of _reconstruct, so it need not be callable
             case "numpy", "dtype":
                 return np.dtype
             case "_codecs", "encode":
                 return _latin1
-            case "numpy.core.multiarray", "_reconstruct":  # in place of numpy's own: the state follows in the pickle
+            case "numpy.core.multiarray", "_reconstruct":  # replaces NumPy's function; the pickle sets the state later
                 return lambda kind, shape, typecode: np.empty(0, np.int8)
-            case "numpy.core.numeric", "_frombuffer":  # of protocol 5
+            case "numpy.core.numeric", "_frombuffer":  # used by protocol 5
                 return lambda buffer, dtype, shape, order: np.frombuffer(buffer, dtype).reshape(shape, order=order)
         raise pickle.UnpicklingError(f"{module}.{name} is refused")
 
 
 def read_pickle(path: Path, what: str) -> Any:
-    """Reads a pickle of plain objects and NumPy arrays; anything else is refused, never run."""
+    """Read a pickle of plain objects and NumPy arrays; anything else is refused without running it."""
     with existing_file(path, what).open("rb") as file:
         try:
             return _ArraysOnly(file).load()

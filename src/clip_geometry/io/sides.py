@@ -1,4 +1,4 @@
-"""From the arrays or columns of a file to its sides: which are rows, of which modality, and what belongs to them."""
+"""Conversion of a file's arrays or columns to sides: finds the rows, their modality and the columns beside them."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict
-from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts the standard one only from Python 3.12 on
 
 from clip_geometry.embeddings import Embeddings, FileRows, LazyRows, chosen_rows, joined
 from clip_geometry.io.reading import require_memory
@@ -16,7 +16,7 @@ from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 
-Sides = dict[str, Embeddings]  # by modality, UNNAMED where the file does not name it
+Sides = dict[str, Embeddings]  # by modality; UNNAMED if the file does not name it
 UNNAMED = ""
 
 KINDS = ("emb", "embedding", "embeddings", "embeds", "features", "vectors")
@@ -26,7 +26,7 @@ STEMS = {
     "audio": ("audio",),
     "video": ("video", "videos"),
 }
-ID_NAMES = ("item_id", "id", "")  # in order of precedence; pandas writes its index in a column without a name
+ID_NAMES = ("item_id", "id", "")  # in order of precedence; pandas writes its index as a column without a name
 LABEL_NAMES = ("label", "labels")
 
 
@@ -34,7 +34,7 @@ LABEL_NAMES = ("label", "labels")
 
 
 def check_vectors(array: Any, source: str) -> Any:
-    """Return `array` as (n, d) floating point in native byte order; raise InputError for anything else."""
+    """Return `array` in native byte order; raise InputError unless it is (n, d) floating point."""
     if len(array.shape) != 2:
         raise InputError(f"{source} has the shape {array.shape}; embeddings are rows and columns, (n, d)")
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
@@ -49,22 +49,25 @@ def is_rows(array: Any) -> bool:
 
 
 def modality_of(name: str) -> str | None:
-    """Return the modality that the name of a file, array or column says: `img_emb` is image. None for other names."""
+    """Return the modality that a file, array or column is named after, such as image for `img_emb`; None if none."""
     bare = _bare(name).casefold()
     return next((modality for modality, stems in STEMS.items() if bare in stems), None)
 
 
 def _bare(name: str) -> str:
-    """Return `audio` of `audio_embeddings`."""
+    """Strip a suffix such as _embeddings: `audio_embeddings` becomes `audio`."""
     stem, _, kind = name.rpartition("_")
     return stem if stem and kind.casefold() in KINDS else name
 
 
 def sides_by_name(names: Collection[str], source: Path, what: str) -> dict[str, str]:
-    """Return modality → name, {UNNAMED: name} if the only name is that of no known modality.
+    """Return modality → name, or {UNNAMED: name} for a single name of no known modality.
 
-    The name of rows in a group is a path, of which the last part counts, or the one above if the last is "embeddings".
-    `what` the names are ("arrays", "vector columns") is for the errors.
+    Args:
+        names: Names of arrays or columns of rows. In a file with groups, a name is a path, and its last part names the
+            modality, or the part before it if the last is "embeddings".
+        source: The file, for errors.
+        what: What the names are ("arrays", "vector columns"), for errors.
     """
     found: dict[str, str] = {}
     for name in names:
@@ -82,11 +85,11 @@ def sides_by_name(names: Collection[str], source: Path, what: str) -> dict[str, 
     return found
 
 
-# --- what a file says of the origin of its rows
+# --- the origin of rows, as stated in their file
 
 
 class _Map(TypedDict):
-    """A map that the rows went through before they were written."""
+    """A map that was applied to the rows before they were written."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # pyright: ignore[reportGeneralTypeIssues]
     pipeline: list[str]
@@ -94,7 +97,7 @@ class _Map(TypedDict):
 
 
 class Provenance(TypedDict, total=False):
-    """What a file may say of the origin of its rows, as far as this package reads it; other keys are kept."""
+    """The keys about the origin of rows that this package reads from a file; other keys are kept."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # pyright: ignore[reportGeneralTypeIssues]
     maps: list[_Map]
@@ -109,7 +112,7 @@ class Provenance(TypedDict, total=False):
 
 
 class Facts(BaseModel):
-    """What an export writes into a table, which the columns cannot hold."""
+    """Facts that an export writes into the metadata of a table, since no column can hold them."""
 
     modality: Annotated[str, AfterValidator(modality_name)] | None = None
     language: str | None = None
@@ -121,12 +124,12 @@ class Facts(BaseModel):
 
 
 def sides_of_columns(vectors: Mapping[str, Any], columns: dict[str, Any], path: Path, **facts: Any) -> Sides:
-    """Return the sides of a table: those of its vector columns, or of the values of its column `modality`.
+    """Return the sides of a table: one per vector column, or one per value of its column `modality`.
 
     Args:
         vectors: Modality → rows.
-        columns: Those beside them: item ids, labels and metadata.
-        path: Of the file.
+        columns: The other columns: item ids, labels and metadata.
+        path: The file.
         **facts: Fields of Embeddings that hold for all sides, such as language.
     """
     columns = dict(columns)
@@ -142,7 +145,7 @@ def sides_of_columns(vectors: Mapping[str, Any], columns: dict[str, Any], path: 
 
 
 def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> Sides:
-    """Return the rows of each value of the column `modality`, in the order of their first."""
+    """Split rows by the value of the column `modality`, in order of first appearance."""
     what = f"{shown(path)}, column 'modality':"
     sides = {}
     for name in [modality_name(name, what) for name in dict.fromkeys(of_row.tolist())]:
@@ -161,7 +164,7 @@ def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> Sides:
 
 
 def stored_rows(stored: FileRows, source: str) -> Any:
-    """The matrix, in memory or read on demand."""
+    """Return the rows of a file in memory, or as rows that are read on demand if they are large."""
     rows = replace(stored, dtype=stored.dtype.newbyteorder("="))
     n, d = check_vectors(rows, source).shape
     require_memory(d * min(n, FileRows.SPAN) * rows.dtype.itemsize, source)
@@ -169,10 +172,10 @@ def stored_rows(stored: FileRows, source: str) -> Any:
 
 
 def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> Sides:
-    """Return the sides among arrays whose names are paths ("image", "coco/image", "image/embeddings").
+    """Return the sides in a collection of arrays whose names are paths ("image", "coco/image", "image/embeddings").
 
-    The rows are the matrices of floats. What else lies in the same group and has a value for each row of one of them
-    belongs to it: item_id (or id), label, and metadata.
+    The float matrices are the rows. Another array belongs to a matrix if it is in the same group and has one value per
+    row: item_id (or id), label, and metadata.
     """
     last = {name: name.rpartition("/")[2].casefold() for name in arrays}
     rows = [name for name, each in arrays.items() if is_rows(each) and last[name] not in LABEL_NAMES]

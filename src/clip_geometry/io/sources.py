@@ -1,4 +1,4 @@
-"""What lies at a path: files and folders of any format, and the names of the sets in them."""
+"""Reading embeddings from a path of any format, and naming the sets in it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,27 +17,27 @@ from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
-FACTS = b"clip_geometry"  # key in the metadata of a Parquet file of what an export writes beside the columns
+FACTS = b"clip_geometry"  # key of an export's facts in the metadata of a Parquet file
 Sets = Mapping[str, Embeddings]
 
 
 def formats() -> Mapping[str, Mapping[str, Any]]:
-    """Name → format, as catalog.yaml describes it.
+    """Return name → format, as described in catalog.yaml.
 
-    `read` names a function path → modality → embeddings; `recognizes`, whether a folder is one of this format, by the
-    names in it; `write`, (sets, place, out) → file → what it is, a function that writes into the new folder `place`,
-    which is called `out` when all is written.
+    Some fields of a format name functions. `read` maps a path to embeddings by modality. `recognizes` tells by the
+    names in a folder whether it has this format. `write(sets, place, out)` writes into the new folder `place`, which is
+    renamed to `out` when everything is written, and returns file → description.
     """
     return catalog.read(Path(__file__).parent)
 
 
 def by_suffix() -> Mapping[str, Mapping[str, Any]]:
-    """Suffix → format."""
+    """Return suffix → format."""
     return {suffix: each for each in formats().values() for suffix in each.get("suffixes", ())}
 
 
 def call(dotted: str, *arguments: Any) -> Any:
-    """Call the function that the catalog names, in a module that is imported for it."""
+    """Import the module of a function that the catalog names, and call the function."""
     module, _, name = dotted.rpartition(".")
     return getattr(import_module(f"clip_geometry.{module}"), name)(*arguments)
 
@@ -50,17 +50,17 @@ def read(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embedding
     """Read all embeddings at a path.
 
     Args:
-        path: A file or folder of any format (`clip-geometry list formats`: .npy, .parquet, .h5, .faiss, .lance, …,
-            stores, …), or a folder with a file or a store for each modality, such as image.npy,
-            text.npy and audio.npy.
-        unnamed: Modality of rows whose file does not name one, neither inside nor by its name (text_emb.npy); default:
-            the name of the file, captions of captions.npy.
+        path: A file or folder of any format (.npy, .parquet, .h5, .faiss, .lance, stores, …; `clip-geometry list
+            formats` lists all), or a folder with a file or a store per modality, such as image.npy, text.npy and
+            audio.npy.
+        unnamed: Modality of rows whose file does not name one, neither in its content nor in its own name
+            (text_emb.npy). Default: the name of the file, e.g. captions for captions.npy.
 
     Returns:
         Modality → embeddings.
 
     Raises:
-        InputError: For everything else.
+        InputError: The path does not exist, has no known format, or its content is damaged or not embeddings.
 
     Example:
         >>> import numpy as np
@@ -74,7 +74,7 @@ def read(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embedding
 
 
 def own_name(path: str | Path) -> str:
-    """Return the modality of a file that does not name one: its own name, or "rows" where that can be no modality's."""
+    """Return the modality of a file that does not name one: its own name, or "rows" if that is not a valid name."""
     try:
         return modality_name(expanded(path).stem)
     except InputError:
@@ -85,14 +85,14 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
     """Read the embeddings of one modality at a path.
 
     Args:
-        path: As for `read`.
-        modality: Such as "image"; a file that names no modality is taken for it.
+        path: A path, as for `read`.
+        modality: The modality to read, such as "image". Rows whose file names no modality are taken to be of this one.
 
     Returns:
         The embeddings.
 
     Raises:
-        InputError: If there are none of that modality.
+        InputError: The path has no embeddings of that modality.
 
     Example:
         >>> import numpy as np
@@ -110,10 +110,10 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
 
 
 def read_sides(path: str | Path) -> Sides:
-    """Like `read`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED.
+    """Like `read`, but a side is UNNAMED if neither the content nor the name of its file (text_emb.npy) names one.
 
-    In a folder, the name of every file is that of its modality, and so is the name of a store for its only side, or for
-    its texts: of a store en they are the modality en.
+    In a folder of files and stores, each file is named after its modality. The only side of a store, or its text side,
+    is named after the store: the texts of a store en are the modality en.
     """
     path = expanded(path)
     if path.is_dir():
@@ -134,7 +134,7 @@ def read_sides(path: str | Path) -> Sides:
 
 
 def _sides_by_file(folder: Path) -> dict[str, Embeddings]:
-    """Return the sides of a folder with a file, or a store, for each modality, images and texts first."""
+    """Return the sides of a folder with one file or store per modality, images and texts first."""
     found: dict[str, tuple[Path, Embeddings]] = {}
     for path in sorted(folder.iterdir()):
         for modality, side in _named_sides(path).items():
@@ -152,10 +152,10 @@ def _sides_by_file(folder: Path) -> dict[str, Embeddings]:
 
 
 def _named_sides(path: Path) -> dict[str, Embeddings]:
-    """Return the sides of a store, or of a file that is named after a modality; none of another file.
+    """Return the sides of a store or of a file that is named after a modality; {} for most other files.
 
-    A .npy file under another name counts where it is a matrix of floats, and a .parquet file where we wrote it: labels,
-    pixels and class names may lie beside them.
+    Under another name, only a .npy file with a float matrix and a .parquet file that this package wrote are read,
+    because labels, pixels and class names may be in the same folder.
     """
     if path.is_dir() and is_store(path):
         sides = read_store(path)
@@ -174,7 +174,7 @@ def _named_sides(path: Path) -> dict[str, Embeddings]:
 
 
 def _holds_rows(path: Path) -> bool:
-    """Whether a file that no modality names is a .npy matrix of floats, or a .parquet file that an export wrote."""
+    """Return whether a file is a .npy file with a float matrix or a .parquet file that an export wrote."""
     if path.suffix.lower() == ".npy":
         try:
             array = reading.read_npy(path)
@@ -186,13 +186,13 @@ def _holds_rows(path: Path) -> bool:
         return False
     import pyarrow.parquet as pq
 
-    with suppress(OSError, ValueError):  # another table beside the rows, whatever it is
+    with suppress(OSError, ValueError):  # any other table, even a damaged one, is ignored
         return FACTS in (pq.read_schema(path).metadata or {})
     return False
 
 
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
-    """Read the sets in files or folders, each of which may hold several, as `together` names them."""
+    """Read the sets in files or folders, each of which may hold several sets; `together` names them."""
     if len(paths) == 1:
         sets, name = read(paths[0]), own_name(paths[0])
         if [*sets] == [name] and not modality_of(name):
@@ -206,18 +206,22 @@ def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
 
 
 def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> dict[str, Embeddings]:
-    """Name the sets of several sources.
+    """Combine the sets of several sources and name them by modality.
 
-    Of two sources that name no modality but image and text, the first is the images and the second the texts. What they
-    say of their modality takes precedence over their order: swapped sources are put right, two of one modality are
-    compared as given. Otherwise every set is called what its source says, or as its source is called.
+    Of two sources that name no modality other than image and text, the first is taken as the images and the second as
+    the texts. Modalities that the sources name take precedence over this order: text followed by image is swapped, and
+    two sources of the same modality are called image and text in the order given. With other sources, a set keeps the
+    modality that its source names, or takes the default name of its source.
 
     Args:
-        sources: What a message calls each source, the name of a set in it that has none, and its sides as of
-            `read_sides`.
+        sources: (name of the source in messages, default name of an unnamed set, sides as `read_sides` returns them)
+            for each source.
+
+    Returns:
+        Modality → embeddings.
 
     Raises:
-        InputError: Two sources hold one modality, or one of two contradicts its place.
+        InputError: Two sources have the same modality, or one of two contradicts its position.
     """
     if len(sources) == 2 and {name for *_, sides in sources for name in sides} <= {"image", "text", UNNAMED}:
         (one, _, first), (other, _, second) = sources

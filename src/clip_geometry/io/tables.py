@@ -1,4 +1,4 @@
-"""Tables with columns of vectors: Parquet, CSV, Arrow's IPC format and the Hugging Face datasets made of it."""
+"""Tables with vector columns: Parquet, CSV, Arrow IPC and Hugging Face datasets stored in it."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,17 +25,18 @@ from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 
 VECTORS = "embedding"
-NUMBERS = TypeAdapter(list[StrictFloat])  # parses a vector of 512 eight times faster than parse_json or NumPy
+NUMBERS = TypeAdapter(list[StrictFloat])  # parses a vector of length 512 8x faster than parse_json or NumPy
 LISTS = types.is_list, types.is_large_list, types.is_fixed_size_list
 NOT_PLAIN = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_struct
 
 
 def read(path: Path) -> Sides:
-    """Read a .parquet, .csv or .tsv file; of the latter as float64, which holds what any float was written from.
+    """Read a .parquet, .csv or .tsv file. Vectors in .csv and .tsv become float64, which can hold any float exactly.
 
-    The vectors are the columns of lists of floats. Without any, they are columns of texts such as "[0.1,0.2]", as
-    databases print them, or else numbered columns, NAME_0, NAME_1, …. One vector column may have the modality of each
-    row beside it; several are one modality each. item_id (or id) and label are recognized, other columns are metadata.
+    Vector columns are columns of lists of floats. If there are none, they are columns of texts such as "[0.1,0.2]", as
+    databases print them, or else numbered columns, NAME_0, NAME_1, …. A single vector column may come with a column
+    `modality` that names the modality of each row; with several vector columns, each is a modality. item_id (or id)
+    and label are recognized; other columns are metadata.
     """
     return sides_of_table(
         reading.read_table(path) if path.suffix.lower() == ".parquet" else reading.read_csv(path), path
@@ -43,9 +44,9 @@ def read(path: Path) -> Sides:
 
 
 def read_arrow(path: Path) -> Sides:
-    """Read an Arrow file or stream, or a folder of them as `save_to_disk` of Hugging Face datasets writes it.
+    """Read an Arrow file or stream, or a folder of them as written by `save_to_disk` of Hugging Face datasets.
 
-    Rows that are not compressed stay on the disk. Nothing in a dataset_info.json is run.
+    Uncompressed rows stay on disk and are memory-mapped. Nothing in a dataset_info.json is executed.
     """
     files = [_mapped_batches(file) for file in (_files_of(path) if path.is_dir() else [path])]
     with reading.reading_with(path, "Arrow"):
@@ -56,7 +57,7 @@ def read_arrow(path: Path) -> Sides:
 
 
 def _on_the_map(rows: Any, maps: Sequence[np.memmap]) -> Any:
-    """Return rows that lie in one of the maps as a part of it, whose pages can be given back."""
+    """Return rows that are in one of the memory maps as a view of the map, whose pages can be released."""
     if isinstance(rows, LazyRows):
         return LazyRows([_on_the_map(part, maps) for part in rows.parts], rows.numbers)
     for mapped in maps:
@@ -84,7 +85,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
-    """Return the bytes of a file, and its batches, which lie in them unless they are compressed."""
+    """Return the memory-mapped bytes of a file and its batches, which are views of these bytes unless compressed."""
     mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
     with reading.reading_with(path, path.suffix):
         is_file = mapped[:6].tobytes() == b"ARROW1"
@@ -102,14 +103,14 @@ def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
 
 
 def sides_of_table(table: pa.Table, path: Path) -> Sides:
-    """Return the sides of a table, with what an export has written in it beside the columns."""
+    """Return the sides of a table, with the facts that an export wrote into its metadata."""
     if len(set(table.column_names)) < table.num_columns:
         raise InputError(f"{shown(path)} has two columns of one name; keep one")
     vectors, used = _vectors_of(table, path)
     left = [field.name for field in table.schema if _is_any(field, NOT_PLAIN)]
     if left:
         note(f"left out of {shown(path)}, which are no plain columns: {listed(left)}")
-    apart = {*used, *left}  # drop_columns takes quadratic time
+    apart = {*used, *left}  # columns are selected, since drop_columns takes quadratic time
     beside = table.select([name for name in table.column_names if name not in apart])
     reading.require_memory(reading.decoded_size(beside), f"{shown(path)}, columns {listed(beside.column_names)},")
     metadata = (table.schema.metadata or {}).get(FACTS, b"{}")
@@ -126,7 +127,7 @@ def _is_any(field: pa.Field, kinds: Iterable[Callable[[pa.DataType], bool]]) -> 
 
 
 def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection[str]]:
-    """Return name → rows, and the columns that they are in."""
+    """Return name → rows, and the columns that hold the rows."""
     columns = dict(zip(table.column_names, table.columns, strict=True))
     sources = {name: f"{shown(path)}, column {shown(name)}," for name in columns}
     if lists := [
@@ -146,7 +147,7 @@ def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection
 
 
 def rows_of_lists(column: Any, source: str) -> Any:
-    """Return the lists of a column as (n, d) rows, those of each chunk where they lie."""
+    """Return a column of lists as (n, d) rows, without copying its chunks."""
     if column.null_count:
         raise InputError(f"{source} has no vector in {column.null_count} of {len(column)} rows; drop those rows")
     lengths = pc.call_function("list_value_length", [column]).to_numpy()
@@ -164,7 +165,7 @@ def rows_of_lists(column: Any, source: str) -> Any:
 
 
 def _numbered_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, list[str]]:
-    """Return stem → the columns of numbers with this name before a number, in the order of the numbers."""
+    """Return stem → names of the number columns called stem and a number, in the order of these numbers."""
     numbered: dict[str, dict[int, str]] = {}
     for name in columns:
         bare = name.removesuffix("]")
@@ -187,7 +188,7 @@ def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
 
 
 def _holds_texts(column: pa.ChunkedArray) -> bool:
-    """Whether the first value is a vector as text."""
+    """Return whether the first value of a column is a vector written as text."""
     first = next((text for text in (value.as_py() for value in column) if text not in (None, "")), None)
     with suppress(ValidationError):
         return isinstance(first, str) and len(NUMBERS.validate_json(first)) > 1
@@ -195,7 +196,7 @@ def _holds_texts(column: pa.ChunkedArray) -> bool:
 
 
 def _parsed(column: pa.ChunkedArray, source: str) -> pa.ChunkedArray:
-    """Return the lists that are written in the texts of a column."""
+    """Parse a column of vectors written as text into a column of lists."""
 
     def numbers(row: int, text: str | None) -> list[float]:
         with suppress(ValidationError):
@@ -207,16 +208,16 @@ def _parsed(column: pa.ChunkedArray, source: str) -> pa.ChunkedArray:
     for start in range(0, len(column), 1000):
         lists = [numbers(row, value.as_py()) for row, value in enumerate(column.slice(start, 1000), start)]
         parts.append(pa.array(lists, pa.list_(pa.float64())))
-        size += 2 * parts[-1].nbytes  # as lists and as rows
+        size += 2 * parts[-1].nbytes  # once as lists and once as rows
         reading.require_memory(size, source)
     return pa.chunked_array(parts)
 
 
-# --- columns beside them
+# --- other columns
 
 
 def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
-    """Return the columns as NumPy arrays: numbers as they are, everything else as objects."""
+    """Return the columns as NumPy arrays: numbers keep their type, everything else becomes objects."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if types.is_dictionary(column.type):
@@ -230,7 +231,7 @@ def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
 
 
 def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
-    """Write MODALITY.parquet into a folder, or the file that is named for the only modality."""
+    """Write MODALITY.parquet into a folder for each modality, or a single file if there is only one modality."""
     is_file = not place.is_dir()
     if is_file and len(sets) != 1:
         raise InputError(f"{shown(out)} is one file and there are {len(sets)} modalities; give a folder")
@@ -243,7 +244,7 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
 
 
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
-    """Write a table with the vectors in the column "embedding", beside item_id, label and the rest."""
+    """Write a table with the vectors in the column "embedding", next to item_id, label and metadata."""
     columns = columns_beside(embeddings)
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)
@@ -251,7 +252,7 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
     kinds[VECTORS] = pa.list_(pa.from_numpy_dtype(dtype_of(embeddings)), embeddings.dim)
     schema = pa.schema(kinds, {FACTS: json.dumps(facts, default=str)})
     start = 0
-    # vectors hardly repeat and need no dictionary
+    # vectors rarely repeat, so a dictionary does not help
     with writing(path) as file, pq.ParquetWriter(file, schema, use_dictionary=list(columns)) as writer:  # pyright: ignore
         for block in blocks(embeddings, finite=False):
             part: dict[str, Any] = {name: column.slice(start, len(block)) for name, column in columns.items()}

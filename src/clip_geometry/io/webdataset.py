@@ -1,4 +1,4 @@
-"""webdataset shards of vectors: tars of KEY.npy, or KEY.image.npy and KEY.text.npy, with KEY.json, .txt and .cls."""
+"""Reader for webdataset shards of vectors: tars of KEY.npy or KEY.image.npy, …, with KEY.json, .txt and .cls."""
 
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from clip_geometry.registry import InputError, shown
 
 
 def read(path: Path) -> Sides:
-    """Read a tar, or all tars of a folder by name: the vectors of each name are a modality, the keys are item_id.
+    """Read a tar, or all tars of a folder in the order of their names.
 
-    A .txt is the column text, a .cls the label, and the keys of a .json are columns.
+    The vectors of each name (KEY.image.npy, KEY.text.npy) are a modality, and the keys are the item_id. A .txt file is
+    the column text, a .cls file the label, and the keys of a .json file are columns.
     """
     import pandas as pd
 
@@ -41,7 +42,7 @@ def read(path: Path) -> Sides:
 
 
 def _columns(members: dict[str, Member]) -> dict[str, Any]:
-    """Return what is beside a vector."""
+    """Return the text, label and other columns of a sample."""
     found = parse_json(members["json"].text(), members["json"].source, dict[str, Any]) if "json" in members else {}
     if "txt" in members:
         found["text"] = members["txt"].text()
@@ -51,5 +52,5 @@ def _columns(members: dict[str, Member]) -> dict[str, Any]:
 
 
 def recognizes(folder: Path) -> bool:
-    """Whether a folder has tars, and no files beside that are called after modalities, image.npy and text.npy."""
+    """Return whether a folder has tars and no files that are named after modalities, such as image.npy."""
     return any(folder.glob("*.tar")) and not any(modality_of(path.stem) for path in folder.glob("*.*"))

@@ -1,9 +1,10 @@
-"""zarr, versions 2 and 3: a folder X.zarr.
+"""Reader for zarr, versions 2 and 3: a folder X.zarr.
 
-A file names the codecs that decode it, and zarr finds them among all that are installed, pickle too. So the names are
-checked before zarr opens an array: only CODECS, which decode numbers and text, are let through. Shards are not among
-them, since zarr 3.1 reads zeros where one was cut short. Blosc reads on behind a chunk that is shorter than it says, so
-it is let through as the last codec only, where the size in the chunk can be compared with the file's.
+A file names the codecs that decode it, and zarr looks them up among all installed codecs, including pickle. So the
+names are checked before zarr opens an array: only CODECS, which decode numbers and text, are allowed. The sharding
+codec is not among them, because zarr 3.1 reads zeros from a truncated shard. Blosc reads beyond the end of a chunk
+that is shorter than it declares. It is therefore allowed only as the last codec, where the size declared in the chunk
+can be compared with the size of the file.
 """
 
 import functools
@@ -26,7 +27,7 @@ META = (".zarray", "zarr.json", ".zgroup")
 
 
 def read(path: Path) -> Sides:
-    """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
+    """Read float matrices as modalities, by name, and the arrays beside them as ids, labels and metadata."""
     arrays = {}
     for file in sorted(each for each in path.rglob("*") if each.name in META[:2]):
         described = read_json(file, "the description of an array", dict[str, Any])
@@ -47,7 +48,7 @@ def _stored(file: Path, described: dict[str, Any]) -> FileRows:
     array: Any = zarr.open_array(folder, mode="r", zarr_format=3 if file.name == "zarr.json" else 2)
     size = math.prod(array.chunks) * array.dtype.itemsize
     require_memory(size, f"a chunk of {shown(folder)}")
-    if array.nchunks_initialized < array.nchunks:  # zarr would give the fill value
+    if array.nchunks_initialized < array.nchunks:  # zarr would return the fill value
         raise damaged(folder, "zarr", f"it has {array.nchunks_initialized} of {array.nchunks} chunks")
     for chunk in (each for each in folder.rglob("*[0-9]") if "blosc" in names and each.is_file()):
         _, unpacked, _, packed = np.fromfile(chunk, "<u4", 4)
