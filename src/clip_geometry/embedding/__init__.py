@@ -1,1 +1,1 @@
-"""Embedding: data through an encoder into a store."""
+"""Embedding of a data set by an encoder into a store."""

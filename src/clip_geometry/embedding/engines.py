@@ -1,8 +1,8 @@
-"""Engines compute shards and passes over rows: in this process, or on the machines of a Ray cluster.
+"""Engines that compute shards and passes over rows, in this process or on the machines of a Ray cluster.
 
-The engine for more than one machine uses Ray's tasks and actors, not Ray Data: a shard results in files, of which only
-a record comes back, and a span of rows in one sum. There are no rows between two steps for Ray Data to hold, split and
-pass on.
+The engine for several machines uses Ray tasks and actors, not Ray Data. A shard is written to files, and only its
+record is returned; a span of rows is reduced to a sum. So there are no intermediate rows that Ray Data would store,
+split and pass on.
 """
 
 import mmap
@@ -31,19 +31,19 @@ from clip_geometry.progress import INTERVAL, Advance, PassProgress, note
 from clip_geometry.registry import InputError, instance, library, library_versions, of_packages, unknown
 from clip_geometry.rows.streamed import Accumulate, StreamedRows, aggregate_blocks
 
-Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
-PASSED = ("CLIP_GEOMETRY_", "HF_", "TORCH_HOME")  # prefixes of the variables that say where data and models are
-RETRIES = 3  # of a shard or span whose worker died: a machine may be taken away, but what kills four workers is a bug
-MAX_SPANS = 1024  # of a pass: a worker that dies has little to do again
-MIN_BYTES = 2**25  # of a span's rows as stored: its sum takes time to come back as well
+Bar = AbstractContextManager[Advance]  # a progress bar, called with the number of finished items
+PASSED = ("CLIP_GEOMETRY_", "HF_", "TORCH_HOME")  # prefixes of environment variables that locate data and models
+RETRIES = 3  # per shard or span whose worker died: a machine can be taken away, but a job that kills 4 workers is a bug
+MAX_SPANS = 1024  # per pass; small enough spans that little is lost when a worker dies
+MIN_BYTES = 2**25  # stored size of a span's rows; returning the sum of a span takes time, too
 SMALLER = "give it more memory or a smaller batch size, and run the same command again; finished shards are kept"
 
 
 class Engine:
-    """Computes shards of a store and passes over rows. This one does so in this process, one after the other.
+    """Computes shards of a store and passes over rows; this base class does so sequentially in this process.
 
     Attributes:
-        spent: How each side's shards were computed and how long it took, for the manifest.
+        spent: By modality, how the shards were computed and how long it took, for the manifest.
     """
 
     name = "local"
@@ -52,25 +52,29 @@ class Engine:
         self.spent: dict[str, Any] = {}
 
     def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
-        """Yields the records of missing shards in any order, each when its files are written.
+        """Compute missing shards and yield their records in any order, each after its files are written.
 
-        Here, each shard is written in the background while the next one is computed, so that memory holds two. An error
-        of a write is raised when the next shard is computed; a shard that is being written is always finished.
+        This engine writes each shard in the background while it computes the next one, so that two shards are in
+        memory. A write error is raised after the next shard is computed; a shard that is being written is always
+        completed.
 
         Args:
             maker: Computes and writes a shard.
             side: The images or texts.
-            shards: Which of them.
-            bar: Entered when the work begins; counts finished items.
+            shards: The shards to compute.
+            bar: Progress bar, entered when the work begins; counts finished items.
+
+        Yields:
+            The record of each shard.
         """
-        writing: list[Future[Record]] = []  # of the last shard
+        writing: list[Future[Record]] = []  # the write of the last shard
 
         def finished() -> list[Record]:
             with given.doing("write"):
                 return [each.result() for each in writing]
 
         batches = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput)
-        # worker processes are forked before the threads of the progress bar and of the writer begin
+        # fork the worker processes before the threads of the progress bar and the writer start
         with batches as given, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
             for shard in shards:
                 write = maker.compute(given, shard, advance)
@@ -82,17 +86,17 @@ class Engine:
             note(throughput_line(side.modality, self.spent[side.modality]))
 
     def stream(self, rows: StreamedRows) -> StreamedRows:
-        """The same rows; the engine runs the passes over them that are aggregations."""
+        """Return the same rows with their aggregations run by this engine."""
         return rows
 
 
 def open_engine(name: str, address: str | None = None) -> AbstractContextManager[Engine]:
-    """Opens an engine; its workers live as long as the `with` block.
+    """Open an engine, whose workers live until the `with` block ends.
 
     Args:
         name: "local" (this process) or "ray".
-        address: Address of a running Ray cluster, "auto" on one of its machines. Default: the cluster named by the
-            variable RAY_ADDRESS, else one of this machine's processors that ends with the block.
+        address: Address of a running Ray cluster, or "auto" on one of its machines. Default: the cluster named by the
+            environment variable RAY_ADDRESS, or else a cluster of this machine's processors, which ends with the block.
 
     Returns:
         A context manager that gives the engine, for `MeasuredSets(…, engine=…)`.
@@ -117,11 +121,11 @@ def open_engine(name: str, address: str | None = None) -> AbstractContextManager
 
 
 class RayEngine(Engine):
-    """Shards are computed by actors that hold the encoder, spans of a pass by tasks.
+    """Computes shards in Ray actors that hold the encoder, and the spans of a pass in Ray tasks.
 
-    There is one actor per GPU of the cluster, or else per processor, and no more than shards. Ray restarts a dead actor
-    and gives it its shard again. The old and the new process may then both write a shard, which is renamed into place
-    and has the same bytes both times.
+    There is one actor per GPU of the cluster, or per processor if it has no GPUs, but no more actors than shards. Ray
+    restarts a dead actor and gives it its shard again. The old and the new process may then both write this shard;
+    this is harmless, because shards are renamed into place and have the same bytes both times.
     """
 
     name = "ray"
@@ -130,9 +134,9 @@ class RayEngine(Engine):
         super().__init__()
         self.ray = ray
         self.maker: ShardMaker | None = None
-        self.sent: list[Any] = []  # references to the environment and the maker, once for all actors
+        self.sent: list[Any] = []  # references to the environment and the maker, shared by all actors
         self.actors: list[Any] = []
-        self.span_task = ray.remote(sum_span)  # made once: Ray keeps each remote function that a process makes
+        self.span_task = ray.remote(sum_span)  # created once, because Ray keeps every remote function of a process
 
     def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
         machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
@@ -145,7 +149,7 @@ class RayEngine(Engine):
         worker = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(ShardWorker)
         self.actors += [worker.remote() for _ in range(min(count, len(shards)) - len(self.actors))]
         waiting, left = deque(shards), len(shards)
-        # an actor is given a shard once it has answered, so that one that waits for a place delays none
+        # give an actor a shard only after it has answered, so that an actor that waits for resources delays no shard
         busy: dict[Any, Any] = {actor.__ray_ready__.remote(): (actor, None) for actor in self.actors}
         with bar as advance:
             while left:
@@ -164,7 +168,11 @@ class RayEngine(Engine):
         self.spent[side.modality] = {"engine": self.name, "actors": len(self.actors)}
 
     def end_actors(self, disconnected: bool = False) -> None:
-        """Ends the actors and removes what dead ones left. disconnected: the cluster has already ended them."""
+        """End the actors and remove temporary files of dead ones.
+
+        Args:
+            disconnected: Whether the cluster has already ended the actors.
+        """
         for actor in () if disconnected else self.actors:
             self.ray.kill(actor)
         if self.maker is not None:
@@ -177,12 +185,15 @@ class RayEngine(Engine):
     def _aggregate(
         self, x: StreamedRows, zero: Any, accumulate: Accumulate, merge: Any, size: int, along: Tensor | None
     ) -> Any:
-        """`x.aggregate` with these arguments. Spans, and so the sums bit for bit, do not depend on the number of
-        workers. Two spans per processor are under way: memory holds a few sums, not those of all spans."""
+        """Run `x.aggregate` on the cluster.
+
+        The spans do not depend on the number of workers, so the sums are equal bit for bit. Two spans per processor
+        are in progress at a time, so that memory holds a few sums, not those of all spans.
+        """
         row_bytes = x.shape[1] * x.stored.itemsize
         sent = self._send((x, zero, accumulate, size), f"the rows of {x.name}")
         spans = spans_of(len(x), size, row_bytes)
-        # clone: pickle would take the memory of all rows, of which a slice is a view
+        # clone, because a slice is a view and pickle would include the memory of all rows
         own = (None if along is None else along[span.start : span.stop].clone() for span in spans)
         task = self.span_task.options(max_retries=RETRIES, num_cpus=1)
         jobs = (task.remote(sent, span, part) for span, part in zip(spans, own, strict=True))
@@ -197,19 +208,19 @@ class RayEngine(Engine):
         return total
 
     def _send(self, value: Any, what: str) -> Any:
-        """Puts a value where any worker can get it and returns its reference; memory maps are sent as file names."""
-        # Ray has one table of serializers for all that this process sends, so ours is registered for a moment only
+        """Put a value into Ray's object store and return its reference; memory maps are sent as file names."""
+        # Ray has one table of serializers for everything that this process sends, so register ours only temporarily
         self.ray.util.register_serializer(np.memmap, serializer=described, deserializer=opened)
         try:
             return self.ray.put(value)
-        except Exception as error:  # pickle raises TypeError, AttributeError, PicklingError, …; Ray its own
+        except Exception as error:  # pickle raises TypeError, AttributeError, PicklingError, …; Ray has its own
             why = first_line(error.__cause__ or error)
             raise InputError(f"{what} cannot be sent to other processes ({why}); leave engine ray out") from None
         finally:
             self.ray.util.deregister_serializer(np.memmap)
 
     def _result(self, job: Any, worker: str, advice: str) -> Any:
-        """The result of a job. Its InputError and OSError are raised as they are; others keep Ray's traceback."""
+        """Return the result of a job. Its InputError or OSError is re-raised; other errors keep Ray's traceback."""
         try:
             return self.ray.get(job)
         except self.ray.exceptions.RayError as error:
@@ -217,7 +228,7 @@ class RayEngine(Engine):
             if isinstance(cause, InputError | OSError):
                 raise cause from None
             reason = " ".join(str(cause or error).partition("traceback:")[0].split())[:150]
-            if isinstance(cause, self.ray.exceptions.RayError):  # of what came with the job
+            if isinstance(cause, self.ray.exceptions.RayError):  # an error in the arguments of the job
                 raise InputError(f"{worker} could not begin ({reason})") from None
             if isinstance(error, self.ray.exceptions.RayTaskError):
                 raise
@@ -225,13 +236,22 @@ class RayEngine(Engine):
 
 
 class ShardWorker:
-    """The class of an actor. It builds its encoder with the first shard, whose errors reach the driver as they are."""
+    """An actor that computes shards.
+
+    It builds its encoder with the first shard, so that the driver receives errors of the encoder unchanged.
+    """
 
     maker: Any = None
 
     def make(self, sent: list[Any], modality: str, shard: Shard) -> Record:
-        """Computes one shard. sent: in a list, so that Ray does not resolve the references: they are fetched once, and
-        the maker after the environment is replicated."""
+        """Compute and write one shard and return its record.
+
+        Args:
+            sent: References to the environment and the maker, in a list so that Ray does not resolve them. They are
+                fetched once, the maker after the environment is replicated.
+            modality: The side of the shard.
+            shard: The shard.
+        """
         if self.maker is None:
             import ray
 
@@ -247,9 +267,12 @@ class ShardWorker:
 
 
 def environment(encoder: Encoder) -> dict[str, Any]:
-    """What rows depend on besides their arguments: folder, variables and the user's own encoder families are
-    replicated in a worker, the facts have to match."""
-    # workers find the families of the library and of its entry points themselves
+    """Return the state of this process that rows depend on, besides explicit arguments.
+
+    A worker replicates the current folder, the environment variables and the user's own encoder families. The facts
+    must be equal in the worker.
+    """
+    # workers find the encoder families of the library and of its entry points themselves
     found = ("clip_geometry.", *(f"{each.module.partition('.')[0]}." for each in of_packages("clip_geometry.encoders")))
     return {
         "folder": str(Path.cwd()),
@@ -260,18 +283,21 @@ def environment(encoder: Encoder) -> dict[str, Any]:
 
 
 def replicate(driver: Mapping[str, Any]) -> None:
-    """Applies the driver's environment in a worker. Variables that the worker has stay as they are."""
-    with suppress(OSError):  # a machine without this folder has no relative paths
+    """Apply the driver's environment in a worker. Variables that are already set in the worker are kept."""
+    with suppress(OSError):  # on a machine without this folder, relative paths do not work
         os.chdir(driver["folder"])
     for name, value in driver["variables"].items():
         os.environ.setdefault(name, value)
     for name, entry in driver["families"].items():
-        if name not in encoders:  # its module may have been imported just now, as entries were unpickled
+        if name not in encoders:  # unpickling the entries may have imported and registered it
             encoders.add(name, entry)
 
 
 def facts_of(encoder: Encoder) -> dict[str, Any]:
-    """Versions, without "+cu132" or "+cpu", since a driver without a GPU may use workers that have one; and weights."""
+    """Return the library versions and the weights that rows depend on.
+
+    Versions are without "+cu132" or "+cpu", because a driver without a GPU may use workers that have one.
+    """
     versions = {f"the version of {name}": each.partition("+")[0] for name, each in library_versions().items()}
     return versions | {f"weights of {encoder.config.model}": encoder.describe().get("weights")}
 
@@ -284,8 +310,11 @@ def require_equal(driver: Mapping[str, Any], worker: Mapping[str, Any]) -> None:
 
 
 def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:
-    """How many actors fit, and what one needs: a GPU with a share of the processors that every machine with GPUs has,
-    or else a processor."""
+    """Return the number of actors that fit and the resources of one.
+
+    An actor gets a GPU and as many processors per GPU as every machine with GPUs has, or a single processor if there
+    are no GPUs or `device` is "cpu".
+    """
     with_gpus = [machine for machine in machines if machine.get("GPU", 0) >= 1]
     if device != "cpu" and with_gpus:
         share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpus)
@@ -294,23 +323,25 @@ def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int,
 
 
 def with_readers(maker: ShardMaker, count: int) -> ShardMaker:
-    """Sets the number of processes that decode images, unless the user did: an actor does not know which processors it
-    has to itself."""
+    """Set the number of processes that decode images, unless the user set it.
+
+    An actor cannot choose the number itself, because it does not know which processors are reserved for it.
+    """
     if maker.throughput.workers is None:
         maker = replace(maker, throughput=maker.throughput.model_copy(update={"workers": max(0, count)}))
     return maker
 
 
 def require_shared(path: Path) -> None:
-    """Raises InputError if a record that a worker wrote is not visible on this machine."""
+    """Raise InputError if a record that a worker wrote is not visible on this machine."""
     with suppress(OSError):
-        files.sync_folder(path.parent)  # a network file system may know its own view of the folder only
+        files.sync_folder(path.parent)  # a network file system may show an outdated view of the folder
     if not path.is_file():
         raise InputError(f"a worker wrote {path}, which is not on this machine: -o needs a folder that all share")
 
 
 def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
-    """Spans of whole blocks of `size` rows, whose sums are those of one machine."""
+    """Return spans of whole blocks of `size` rows, so that the sums are the same as on one machine."""
     step = max(-(-rows // (MAX_SPANS * size)), -(-MIN_BYTES // (size * row_bytes))) * size
     return [range(start, min(start + step, rows)) for start in range(0, rows, step)]
 
@@ -320,19 +351,22 @@ def sum_span(job: tuple[StreamedRows, Any, Accumulate, int], span: range, along:
 
 
 def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
-    """(file, dtype, mode, offset in bytes, shape), or the values of a map that is not a run of rows of a file."""
+    """Serialize a memory map.
+
+    Returns (file, dtype, mode, offset in bytes, shape), or the values if the map is not a contiguous part of a file.
+    """
     base: Any = getattr(mapped, "_mmap", None)
-    file = base is not None and mapped.filename is not None and mapped.mode != "c"  # c: changed in this process only
+    file = base is not None and mapped.filename is not None and mapped.mode != "c"  # c: copy-on-write, not saved
     if not (file and mapped.flags.c_contiguous and mapped.size):
         return np.array(mapped)
-    # a slice of a map keeps the offset of the whole map, which starts at the beginning of its page
+    # a slice of a map keeps the offset of the whole map, which begins at a page boundary
     begin = np.frombuffer(base, np.uint8).ctypes.data  # pyright: ignore[reportArgumentType, reportCallIssue]
     page = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
     return str(mapped.filename), mapped.dtype.str, "r", page + mapped.ctypes.data - begin, mapped.shape
 
 
 def opened(description: tuple[Any, ...] | np.ndarray) -> Any:
-    """The memory map or array that `described` was given."""
+    """Restore the memory map or array from the result of `described`."""
     try:
         return description if isinstance(description, np.ndarray) else np.memmap(*description)
     except (OSError, ValueError) as error:
@@ -341,7 +375,7 @@ def opened(description: tuple[Any, ...] | np.ndarray) -> Any:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Stands for a map that cannot be opened. An error on arrival would be printed by Ray as a traceback."""
+    """A placeholder for a memory map that cannot be opened; Ray would print an error in `opened` as a traceback."""
 
     why: str
 
@@ -351,20 +385,24 @@ class Unreadable:
 
 @contextmanager
 def _ray_engine(address: str | None) -> Iterator[RayEngine]:
-    """Uses the cluster to which this process is connected, or the one at the address or RAY_ADDRESS; otherwise starts
-    one of this machine's processors, which ends with the block. InputError if Ray is missing or nothing answers."""
+    """Connect to a Ray cluster and give its engine.
+
+    Uses the cluster to which this process is already connected, or else the one at the address or at RAY_ADDRESS.
+    Without an address, starts a cluster of this machine's processors, which ends with the block. Raises InputError if
+    Ray is not installed or no cluster answers.
+    """
     ray = library("ray", "ray", "engine ray")
     begun = not ray.is_initialized()
     if begun:
-        if address in (None, "auto"):  # as in Ray itself, but never a cluster that nobody named
+        if address in (None, "auto"):  # like Ray, but never use a cluster that was not named
             address = os.environ.get("RAY_ADDRESS") or address or "local"
         host, _, port = address.rpartition(":")
         try:
-            if port.isdecimal() and "/" not in host:  # Ray itself would try for minutes before it reports none answers
+            if port.isdecimal() and "/" not in host:  # Ray itself would retry for minutes before it fails
                 socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=address, logging_level="ERROR", include_dashboard=False if address == "local" else None)
         except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
-            while error.__cause__ is not None:  # a refused token, for example, is reported as a failed connection
+            while error.__cause__ is not None:  # Ray reports a rejected token, for example, as a failed connection
                 error = error.__cause__
             why = str(error).strip().rpartition("\n")[2]  # the last line of a traceback
             raise InputError(f"no Ray cluster answers at {address} ({why}): ray status tells") from None

@@ -1,7 +1,7 @@
-"""The embed loop: a data set through an encoder into a store, shard by shard.
+"""The embed loop, which embeds a data set by an encoder into a store, shard by shard.
 
-Batches start at a shard's first item and never cross its end, and each shard begins with the batch size asked for. So
-a shard's bytes do not depend on when, or after how many interruptions, it was computed.
+Batches start at a shard's first item and never cross its end, and each shard starts with the requested batch size. So
+the bytes of a shard do not depend on when, or after how many interruptions, it was computed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ from clip_geometry.registry import InputError, instance, library_versions, liste
 from clip_geometry.rows.arguments import real_number, whole_number
 
 SHARD_SIZE = 4096
-SHARD_BYTES = 2**27  # approximate bytes of a shard's rows, where an item has many rows
+SHARD_BYTES = 2**27  # approximate size of a shard in bytes if items have many rows
 THROUGHPUT = Throughput()
 
 
@@ -57,50 +57,51 @@ def embed(
     address: str | None = None,
     progress: Progress = progress,
 ) -> dict[str, Any]:
-    """Embeds data by a model, into a store or into memory.
+    """Embed data with a model, into a store or into memory.
 
-    A store is a folder of raw float32 rows with metadata and checksums. Only missing or damaged shards are computed, so
-    the same call continues after an interruption, and a registered encoder is built only if there are any. Every
-    modality is embedded that the data and the model both have.
+    A store is a folder of unnormalized float32 rows with metadata and checksums. Only missing or damaged shards are
+    computed, so the same call resumes after an interruption, and a registered encoder is built only if a shard has to
+    be computed. All modalities that the data and the model have in common are embedded.
 
-    A model of your own needs no registration. It is called with lists of at most `batch_size` RGB PIL images or texts,
-    or with what `preprocess` and `tokenizer` make of them, and returns a tensor or array (n, d). Modules are in eval
-    mode meanwhile and are neither moved nor copied.
+    A model of your own does not need to be registered. It is called with lists of at most `batch_size` RGB PIL images
+    or texts, or with the output of `preprocess` and `tokenizer`, and returns a tensor or array (n, d). Modules are put
+    into eval mode for the duration of the call, and are neither moved nor copied.
 
     Args:
-        model: A config from `resolve_encoder`, or its name; a function or torch module of lists of images or texts; a
-            mapping {"image": f, "text": g} of them; a model with `encode_image` and `encode_text`; or a
+        model: A config from `resolve_encoder`, or its name; a function or torch module that takes a list of images or
+            texts; a mapping {"image": f, "text": g} of these; a model with `encode_image` and `encode_text`; or a
             SentenceTransformer.
         data: A data set from `load_dataset`, or its name or path; lists {"image": images, "text": texts}, where an
-            image is a PIL image or a path, and the text of an item one text or a list of them; or a sequence, such as
-            a torch Dataset, of (image, text), (image, texts) or (image, class number).
-        folder: Where the store is. A new or empty folder, or a store of the same model and data. Default: no store.
-        name: Of your own model. Default: the name of its class or function.
+            image is a PIL image or a path, and an item has one text or a list of texts; or a sequence, such as a torch
+            Dataset, of (image, text), (image, texts) or (image, class number).
+        folder: Folder of the store: a new or empty folder, or a store of the same model and data. Default: no store;
+            the embeddings are returned.
+        name: Name of your own model. Default: the name of its class or function.
         revision: Identifies your own model in the store's key. Default: a hash of the weights and structure of torch
             modules; required for functions.
-        preprocess: From a PIL image to a tensor, for a model of image tensors, which are stacked. A function given with
-            this option alone is one of images, and with `tokenizer` alone one of texts.
-        tokenizer: From a list of texts to what the model takes.
-        data_name: Of lists and sequences. Default: "given".
+        preprocess: Function that converts a PIL image to a tensor, for a model that takes a batch of stacked tensors. A
+            function model given with only this option embeds images; with only `tokenizer`, it embeds texts.
+        tokenizer: Function that converts a list of texts to the input of the model.
+        data_name: Name of lists and sequences. Default: "given".
         data_revision: Identifies the content of lists and sequences in the store's key. Default: a hash of the pixels
-            and texts; of image files, of their names, sizes and times.
+            and texts; for image files, of their names, sizes and modification times.
         limit: Use only the first N items, with all their captions. A store that already has more items keeps them.
         batch_size: Items per batch, halved when memory runs out.
         shard_size: Items per shard. Default: about 4096, a multiple of the batch size; fewer if an item has many rows.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …. Your own model stays where it is.
-        max_corrupt: Share of unreadable items that are skipped without an error.
-        throughput: Options that make it fast; the manifest's "run" says which were used and where the time went.
-        engine: "local" or "ray". A store that one began can be continued by the other.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …. Your own model stays on its device.
+        max_corrupt: Share of unreadable items, between 0 and 1, that are skipped without an error.
+        throughput: Options for speed. The manifest's "run" says which were used and how the time was spent.
+        engine: "local" or "ray". Either engine can continue a store that the other began.
         address: Address of a Ray cluster (see `open_engine`).
-        progress: Shows the progress.
+        progress: Context manager that shows the progress.
 
     Returns:
-        The manifest of the store; without a folder, the `Embeddings` by modality.
+        The manifest of the store; without a folder, a mapping of modality to `Embeddings`.
 
     Raises:
         InputError: An option is out of range, the folder holds something else, the data and the model have no modality
-            in common, too many items cannot be read, your own model cannot be identified or returns something else than
-            rows, or memory runs out.
+            in common, too many items cannot be read, your own model cannot be identified or does not return rows, or
+            memory runs out.
 
     Example:
         >>> import tempfile
@@ -174,7 +175,7 @@ def _require_none(options: Mapping[str, Any], what: str) -> None:
 
 
 def _as_given(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encoder:
-    """The user's own model, on the device where it is."""
+    """Return the user's own model on its current device; raise InputError if another device was requested."""
     if device != "auto" and resolve_device(device) != encoder.device:
         where = f"{config.model} is on {encoder.device}"
         raise InputError(f"device {device!r} was asked for, but {where}; move it first, and leave device out")
@@ -182,15 +183,15 @@ def _as_given(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encode
 
 
 def _in_memory(side: Embeddings) -> Embeddings:
-    """A copy whose rows do not depend on the files of a store."""
+    """Return a copy with the rows in memory, independent of the files of the store."""
     provenance = {key: value for key, value in side.provenance.items() if key not in ("source", "key", "recipe")}
     return replace(side, vectors=np.array(side.vectors), provenance=provenance)
 
 
 def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict[str, Any]:
-    """Everything that the rows of a store depend on, and its hash as "key", which names the store.
+    """Return everything that the rows of a store depend on, with its hash as "key", which identifies the store.
 
-    The configs enter as whole objects, so that a new field needs no thought.
+    The configs are included as a whole, so that new fields are included automatically.
     """
     from clip_geometry.encoders import encoder_revision
 
@@ -219,7 +220,7 @@ class _Job:
 
     @cached_property
     def sides(self) -> list[Side]:
-        """The sides that the data set has and the encoder can embed; a manifest names them without the encoder."""
+        """The sides of the data set that the encoder can embed, taken from the manifest if there is one."""
         dataset = self.maker.dataset
         manifest = self.store.manifest()
         if manifest is not None:
@@ -243,7 +244,7 @@ class _Job:
         return chosen
 
     def open(self, shard_size: int | None) -> None:
-        """Begins a store, or checks the one that is there and takes over its shard size."""
+        """Begin a new store, or check that the existing store has the same recipe and adopt its shard size."""
         existing = self.store.recipe()
         if existing is None:
             self.shard_size = self.new_shard_size(shard_size)
@@ -270,12 +271,12 @@ class _Job:
 
     @cached_property
     def items(self) -> dict[str, int]:
-        """By modality, the number of leading items to be stored: those within the limit and those stored already."""
+        """By modality, the number of leading items to store: those within the limit, or more if already stored."""
         wanted = {side.modality: indices_within(side.item_id, self.limit, side.pair_on) for side in self.sides}
         return {modality: max(items, self.store.covered(modality)) for modality, items in wanted.items()}
 
     def embed_side(self, side: Side, missing: Sequence[Shard], engine: Engine) -> dict[str, Any]:
-        """Computes the missing shards of a side and returns its entry in the manifest."""
+        """Compute the missing shards of a side and return its entry in the manifest."""
         items = self.items[side.modality]
         starts = {shard.start for shard in missing}
         records = [record for record in self.store.records(side.modality) if record["start"] not in starts]
@@ -306,7 +307,7 @@ class _Job:
             raise InputError(f"{what}, {allowed}: {first}; mend them, or raise max_corrupt to skip them")
 
     def facts(self, sides: dict[str, Any], spent: dict[str, Any]) -> dict[str, Any]:
-        """The manifest."""
+        """Return the manifest."""
         config, dataset = self.maker.config, self.maker.dataset
 
         how: dict[str, Any] = {"mode": "json", "serialize_as_any": True, "exclude_defaults": True}

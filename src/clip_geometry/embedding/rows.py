@@ -1,4 +1,4 @@
-"""The items of a shard through an encoder, batch by batch, and into the files of a store."""
+"""Embedding of one shard, batch by batch, and its files in a store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +18,21 @@ from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note
 from clip_geometry.registry import InputError, shown
 
-Record = dict[str, Any]  # of a finished shard
+Record = dict[str, Any]  # the record of a finished shard
 
 
 @dataclass
 class BatchRows:
-    """The rows of a batch, and the items that were skipped.
+    """The rows of a batch and the items that were skipped.
 
-    index: (m,) the item of each row. columns: metadata of each row, beside that of its item. size: number of items in
-    the batch. lost: number of words without a row, where words have rows; else None.
+    Attributes:
+        index: (m,) the item of each row.
+        vectors: (m, d) the rows.
+        columns: Metadata of each row, in addition to that of its item.
+        size: Number of items in the batch.
+        skipped: The skipped items.
+        truncated: Number of texts that did not fit.
+        lost: Number of words without a row if words have rows, else None.
     """
 
     index: np.ndarray
@@ -40,10 +46,10 @@ class BatchRows:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """Computes and writes shards of a store on any machine. It is pickled without its encoder.
+    """Computes and writes shards of a store on any machine; it is pickled without its encoder.
 
     Attributes:
-        load: Builds the encoder of a config on a device.
+        load: Function that builds the encoder of a config on a device.
     """
 
     config: EncoderConfig
@@ -56,30 +62,30 @@ class ShardMaker:
 
     @cached_property
     def encoder(self) -> Encoder:
-        """Built when it is first needed; a complete store needs none."""
+        """The encoder, built at first use, since a complete store does not need it."""
         return self.load(self.config, device=self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "encoder"}
 
     def compute(self, given: Supply, shard: Shard, advance: Advance) -> Callable[[], Record]:
-        """Computes the rows of a shard; returns a function that writes them and gives the record."""
+        """Compute the rows of a shard and return a function that writes them and returns the record."""
         vectors, columns, facts = embed_shard(given, shard, self.batch_size, advance)
         facts |= {"device": str(self.encoder.device)}
-        facts |= {"sorted": True} if given.sort else {}  # where the rows may show it
+        facts |= {"sorted": True} if given.sort else {}  # recorded only if rows may differ
         return partial(Store(self.folder).write_shard, given.side.modality, shard, vectors, columns, facts)
 
 
 def embed_shard(
     supply: Supply, shard: Shard, batch_size: int, advance: Advance
 ) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
-    """Embeds one shard. Its bytes depend on nothing but the encoder, the data and the batch size.
+    """Embed one shard. Its bytes depend only on the encoder, the data and the batch size.
 
     Args:
-        supply: Where batches come from.
-        shard: Which items.
+        supply: Source of the batches.
+        shard: The items to embed.
         batch_size: Items per batch, halved for the rest of the shard whenever memory runs out.
-        advance: Called with the number of items of each finished batch.
+        advance: Called with the number of items in each finished batch.
 
     Returns:
         (rows, their metadata by column, facts for the shard's record).
@@ -96,7 +102,7 @@ def embed_shard(
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-        if rows is None:  # the exception is gone, and with it the batch's tensors, which its traceback held
+        if rows is None:  # outside of `except`, where the traceback no longer holds the batch's tensors
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             size = _halved(len(indices), supply.encoder)
@@ -111,7 +117,7 @@ def embed_shard(
 def _joined(
     batches: Sequence[BatchRows], side: Side, *, sort: bool
 ) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
-    """The rows of a shard in the order of the data set. sort: batches are in another order."""
+    """Join the rows of a shard in the order of the data set; `sort` if the batches are in another order."""
     sizes = [[size, len(list(run))] for size, run in groupby(rows.size for rows in batches if rows.size)]
     skipped = sorted((item for rows in batches for item in rows.skipped), key=lambda item: item["index"])
     facts = {"batch_sizes": sizes, "skipped": skipped, "truncated": sum(rows.truncated for rows in batches)}
@@ -120,7 +126,7 @@ def _joined(
         empty = {"item_id": [], "index": []} | ({} if side.labels is None else {"label": side.labels[:0]})
         return np.zeros((0, 0), np.float32), empty | ({"text": []} if side.modality == "text" else {}), facts
     index = np.concatenate([rows.index for rows in filled])
-    order = np.argsort(index, kind="stable") if sort else slice(None)  # the rows of one item keep their order
+    order = np.argsort(index, kind="stable") if sort else slice(None)  # keeps the order of the rows of one item
     index = index[order]
     columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in index], "index": index}
     if side.labels is not None:
@@ -132,7 +138,7 @@ def _joined(
         if side.modality == "text":
             words, counts = columns.get("word", columns["token"]), side.word_counts
             frequency = [counts.get(word, 0) for word in words]
-            # special tokens are no words, whatever they look like
+            # special tokens do not count as words, whatever their text is
             columns |= {"sentence": index, "frequency": np.where(columns["position"] < 0, 0, frequency)}
     return np.concatenate([rows.vectors for rows in filled])[order], columns, facts
 

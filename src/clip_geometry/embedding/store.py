@@ -1,10 +1,10 @@
-"""A store: one data set embedded by one encoder, in one folder, as raw float32 rows.
+"""A store: a folder with one data set embedded by one encoder, as unnormalized float32 rows.
 
-    recipe.json         what is embedded, and its hash, the key; written first
+    recipe.json         model and data, with their hash, the key; written first
     image/, text/       vectors-00000.npy, metadata-00000.parquet, record-00000.json, … (the record last)
     manifest.json       checksums and facts; written last, so a folder without it is unfinished
 
-A shard is a range of the data set's indices. The key does not contain a limit: a limit is a view.
+A shard is a range of the data set's indices. The key does not include a limit, because a limit only selects items.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field
-from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts the standard one only from Python 3.12 on
 
 from clip_geometry import files
 from clip_geometry.embeddings import Embeddings, LazyRows, joined
@@ -31,13 +31,13 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Strict(TypedDict):
-    """Base of the JSON files' schemas, which are checked on reading: exact types; further keys are kept."""
+    """Base class of the schemas that validate JSON files when read: types must match exactly; unknown keys are kept."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # pyright: ignore[reportGeneralTypeIssues]
 
 
 class Skipped(Strict):
-    """An item without rows."""
+    """An item that was skipped and has no rows."""
 
     index: Count
     item_id: str
@@ -45,7 +45,7 @@ class Skipped(Strict):
 
 
 class RowFacts(Strict):
-    """What a shard's record and a modality in the manifest have in common."""
+    """The common fields of a shard's record and a modality's entry in the manifest."""
 
     d: Count
     truncated: Count
@@ -54,7 +54,7 @@ class RowFacts(Strict):
 
 
 class ShardRecord(RowFacts):
-    """A finished shard: record-00000.json."""
+    """The record of a finished shard: record-00000.json."""
 
     start: Count
     stop: Count
@@ -63,7 +63,7 @@ class ShardRecord(RowFacts):
 
 
 class SideFacts(RowFacts):
-    """A modality in the manifest."""
+    """The entry of a modality in the manifest."""
 
     n: Count
     dtype: Literal["float32"]
@@ -75,7 +75,7 @@ class SideFacts(RowFacts):
 
 
 class Recipe(Strict):
-    """recipe.json; without shard_size, the manifest's "recipe"."""
+    """The content of recipe.json; without shard_size, also the manifest's "recipe"."""
 
     key: str
     encoder: dict[str, Any]
@@ -84,7 +84,7 @@ class Recipe(Strict):
 
 
 class Manifest(Strict):
-    """manifest.json."""
+    """The content of manifest.json."""
 
     recipe: Recipe
     encoder: dict[str, Any]
@@ -96,7 +96,7 @@ class Manifest(Strict):
 
 @dataclass(frozen=True)
 class Shard:
-    """The items start, …, stop − 1 of one side of a data set."""
+    """A range of items, start, …, stop − 1, of one side of a data set."""
 
     number: int
     start: int
@@ -104,16 +104,16 @@ class Shard:
 
     @property
     def files(self) -> tuple[str, str, str]:
-        """Names of the files with its vectors, their metadata and its record."""
+        """The names of its files of vectors, metadata and record."""
         number = f"{self.number:05d}"
         return f"vectors-{number}.npy", f"metadata-{number}.parquet", f"record-{number}.json"
 
 
 def indices_within(item_id: Sequence[str] | np.ndarray, limit: int | None, pair_on: str = "item_id") -> int:
-    """Number of leading indices within a limit: those of the first `limit` distinct items.
+    """Return the number of leading indices that belong to the first `limit` distinct items.
 
-    A limit of 100 keeps 100 images and all their captions. A side that pairs on the label stays whole, because a class
-    stands for any number of items.
+    A limit of 100 keeps 100 images and all their captions. A side that pairs on the label is not limited, because a
+    class stands for any number of items.
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}; a positive number of items was expected")
@@ -128,20 +128,20 @@ def indices_within(item_id: Sequence[str] | np.ndarray, limit: int | None, pair_
 
 
 class Store:
-    """The writing side of a store folder. Everything that writes needs `locked()`."""
+    """A store folder opened for writing. All methods that write must be called within `locked()`."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the folder; a second process notes that it waits. Removes what killed processes left behind."""
+        """Lock the folder and remove files that killed processes left behind; a second process waits and says so."""
         lock = files.exclusive(self.folder, lambda: note(f"another process embeds into {self.folder}: waiting"))
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 others = {path.name for path in self.folder.iterdir() if not files.is_temporary(path)} - {files.LOCK}
-                if others and RECIPE not in others:  # nothing is locked, removed or written there
+                if others and RECIPE not in others:  # a foreign folder: nothing is locked, removed or written
                     held = listed(sorted(others), 3)
                     raise InputError(f"{shown(self.folder)} holds other files ({held}): choose a new or empty folder")
                 stack.enter_context(lock)
@@ -151,7 +151,7 @@ class Store:
             yield
 
     def recipe(self) -> dict[str, Any] | None:
-        """recipe.json, which has "shard_size" besides the recipe; None for a new or empty folder."""
+        """Read recipe.json: the recipe and "shard_size"; None for a new or empty folder."""
         path = self.folder / RECIPE
         recipe = files.read_json(path, Recipe)
         if recipe is None and path.exists():
@@ -162,7 +162,7 @@ class Store:
         files.write_json(self.folder / RECIPE, {**recipe, "shard_size": shard_size})
 
     def require(self, recipe: Mapping[str, Any]) -> None:
-        """Raises InputError, naming what differs, unless the store was begun with this recipe."""
+        """Raise an InputError that names the differences unless the store was begun with this recipe."""
         there = {key: value for key, value in (self.recipe() or {}).items() if key != "shard_size"}
         if there == recipe:
             return
@@ -176,22 +176,22 @@ class Store:
         raise InputError(f"{shown(self.folder)} holds other embeddings: {difference}; choose another folder")
 
     def manifest(self) -> dict[str, Any] | None:
-        """manifest.json; None if it is absent or damaged."""
+        """Read manifest.json; None if it is missing or damaged."""
         return files.read_json(self.folder / MANIFEST, Manifest)
 
     def records(self, modality: str) -> list[dict[str, Any]]:
-        """The readable records of a modality, in the order of their items."""
+        """Return the readable records of a modality, in the order of their items."""
         paths = sorted((self.folder / modality).glob("record-*.json"))
         records = [record for path in paths if (record := files.read_json(path, ShardRecord))]
         return sorted(records, key=lambda record: record["start"])
 
     def covered(self, modality: str) -> int:
-        """Number of leading indices of a modality that earlier runs embedded or began."""
+        """Return the number of leading indices of a modality that earlier runs embedded or began to embed."""
         side = ((self.manifest() or {}).get("sides") or {}).get(modality)
         return max([record["stop"] for record in self.records(modality)] + [side["items"] if side else 0])
 
     def missing(self, modality: str, items: int, shard_size: int) -> list[Shard]:
-        """The shards of the first `items` indices that are absent, shorter than wanted, or damaged."""
+        """Return the shards of the first `items` indices that are missing, too short or damaged."""
         sound = set()
         for record in self.records(modality):
             paths = {self.folder / modality / name: checksum for name, checksum in record["files"].items()}
@@ -204,7 +204,7 @@ class Store:
     def write_shard(
         self, modality: str, shard: Shard, vectors: np.ndarray, columns: Mapping[str, Any], facts: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Writes (rows, d) float32 `vectors`, their metadata `columns` and then the record, which it returns."""
+        """Write (rows, d) float32 `vectors`, their metadata `columns` and then the record; return the record."""
         import pyarrow as pa
 
         folder = self.folder / modality
@@ -220,18 +220,18 @@ class Store:
         return record
 
     def unfinish(self) -> None:
-        """Removes the manifest before shards are replaced, because its checksums would no longer hold."""
+        """Remove the manifest before shards are replaced, because its checksums would become wrong."""
         (self.folder / MANIFEST).unlink(missing_ok=True)
         files.sync_folder(self.folder)
 
     def finish(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes the manifest and returns it as a reader sees it."""
+        """Write the manifest and return it as read back from the file."""
         files.write_json(self.folder / MANIFEST, manifest)
         return self.manifest() or {}
 
 
 def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The manifest's entry of a modality, from the records of all its shards."""
+    """Return the manifest's entry of a modality, computed from the records of all its shards."""
     lost = [record["lost"] for record in records if "lost" in record]
     return {
         "n": sum(record["rows"] for record in records),
@@ -257,15 +257,15 @@ def is_store(folder: Path) -> bool:
 
 
 def read_store(folder: str | Path, *, modality: str | None = None, limit: int | None = None) -> dict[str, Embeddings]:
-    """Reads a finished store, the folder that `embed` writes.
+    """Read a finished store, a folder written by `embed`.
 
     Args:
         folder: The store.
-        modality: "image" or "text". Default: all that the store has.
+        modality: "image" or "text". Default: all modalities of the store.
         limit: Use only the first N items, with all their captions.
 
     Returns:
-        The embeddings of each modality, memory-mapped where they are one shard or large.
+        Modality → embeddings. Rows are memory-mapped if they are a single shard or large.
 
     Raises:
         InputError: The store is unfinished or damaged, or lacks the modality.
@@ -302,7 +302,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
     import pyarrow as pa
 
     side = manifest["sides"][modality]
-    several = "lost" in side  # several rows per item, which may be too many for the memory
+    several = "lost" in side  # several rows per item, which may exceed the memory
     shards = {Shard(k, each["start"], each["stop"]): each for k, each in enumerate(side["shards"]) if each["rows"]}
     tables = [read_table(_sound_file(folder / modality, shard.files[1], shards[shard])) for shard in shards]
     with reading_with(folder / MANIFEST, "manifest"):
@@ -310,7 +310,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
         columns = {name: _values(table.column(name)) for name in table.column_names}
         if list(map(len, tables)) != [each["rows"] for each in shards.values()] or not _covers(side, columns["index"]):
             raise _contradiction(folder / MANIFEST, f"the {modality} shards do not hold its items, in order")
-        items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
+        items = np.empty(side["items"], dtype=object)  # ids of all items, embedded or skipped
         items[columns["index"]] = columns["item_id"]
         for skipped in side["skipped"]:
             items[skipped["index"]] = skipped["item_id"]
@@ -339,7 +339,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
 
 
 def _covers(side: dict[str, Any], index: np.ndarray) -> bool:
-    """Whether the shards follow each other and add up to the side, and rows are those of all items but the skipped."""
+    """Return whether the shards are contiguous and add up to the side, and only the skipped items have no rows."""
     shards = side["shards"]
     steps = np.diff(index)
     items = np.union1d(index, [each["index"] for each in side["skipped"]])
@@ -359,7 +359,7 @@ def _contradiction(path: Path, what: str) -> InputError:
 
 
 def _values(column: Any) -> np.ndarray:
-    """A column as an array. Equal strings are one object, because rows of one text repeat it."""
+    """Convert a column to an array. Equal strings share one object, because all rows of a text repeat it."""
     import pyarrow as pa
 
     if not pa.types.is_string(column.type) or column.null_count:

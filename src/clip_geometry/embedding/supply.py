@@ -1,6 +1,6 @@
-"""Batches for the embed loop: read when they are asked for, or ahead by worker processes (torch's DataLoader).
+"""Batches for the embed loop, read on demand or ahead of time by worker processes (torch's DataLoader).
 
-Forked workers write pixels where their parent reads them; a pipe would copy each batch four times.
+Forked workers write pixels to memory shared with their parent; a pipe would copy each batch four times.
 """
 
 import math
@@ -31,23 +31,25 @@ from clip_geometry.embedding.store import Shard
 from clip_geometry.encoders.base import Encoder, Pixels
 from clip_geometry.registry import InputError
 
-# A forked worker needs nothing pickled, and a script no `if __name__ == "__main__"`; elsewhere forking is unsafe.
+# With forked workers, nothing is pickled and scripts need no `if __name__ == "__main__"`. Elsewhere forking is unsafe.
 FORKS = sys.platform == "linux"
 MAX_WORKERS = 16
-FEW = 512  # images that are read sooner than processes start
+FEW = 512  # images up to which reading takes less time than starting processes
 PARTS = ("decode", "transfer", "compute", "write")
-AHEAD = 2  # batches that each worker has begun or finished; torch's default
+AHEAD = 2  # batches per worker in progress or waiting; torch's default
 
 
 class Throughput(Config):
-    """Options that make embedding fast. None changes what a row means. On a CPU, the defaults give the plain loop's
-    bits, except for sort_texts: the last bits of a row depend on the padding of its batch.
+    """Options that speed up embedding without changing the meaning of the rows.
+
+    On a CPU, the defaults give the same bits as a plain loop, except for sort_texts: the last bits of a row depend on
+    the padding of its batch.
 
     Attributes:
-        workers: Processes that decode images. Default: 0 for few images, else the number of cores less one, at most 16.
-            0 on systems other than Linux.
-        sort_texts: Batch texts of similar length where the tower pads a batch to its longest text. Texts are sorted
-            within a shard, and rows are stored in the order of the data set.
+        workers: Number of processes that decode images. Default: 0 for few images, else the number of cores minus one,
+            at most 16. Always 0 on systems other than Linux.
+        sort_texts: Batch texts of similar length together if the tower pads a batch to its longest text. Texts are
+            sorted within a shard; rows are stored in the order of the data set.
     """
 
     workers: int | None = Field(default=None, ge=0)
@@ -59,14 +61,14 @@ class Throughput(Config):
 
 @dataclass(frozen=True)
 class Batch:
-    """Items that were read.
+    """A batch of items after reading.
 
     Attributes:
-        index: Those that could be read.
-        values: Texts, PIL images, or pixels (n, 3, h, w); None if no image could be read. Pixels are a numpy array,
-            because torch would send tensors through /dev/shm, of which a container may have only 64 MB, and a tensor
-            once they are pinned. An array that a worker wrote is valid until the next batch is asked for.
-        failed: Item and reason of each image that could not be read.
+        index: The items that could be read.
+        values: Texts, PIL images, or pixels (n, 3, h, w); None if no image could be read. Pixels are a NumPy array,
+            because torch would send tensors through /dev/shm, which may be only 64 MB in a container, and become a
+            tensor when they are pinned. An array written by a worker is valid until the next batch is requested.
+        failed: (item, reason) for each image that could not be read.
     """
 
     index: list[int]
@@ -74,7 +76,7 @@ class Batch:
     failed: list[tuple[int, str]] = field(default_factory=list)
 
     def pin_memory(self) -> "Batch":
-        """Called by DataLoader's pinning thread."""
+        """Pin the pixels; called by DataLoader's pinning thread."""
         if not isinstance(self.values, np.ndarray):
             return self
         return replace(self, values=torch.from_numpy(self.values).pin_memory())
@@ -85,9 +87,9 @@ class ImageReader:
     """Reads batches of images.
 
     Attributes:
-        load: Opens the image of an item.
-        preprocess: The encoder's preprocessing; None if `pixels` are given, and for an encoder of PIL images.
-        pixels: The two halves of the preprocessing, where the encoder has them: bytes are read, and normalized later.
+        load: Function that opens the image of an item.
+        preprocess: The encoder's preprocessing; None if `pixels` is given or the encoder takes PIL images.
+        pixels: The preprocessing in two halves, if the encoder has them: bytes are read, and normalized later.
     """
 
     load: Callable[[int], object]
@@ -95,7 +97,10 @@ class ImageReader:
     pixels: Pixels | None = None
 
     def __call__(self, indices: Sequence[int], out: np.ndarray | None = None) -> Batch:
-        """out: where stacked pixels are written if they have its shape and dtype; the result is then its first rows."""
+        """Read the images with these indices.
+
+        Stacked pixels are written to `out` if they have its shape and dtype; the result is then its first rows.
+        """
         prepare = self.preprocess if self.pixels is None else self.pixels.cut
         index, failed = [], []
         parts: list[Any] = []
@@ -106,7 +111,7 @@ class ImageReader:
                 parts.append(image if prepare is None else prepare(image))
                 index.append(k)
             except OSError as error:
-                if error.errno not in (None, *NOT_THERE):  # None: a decoder's
+                if error.errno not in (None, *NOT_THERE):  # None: an error of the decoder
                     raise
                 failed.append((k, " ".join(f"{type(error).__name__}: {error}".split())[:200]))
         if prepare is None or not parts:
@@ -117,31 +122,33 @@ class ImageReader:
         return Batch(index, torch.stack(parts, out=place).numpy(), failed)
 
     def read_or_none(self, indices: Sequence[int], out: np.ndarray | None = None) -> Batch | None:
-        """In a worker: None where reading fails. The main process reads that batch again, so that the error is raised
-        there, as itself."""
+        """Read a batch in a worker; return None if this fails.
+
+        The main process then reads the batch again, so that the original error is raised there.
+        """
         try:
             return self(indices, out)
         except Exception:
             return None
 
     def on(self, device: torch.device, pixels: Any) -> Tensor:
-        """The pixels on a GPU; for any other device, in main memory."""
+        """Move pixels to a GPU; for any other device, keep them in main memory."""
         pixels = torch.as_tensor(pixels)
         if device.type == "cuda":
             return pixels.to(device)
-        # rows for the encoder enter the products as they are, whose order of summation depends on their alignment
+        # clone input that goes directly into matrix products, whose order of summation depends on memory alignment
         return pixels.clone() if self.pixels is None else pixels
 
     def layout(self, batch: range) -> tuple[tuple[int, ...], Any] | None:
-        """Shape and dtype of the pixels of an image; None where they have no known size.
+        """Return the shape and dtype of an image's pixels; None if they are unknown.
 
-        Without `pixels`, those of the first image of the batch that can be read.
+        If the encoder has no `pixels`, they are those of the first image in the batch that can be read.
         """
         if self.pixels is not None:
             return (3, *self.pixels.size), np.uint8
         for k in batch if self.preprocess is not None else ():
             read = self.read_or_none([k])
-            if read is None:  # the error is raised where the batch is asked for
+            if read is None:  # the error is raised when the batch is requested
                 return None
             if isinstance(read.values, np.ndarray) and read.values.size:
                 return read.values.shape[1:], read.values.dtype
@@ -152,14 +159,14 @@ class ImageReader:
 
 
 class Supply:
-    """The batches of one side of a data set, as the encoder takes them, and the time that its rows take.
+    """The batches of one side of a data set, ready for the encoder, with timings of the work.
 
-    Batches in `planned` come from worker processes, in that order. Any other batch, such as a smaller one after memory
-    ran out, is read here when it is asked for.
+    Worker processes read the batches in `planned`, in that order. Any other batch, such as a smaller one after memory
+    ran out, is read on demand in this process.
 
-    The main process does one thing at a time, so that the seconds of the parts (decode and tokenize, transfer, compute,
-    write) add up to the whole. What worker processes, the thread that writes and a GPU do meanwhile counts where it is
-    waited for.
+    The main process does one thing at a time, so the seconds of the parts (decode and tokenize, transfer, compute,
+    write) add up to the total. Concurrent work of worker processes, the writer thread and a GPU counts only while the
+    main process waits for it, as part of the step that waits.
     """
 
     def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
@@ -171,7 +178,7 @@ class Supply:
         self.coming: Iterator[Batch | None] = iter(())
         self.begin = time.perf_counter()
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.items = 0  # embedded
+        self.items = 0  # number of embedded items
 
     @contextmanager
     def doing(self, part: str) -> Iterator[None]:
@@ -183,14 +190,16 @@ class Supply:
             self.seconds[part] += time.perf_counter() - start
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest: how batches are read, the number of items, seconds of the side and of each part."""
+        """Return facts for the manifest: how batches are read, the number of items, seconds in total and per part."""
         how = {"sorted": self.sort} if self.side.modality == "text" else {"workers": self.workers}
         parts = {part: round(seconds, 4) for part, seconds in self.seconds.items()}
         return {**how, "items": self.items, "seconds": round(time.perf_counter() - self.begin, 4), **parts}
 
     def order(self, shard: Shard) -> Sequence[int]:
-        """The items of a shard in the order in which they are embedded: if sorted, the longest texts first, so that
-        memory runs out in the first batch or not at all."""
+        """Return the items of a shard in the order in which they are embedded.
+
+        If sorted, the longest texts come first, so that memory runs out in the first batch or not at all.
+        """
         items = range(shard.start, shard.stop)
         if not self.sort:
             return items
@@ -221,7 +230,7 @@ class Supply:
 
 
 def throughput_line(modality: str, facts: dict[str, Any]) -> str:
-    """`image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time`."""
+    """Return `image: 512 items in 4.0 s (128/s): decode 3%, transfer 0%, compute 95%, write 1% of the time`."""
     seconds = max(facts["seconds"], 1e-9)
     shares = ", ".join(f"{part} {facts[part] / seconds:.0%}" for part in PARTS)
     rate = f"{facts['items']} items in {facts['seconds']:.1f} s ({facts['items'] / seconds:.0f}/s)"
@@ -230,8 +239,10 @@ def throughput_line(modality: str, facts: dict[str, Any]) -> str:
 
 @contextmanager
 def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput) -> Iterator[Supply]:
-    """Opens the supply of the shards' batches. Texts are not sorted where rows depend on their batch, which sorting
-    changes."""
+    """Open the supply of batches for the shards.
+
+    Texts are not sorted if rows depend on their batch, since sorting changes the batches.
+    """
     is_text = side.modality == "text"
     sort = is_text and how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
     given = Supply(encoder, side, sort=sort)
@@ -252,7 +263,10 @@ def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: in
 
 
 def default_workers(images: int) -> int:
-    """0 for few images and in a process that may have no children; else the number of cores less one, at most 16."""
+    """Return the default number of workers: the number of cores minus one, at most 16.
+
+    It is 0 for few images, on systems other than Linux, and in a daemon process, which may not have children.
+    """
     if not FORKS or images < FEW or multiprocessing.current_process().daemon:
         return 0
     return min(len(os.sched_getaffinity(0)) - 1, MAX_WORKERS)
@@ -260,11 +274,11 @@ def default_workers(images: int) -> int:
 
 # --- worker processes
 
-_memories: dict[int, np.ndarray] = {}  # pixels in memory that workers share
+_memories: dict[int, np.ndarray] = {}  # pixels in memory shared with the workers
 
 
 class _SharedRows(NamedTuple):
-    """The first rows of a slot; unpickled, they are an array."""
+    """A reference to the first rows of a slot, which becomes an array when it is unpickled."""
 
     memory: int
     slot: int
@@ -282,14 +296,15 @@ def _view(memory: int, slot: int, length: int) -> np.ndarray:
 def _shared_batches(
     reader: ImageReader, batches: Sequence[range], ahead: int
 ) -> Iterator[Callable[[Sequence[int]], Batch | None]]:
-    """Makes slots of memory before the workers begin, and forgets them.
+    """Allocate slots of shared memory before the workers start, and release them at the end.
 
-    The memory is anonymous: it is not taken from /dev/shm, of which a container may have only 64 MB. A slot is written
-    again `ahead` + 1 batches later, which no worker begins before the parent asks for the batch after this one.
+    The memory is anonymous and does not use /dev/shm, which may be only 64 MB in a container. A slot is reused
+    `ahead` + 1 batches later; no worker begins that batch before the parent requests the batch after the current one.
 
     Yields:
-        A function for the workers that reads a batch into its slot, or as `reader.read_or_none` where it does not fit,
-        its pixels have no known size (images, or none that can be read), or there is no memory to share.
+        A function for the workers that reads a batch into its slot. It reads like `reader.read_or_none` instead if the
+        batch does not fit, if the size of its pixels is unknown (for PIL images, or if no image can be read), or if
+        there is no memory to share.
     """
     layout = reader.layout(batches[0])
     if layout is None:
@@ -304,7 +319,7 @@ def _shared_batches(
         return
     key, slots = id(memory), {batch.start: k % count for k, batch in enumerate(batches)}
     _memories[key] = memory
-    del memory  # a traceback that is kept may hold this frame
+    del memory  # a stored traceback may keep this frame alive
 
     def read(indices: Sequence[int]) -> Batch | None:
         slot = slots[indices[0]]
@@ -324,10 +339,11 @@ def _shared_batches(
 def reading_ahead(
     reader: ImageReader, batches: Sequence[range], workers: int, *, pin_memory: bool = False
 ) -> Iterator[Iterator[Batch | None]]:
-    """Reads the batches in worker processes, which end with the block.
+    """Read the batches in worker processes, which end with the block.
 
     Yields:
-        An iterator over the batches, in order, each valid until the next; None for one that a worker could not read.
+        An iterator over the batches, in order. A batch is valid until the next one is requested; it is None if a worker
+        could not read it.
 
     Raises:
         InputError: A worker was killed.
@@ -348,11 +364,11 @@ def reading_ahead(
                     pin_memory=pin_memory,
                     worker_init_fn=_begin_worker,
                     multiprocessing_context="fork",
-                    generator=torch.Generator(),  # otherwise a number is drawn from the user's
+                    generator=torch.Generator(),  # otherwise it draws from the global generator
                 )
-                coming = iter(loader)  # forks now, before any thread of ours runs
+                coming = iter(loader)  # forks now, before any of our threads start
             yield coming
-        except RuntimeError as error:  # torch raises it wherever the main process is when a worker dies
+        except RuntimeError as error:  # raised by torch at any point when a worker dies
             if not str(error).startswith("DataLoader worker"):
                 raise
             advice = (
@@ -362,12 +378,12 @@ def reading_ahead(
             raise InputError(f"{problem}: {advice}") from None
         finally:
             if coming is not None:
-                coming._shutdown_workers()  # now, not when the last traceback that holds the iterator is gone
+                coming._shutdown_workers()  # now, since a traceback may keep the iterator alive
 
 
 @contextmanager
 def _delayed_interrupt() -> Iterator[None]:
-    """Ctrl-C is raised when the block ends: what Python does around a fork would swallow it."""
+    """Delay Ctrl-C until the block ends, because Python's fork hooks would swallow it."""
     if current_thread() is not main_thread():
         yield
         return
@@ -382,8 +398,11 @@ def _delayed_interrupt() -> Iterator[None]:
 
 
 def _begin_worker(number: int) -> None:
-    """Leaves Ctrl-C to the main process, and ends with it. A worker that outlived it would hold the store's lock;
-    torch's own check comes every 5 s, and a full pipe holds it up."""
+    """Make a worker ignore Ctrl-C, which the main process handles, and exit when the main process ends.
+
+    A worker that outlives the main process would hold the store's lock. torch checks this only every 5 s, and a full
+    pipe delays its check.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
 
