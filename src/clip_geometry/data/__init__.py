@@ -1,4 +1,4 @@
-"""Data sets by name or path. Importing this registers all of them."""
+"""Data sets by name or path. Importing this package registers all of them."""
 
 import os
 import re
@@ -23,18 +23,19 @@ __all__ = ["Dataset", "DatasetConfig", "load_dataset", "resolve_dataset"]
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
     """Return the config of a registered data set, or of the files at a path.
 
-    A table is read as `captions`, .json as `coco`, a .tar or a folder of them as `webdataset`, a folder as `cifar100`
-    or `cifar10` if it has their files and as `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
+    The kind of data set at a path is inferred: a table is read as `captions`, a .json as `coco`, and a .tar or a folder
+    of them as `webdataset`. A folder is read as `cifar100` or `cifar10` if it has their files, and as `folder` if it
+    has images. ~ and $VARIABLE in a path are expanded.
 
     Args:
-        name_or_path: Of the data set.
+        name_or_path: Name or path of the data set.
         **options: Other fields of its config, such as split or language.
 
     Returns:
         The validated config, for `load_dataset` and `embed`.
 
     Raises:
-        InputError: For an unknown name, a path that holds no data set, and wrong options.
+        InputError: The name is unknown, the path has no data set, or an option is wrong.
 
     Example:
         >>> from clip_geometry.data import resolve_dataset
@@ -47,7 +48,7 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
         if "path" in values:
             raise InputError(f"the data set is at {str(name_or_path)!r} and at path={values['path']!r}; give one")
         values["path"] = str(name_or_path)
-    for key in values.keys() & {"path", "images"}:  # a place has one name, however it is given
+    for key in values.keys() & {"path", "images"}:  # expand the path, so that each place has one name
         if isinstance(values[key], str):
             values[key] = str(path_of(values[key]).resolve())
     name = _name(name_or_path)
@@ -55,12 +56,12 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
 
 
 def config_class(name_or_path: str | Path) -> type[DatasetConfig]:
-    """Return the config class of a name, or of the files at a path."""
+    """Return the config class of a data set, given its name or path."""
     return datasets[_name(name_or_path)].config
 
 
 def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
-    """Return the config of a section such as `{name: cifar100, split: test}`; the name may be a path."""
+    """Return the config for a section such as `{name: cifar100, split: test}`; the name may be a path."""
     options = dict(section)
     name = options.pop("name", None)
     if not isinstance(name, str):
@@ -69,17 +70,17 @@ def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
 
 
 def load_dataset(data: str | Path | DatasetConfig, /, **options: Any) -> Dataset:
-    """Load a data set. Images are decoded only when they are asked for.
+    """Load a data set. Images are decoded on demand.
 
     Args:
-        data: Its name or path, as for `resolve_dataset`, or a config that this returned.
-        **options: Of a name or path, as for `resolve_dataset`.
+        data: Name or path of the data set, as for `resolve_dataset`, or a config returned by `resolve_dataset`.
+        **options: Options that go with a name or path, as for `resolve_dataset`.
 
     Returns:
         The data set, with the sides `image` and `text`, either of which may be None.
 
     Raises:
-        InputError: For an unknown name, a path that holds no data set, wrong options, and damaged files.
+        InputError: The name is unknown, the path has no data set, an option is wrong, or files are damaged.
 
     Example:
         >>> import clip_geometry as cg
@@ -105,7 +106,7 @@ def path_of(path: str | Path) -> Path:
 
 
 def _name(name_or_path: str | Path) -> str:
-    """Return the data set that a name, or what lies at a path, stands for."""
+    """Return the name of the data set that a name or the files at a path stand for."""
     if str(name_or_path) in datasets:
         return str(name_or_path)
     path = path_of(name_or_path)
@@ -113,7 +114,7 @@ def _name(name_or_path: str | Path) -> str:
         hint = did_you_mean(str(path), datasets, listed_by=datasets.listed_by)
         raise InputError(f"{shown(str(path))} is neither a data set nor an existing path{hint}")
     if path.is_dir():
-        for kind in (Cifar100Config, Cifar10Config):  # parquet files without a subfolder are taken for cifar100
+        for kind in (Cifar100Config, Cifar10Config):  # parquet files without a subfolder count as cifar100
             if any(kind.file(path, split) for split in kind.SPLITS):
                 return kind().name
         if any(True for _ in image_names(path)):

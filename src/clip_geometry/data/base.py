@@ -1,4 +1,4 @@
-"""The parts of a data set: its config, its sides of images and texts, words of texts, its revision; the registry."""
+"""The parts of a data set (config, image and text sides, words of texts, revision) and the registry of data sets."""
 
 import re
 from collections import Counter
@@ -16,15 +16,15 @@ from pydantic import field_validator
 from clip_geometry.config import Config, digest
 from clip_geometry.registry import Registry, did_you_mean, of_packages
 
-# runs of letters and digits, joined by apostrophes and hyphens and, between digits, by points and commas; runs of
-# anything else that is not space
+# A word is a run of letters and digits, which apostrophes and hyphens may join, as may points and commas between
+# digits, or a run of other characters that are not spaces.
 WORDS = re.compile(r"\w+(?:['’\-]\w+|(?<=\d)[.,](?=\d)\w+)*|[^\w\s]+")
-# errors that mean a missing file; others, such as those of a failing disk, are raised: a sound file is not missing
+# errors of a missing file; other errors, such as those of a failing disk, are raised, because the file may be intact
 NOT_THERE = (ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG)
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the attribute `words` that the sentences of a corpus have, or else the WORDS of the text."""
+    """Return the words of a text: its attribute `words`, which the sentences of a corpus have, or else its WORDS."""
     return getattr(text, "words", None) or tuple(WORDS.findall(text))
 
 
@@ -35,12 +35,12 @@ class Side:
     Attributes:
         modality: "image" or "text".
         item_id: The id of each row.
-        load: k → an RGB PIL image or a string; raises OSError (PIL.UnidentifiedImageError is one) for an image that
-            cannot be decoded.
-        labels: (n,) int64, indices into `Dataset.class_names` if the set has classes.
-        language: Of the texts.
+        load: Function k → the RGB PIL image or the string of row k. It raises OSError (PIL.UnidentifiedImageError is
+            one) for an image that cannot be decoded.
+        labels: (n,) int64, indices into `Dataset.class_names` if the data set has classes.
+        language: Language of the texts.
         pair_on: "label" if one row stands for all items of its label (class prompts), else "item_id".
-        dropped: Item id → how many of its captions the config leaves out.
+        dropped: Item id → number of its captions that the config leaves out.
     """
 
     modality: str
@@ -56,14 +56,22 @@ class Side:
 
     @cached_property
     def word_counts(self) -> Mapping[str, int]:
-        """How often each word, as written, occurs in all texts of the side."""
+        """Word → number of occurrences in all texts of the side; case matters."""
         texts = (self.load(k) for k in range(len(self)))
         return Counter(word for text in texts if isinstance(text, str) for word in words_of(text))
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Sides that share item ids. `config` is the resolved config; `revision` identifies the files behind it."""
+    """A data set: an image side and a text side that share item ids.
+
+    Attributes:
+        config: The resolved config.
+        revision: Identifies the files of the data set.
+        image: The image side, if there is one.
+        text: The text side, if there is one.
+        class_names: Names of the classes, if the data set has classes.
+    """
 
     config: "DatasetConfig"
     revision: str
@@ -76,20 +84,20 @@ class Dataset:
         return tuple(side for side in (self.image, self.text) if side is not None)
 
     def only(self, modality: str) -> "Dataset":
-        """The data set with one of its sides, which may be none."""
+        """Return the data set with only one of its sides, or without sides if it lacks this one."""
         return replace(self, **{side.modality: None for side in self.sides if side.modality != modality})
 
 
 class DatasetConfig(Config):
-    """Fields of every data set; a subclass fixes `name` and adds its own.
+    """Options that all data sets have; a subclass fixes `name` and adds more.
 
     Attributes:
-        name: Of the data set.
-        split: "train" or "test" if the set has splits.
-        language: Of the texts.
-        prompt: If given (and the set has class names), the text side is one prompt per class, with the class name in
-            place of "{}" (of "{_}", with its underscores); or several per class for the name of a set of prompts
-            ("clip-cifar").
+        name: Name of the data set.
+        split: "train" or "test" if the data set has splits.
+        language: Language of the texts.
+        prompt: Template of class prompts, for data sets with class names. The text side then has one prompt per class,
+            in which the class name replaces "{}", or "{_}" to keep its underscores. The name of a set of templates
+            ("clip-cifar") gives several prompts per class.
     """
 
     name: str
@@ -99,7 +107,7 @@ class DatasetConfig(Config):
 
 
 class KnownSplits(DatasetConfig):
-    """A set with the splits SPLITS."""
+    """Options of a data set with the splits SPLITS."""
 
     SPLITS: ClassVar[tuple[str, ...]]
 
@@ -110,7 +118,7 @@ class KnownSplits(DatasetConfig):
 
 
 class WithoutClasses(DatasetConfig):
-    """Captions or sentences, which have no classes and so no prompts."""
+    """Options of captions or sentences, which have no classes and therefore no prompts."""
 
     @field_validator("prompt")
     @classmethod
@@ -121,7 +129,7 @@ class WithoutClasses(DatasetConfig):
 
 
 class FilesConfig(KnownSplits):
-    """A set made of the user's own files at `path`, which have no splits."""
+    """Options of a data set of the user's own files at `path`, which have no splits."""
 
     SPLITS = ("all",)
     split: str = "all"
@@ -129,13 +137,13 @@ class FilesConfig(KnownSplits):
 
 
 class CaptionsOnly(WithoutClasses):
-    """Captions and, in the folder `images`, the images they name."""
+    """Options of captions that name images in the folder `images`."""
 
     images: Path | None = None
 
 
 def known_split(split: str, known: Sequence[str]) -> str:
-    """Return the split; raise ValueError, which pydantic reports for this key, if it is not known."""
+    """Return the split; raise ValueError, which pydantic reports for the key, if it is unknown."""
     if split not in known:
         hint = did_you_mean(split, known) or f"; known are {', '.join(known)}"
         raise ValueError(f"unknown split {split!r}{hint}")
@@ -143,12 +151,12 @@ def known_split(split: str, known: Sequence[str]) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return False for lone surrogates, which file names and JSON may bring and no output file can hold."""
+    """Return False for text with lone surrogates, which may occur in file names and JSON but not in output files."""
     return re.search("[\ud800-\udfff]", text) is None
 
 
 def revision(root: Path, names: Iterable[str]) -> str:
-    """Return the hash of names (relative to `root`), sizes and modification times; a missing file counts as missing."""
+    """Return a hash of file names (relative to `root`), sizes and modification times; files may be missing."""
     facts: list[list[str | int]] = []
     for name in names:
         facts.append([name])
@@ -170,7 +178,7 @@ class DatasetEntry:
     load: Callable[[Any], Dataset]
 
 
-# other packages have modules that register further data sets
+# modules of other packages register more data sets
 datasets: Registry[DatasetEntry] = Registry(
     "data set", "clip-geometry list datasets", more=[entry.module for entry in of_packages("clip_geometry.datasets")]
 )

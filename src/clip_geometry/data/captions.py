@@ -1,4 +1,4 @@
-"""Captions in one or more languages: tables of the user's own and COCO's annotations."""
+"""Captions in one or more languages, from the user's own tables or from COCO's annotations."""
 
 import os
 import re
@@ -24,17 +24,18 @@ LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 class CaptionsConfig(FilesConfig, CaptionsOnly):
-    """Captions of the user's own.
+    """Options of the user's own table of captions.
 
-    A table without a column named like `language` may have one of LANGUAGE_COLUMNS instead; then the rows whose value
-    in it is `language` are read.
+    The captions of a language are in a column with its name, such as "de". If there is no such column, the table may
+    have one of LANGUAGE_COLUMNS instead; then only the rows whose value in it is `language` are read.
 
     Attributes:
         path: The table, .csv, .tsv, .parquet or .jsonl.
-        images: The folder its image names are relative to; default: the folder of the table.
-        image_column: Default: the first of IMAGE_COLUMNS that the table has; without one, rows are numbered.
-        caption_column: Default: the column named like `language`, or else, if no column has a two-letter name, the
-            first of CAPTION_COLUMNS that the table has.
+        images: The folder that image names are relative to. Default: the folder of the table.
+        image_column: Column of image names. Default: the first of IMAGE_COLUMNS that the table has; if it has none,
+            rows are numbered.
+        caption_column: Column of captions. Default: the column named like `language`, or else, if no column has a
+            two-letter name, the first of CAPTION_COLUMNS that the table has.
     """
 
     name: str = "captions"
@@ -51,17 +52,18 @@ def load(config: CaptionsConfig) -> Dataset:
 def captions_of(
     config: CaptionsOnly, table: Table, caption_column: str | None, image_column: str | None, folder: Path
 ) -> Dataset:
-    """Return a text row per row of the table in that language; rows with the same image name caption one item.
+    """Return a data set with one text row per row of the table in the language of the config.
 
-    item_id is the image name or, without an image column, the row number in the table from 0: the same in every
-    language. Images appear once each, in order of first appearance; the image side is None if none of them exists.
+    Rows with the same image name are captions of one item. item_id is the image name or, without an image column, the
+    row number in the table, from 0; both are the same in every language. Each image appears once, in order of first
+    appearance. The image side is None if none of the images exists.
 
     Args:
-        config: Its `images` take precedence over `folder`.
-        table: Of captions.
-        caption_column: None for that of the language.
+        config: The options; its `images` takes precedence over `folder`.
+        table: The table of captions.
+        caption_column: The column of captions; None for the one of the language.
         image_column: The column of image names, if there is one.
-        folder: Of the images.
+        folder: Folder of the images.
     """
     language = config.language
     if not caption_column and language in table.names and language not in IMAGE_COLUMNS:
@@ -100,12 +102,12 @@ def captions_of(
 def _with_images(
     config: CaptionsOnly, files_revision: str, text: Side, folder: Path, names: Sequence[str], item_id: Sequence[str]
 ) -> Dataset:
-    """The data set with the images `names` in `folder`, without an image side if none of them exists.
+    """Return the data set with the images `names` in `folder`, without an image side if none of them exists.
 
-    If only some are missing, they stay in the list and fail when loaded, so that they are counted.
+    If only some images are missing, they stay in the list and fail when they are loaded, so that they are counted.
     """
     image = None
-    # takes names that no file can have, too
+    # os.path.isfile also accepts names that no file can have
     if any(os.path.isfile(folder / name) for name in names):  # noqa: PTH113
         image = Side("image", item_id, partial(load_listed, folder, names))
     elif config.images is not None:
@@ -123,13 +125,13 @@ ANNOTATIONS = "a COCO captions annotation file, such as captions_val2017.json,"
 
 
 class CocoConfig(FilesConfig, CaptionsOnly):
-    """COCO captions.
+    """Options of COCO captions.
 
     Attributes:
-        path: The annotation file; its captions are in `language`, officially English.
-        images: Default: for …/annotations/captions_val2017.json, the first existing folder of val2017, images/val2017
-            and images, in … and then in …/annotations.
-        captions_per_image: None for all, 1 for the first of each image by annotation id.
+        path: The annotation file, whose captions are in `language`; the official ones are in English.
+        images: The folder of images. Default: for …/annotations/captions_val2017.json, the first existing folder among
+            val2017, images/val2017 and images, in … and then in …/annotations.
+        captions_per_image: None for all captions; 1 for the first caption of each image by annotation id.
     """
 
     name: str = "coco"
@@ -153,7 +155,7 @@ class _Annotations(Schema):
 
 
 def load_coco(config: CocoConfig) -> Dataset:
-    """Load images in the order of the file and captions image by image in the order of annotation ids.
+    """Load COCO images in the order of the file, and their captions image by image in the order of annotation ids.
 
     item_id is the COCO image id. The image side is None if none of the images exists.
     """

@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) as Hugging Face has them, one parquet file per split.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) in the Hugging Face format, one parquet file per split.
 
-Class names are those of the files, in English; cifar100_ru.json has CIFAR-100's in Russian and names its source.
+Class names come from the files, in English; cifar100_ru.json has the Russian names for CIFAR-100 and their source.
 """
 
 import io
@@ -19,30 +19,30 @@ from clip_geometry.io.reading import checked, first_line, is_not_fetched, parse_
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError, shown
 
-FILE = "{}-00000-of-00001.parquet"  # of a split
+FILE = "{}-00000-of-00001.parquet"  # name of a split's file
 
 
 class CifarConfig(KnownSplits):
-    """What the two sets share.
+    """Options that CIFAR-10 and CIFAR-100 share.
 
     Attributes:
-        path: A folder with the parquet files; default: $CLIP_GEOMETRY_DATA/<name> if it exists, otherwise they are
-            fetched from the hub.
-        language: Of the class names in the prompts.
+        path: A folder with the parquet files. Default: $CLIP_GEOMETRY_DATA/<name> if it exists; otherwise the files
+            are downloaded from the hub.
+        language: Language of the class names in the prompts.
     """
 
     SPLITS = ("train", "test")
-    FOLDER: ClassVar[str]  # on the hub, in uoft-cs/<name>
+    FOLDER: ClassVar[str]  # folder in uoft-cs/<name> on the hub
     path: Path | None = None
 
     @property
     def label(self) -> str:
-        """The column of the labels."""
+        """Name of the column of labels."""
         return "label"
 
     @classmethod
     def file(cls, folder: Path, split: str) -> Path | None:
-        """Return the file of a split in a folder or its usual subfolder; None without."""
+        """Return the file of a split in a folder or its usual subfolder; None if it does not exist."""
         places = (folder, folder / cls.FOLDER)
         return next((file for place in places if (file := place / FILE.format(split)).is_file()), None)
 
@@ -74,7 +74,7 @@ class Cifar100Config(CifarConfig):
 
 
 def load(config: CifarConfig) -> Dataset:
-    """Load 32×32 RGB images with labels, and class prompts as the text side if a prompt is given."""
+    """Load 32×32 RGB images with labels and, if a prompt is given, class prompts as the text side."""
     file = _file_of(config)
     images, labels, class_names = _read(config, file)
     text = None
@@ -92,12 +92,12 @@ def load(config: CifarConfig) -> Dataset:
 
 
 def russian_names() -> dict[str, str]:
-    """Return English → Russian name of CIFAR-100's fine classes, in the order of the labels."""
+    """Return English → Russian names of CIFAR-100's fine classes, in the order of the labels."""
     return read_json(Path(__file__).with_name("cifar100_ru.json"), "the Russian names of CIFAR-100")["names"]
 
 
 def _file_of(config: CifarConfig) -> Path:
-    """Return the file of the split; it is fetched where no folder is given and there is no shared one."""
+    """Return the file of the split, downloaded if no folder is given and there is no shared one."""
     folder, shared = config.path, os.environ.get("CLIP_GEOMETRY_DATA")
     if folder is None and shared and (Path(shared) / config.name).is_dir():
         folder = Path(shared) / config.name
@@ -125,7 +125,7 @@ def _file_of(config: CifarConfig) -> Path:
 
 
 def _read(config: CifarConfig, file: Path) -> tuple[Any, np.ndarray, list[str]]:
-    """Return the content of the image files, the labels and the names of the classes."""
+    """Return the contents of the image files, the labels and the class names."""
     table = read_table(file)
     metadata, source = (table.schema.metadata or {}).get(b"huggingface", b"{}"), f"the schema of {shown(file)}"
     try:

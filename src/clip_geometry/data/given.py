@@ -1,4 +1,4 @@
-"""Data of the user's own program as a data set: lists of images and texts, or pairs of them."""
+"""The user's own data as a data set: lists of images and texts, or pairs of them."""
 
 import hashlib
 import os
@@ -22,18 +22,19 @@ TEXTS = ("text", "caption", "captions")
 def given_dataset(
     data: Any, *, name: str = "given", identity: str | None = None, limit: int | None = None, keyed: bool = True
 ) -> Dataset:
-    """The data set of lists, {"image": images, "text": texts}, or of a sequence of pairs.
+    """Return a data set made of lists, {"image": images, "text": texts}, or of a sequence of pairs.
 
     Args:
-        data: Images are PIL images or paths; the texts of an item are one or a list of them. Pairs are (image, caption
-            or captions), (image, class number), or mappings with "image" and "text", "caption" or "captions".
-        name: Of the data set.
-        identity: What identifies its content. Default: a hash of it, if `keyed`.
-        limit: Read only the first N pairs of a torch Dataset; lists are used whole.
+        data: Lists or pairs. Images are PIL images or paths; an item has one text or a list of texts. Pairs are
+            (image, caption or captions), (image, class number), or mappings with "image" and "text", "caption" or
+            "captions".
+        name: Name of the data set.
+        identity: Text that identifies the content. Default: a hash of the content, if `keyed`.
+        limit: Read only the first N pairs of a sequence, such as a torch Dataset; lists are used as a whole.
         keyed: Whether a store needs to identify the data.
 
     Raises:
-        InputError: The data are none of these, or an item is not.
+        InputError: The data or an item has another type.
     """
     config = DatasetConfig(name=name, split="all")
     if isinstance(data, Mapping):
@@ -92,14 +93,14 @@ def _opened(given: Any, k: int) -> Image.Image:
 
 
 def _read_pairs(data: Any, limit: int | None) -> tuple[list[Any], np.ndarray | None, tuple[str, ...] | None]:
-    """The captions by item, or the labels and the names of the classes, of a sequence of pairs, in one pass."""
+    """Read a sequence of pairs in one pass and return its captions by item, or its labels and class names."""
     if not _is_sequence(data):
         raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
     second: list[Any] = []
     for k in range(len(data) if limit is None else min(limit, len(data))):
         try:
             second.append(_pair(data[k], k)[1])
-        except OSError:  # an image that cannot be read, which is counted when it is embedded
+        except OSError:  # an unreadable image is counted when it is embedded
             second.append(())
     classes = [each for each in second if each != ()]
     if not classes or not all(isinstance(each, int | np.integer) for each in classes):
@@ -122,7 +123,7 @@ def _pair(row: Any, k: int) -> tuple[Any, Any]:
 
 
 def _content(given_image: Callable[[int], Any], count: int) -> Any:
-    """What identifies images: names, sizes and times of files, and a hash of all pixels of others."""
+    """Return what identifies images: the names, sizes and times of files, and a hash of the pixels of other images."""
     paths, pixels = [], hashlib.sha256()
     for k in range(count):
         try:

@@ -1,4 +1,4 @@
-"""Images: decoding, the image side of a list of files, and the data set of a folder of images."""
+"""Decoding of images, the image side for a list of files, and the data set of a folder of images."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -15,24 +15,24 @@ from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-# formats that are decoded, whatever a file is called: Pillow's other decoders start Ghostscript for PostScript
+# only these formats are decoded, whatever the file name: another decoder of Pillow runs Ghostscript for PostScript
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def load_image(file: Path | BinaryIO) -> Image.Image:
     """Decode an image file to RGB.
 
-    As in the usual CLIP loaders, alpha is dropped, not blended; an animation gives its first frame; the EXIF
-    orientation is NOT applied.
+    As in the usual CLIP loaders, the alpha channel is dropped, not blended; only the first frame of an animation is
+    used; and the EXIF orientation is NOT applied.
 
     Raises:
-        OSError: For truncated files, decompression bombs, and formats other than FORMATS.
-        InputError: For pixels of more than 8 bits.
+        OSError: The file is truncated, is a decompression bomb, or has a format other than FORMATS.
+        InputError: Pixels have more than 8 bits.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
             pixels, limit = image.width * image.height, Image.MAX_IMAGE_PIXELS
-            if limit is not None and pixels > limit:  # Pillow only warns, up to twice as many
+            if limit is not None and pixels > limit:  # Pillow only warns up to twice the limit
                 raise OSError(f"image has {pixels} pixels, more than {limit}: it could be a decompression bomb")
             return rgb(image)
     except (OSError, MemoryError):
@@ -42,8 +42,8 @@ def load_image(file: Path | BinaryIO) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Convert any PIL mode to 8-bit RGB, before anything else: resizing a palette image would not interpolate."""
-    if image.mode == "F" or image.mode.startswith("I"):  # Pillow would clip them to white, and to black
+    """Convert any PIL mode to 8-bit RGB. Do this first, because resizing a palette image would not interpolate."""
+    if image.mode == "F" or image.mode.startswith("I"):  # Pillow would clip their values to white and black
         raise InputError("its pixels are floating point or integers of 16 bits or more; convert it to 8 bits first")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
@@ -55,15 +55,15 @@ def load_listed(folder: Path, names: Sequence[str], k: int) -> Image.Image:
 
 
 class FolderConfig(FilesConfig):
-    """A folder at `path`, searched with its subfolders."""
+    """Options of a folder of images at `path`, which is searched recursively."""
 
     name: str = "folder"
 
 
 def image_names(root: Path) -> Iterator[str]:
-    """Yield the relative posix paths of the image files under `root`, unsorted.
+    """Yield the relative POSIX paths of the image files under `root`, unsorted.
 
-    Hidden files and folders (a name that begins with a dot) and links to folders are skipped.
+    Hidden files and folders (whose names begin with a dot) and links to folders are skipped.
     """
 
     def unreadable(error: OSError) -> None:
@@ -77,10 +77,10 @@ def image_names(root: Path) -> Iterator[str]:
 
 
 def load(config: FolderConfig) -> Dataset:
-    """Load images sorted by path, in code point order; item_id is the relative posix path.
+    """Load images sorted by path in code point order; item_id is the relative POSIX path.
 
-    There are labels and class names (the sorted subfolders) if every image is in a direct subfolder and at least two
-    of these have images.
+    The sorted subfolders are class names, and images have labels, if every image is in a direct subfolder and at least
+    two subfolders have images.
     """
     root = existing_folder(config.path, "a folder of images")
     names = sorted(image_names(root))

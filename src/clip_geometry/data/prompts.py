@@ -1,4 +1,4 @@
-"""Class prompts, the text side of a labeled set of images, and the published templates of such prompts."""
+"""Class prompts, which are the text side of labeled images, and published templates for them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,24 +10,25 @@ from clip_geometry.catalog import read_yaml
 from clip_geometry.data.base import Side
 from clip_geometry.registry import InputError
 
-# name of a set → its language and its templates
+# name of a set of templates → its language and its templates
 TEMPLATES: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("prompts.yaml"))
 
 
 def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en") -> Side:
-    """Return the text side with one text per class, or several for a set of prompts.
+    """Return a text side with one prompt per class, or several for a set of templates.
 
-    Texts have their class as label and pair on it, with every image of their class. Their item_id is "class-<k>", or
-    "class-<k>-<template>" for several.
+    The label of a prompt is its class, and the prompt is paired with every image of this class. Its item_id is
+    "class-<k>", or "class-<k>-<template>" if there are several templates.
 
     Args:
-        class_names: As the data set has them.
-        prompt: With one "{}" for the class name, whose "_" becomes a space, or one "{_}", which keeps it; or the name
-            of several in prompts.yaml ("clip-cifar": CLIP's 18, "clip-imagenet": CLIP's 80).
-        language: Of the class names.
+        class_names: The class names of the data set.
+        prompt: A template with one "{}", which is replaced by the class name with "_" as space, or one "{_}", which
+            keeps each "_"; or the name of a set of templates in prompts.yaml ("clip-cifar": CLIP's 18,
+            "clip-imagenet": CLIP's 80).
+        language: Language of the class names.
 
     Raises:
-        InputError: For any other prompt, and for templates written in another language.
+        InputError: The prompt has another form, or the templates are written in another language.
     """
     chosen = TEMPLATES.get(prompt, {"language": language, "templates": [prompt]})
     if chosen["language"] != language:

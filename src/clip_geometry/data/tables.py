@@ -20,10 +20,10 @@ class Table:
     """Named columns of equal length.
 
     Attributes:
-        path: How errors name the table.
-        names: Of the columns.
-        values: Name → the column, read when called.
-        files: What it was read from, if not the file `path`.
+        path: Path of the table, for errors.
+        names: Names of the columns.
+        values: Function name → column, which reads the column when called.
+        files: The files that the table was read from, if not the file `path`.
     """
 
     path: Path
@@ -32,16 +32,20 @@ class Table:
     files: tuple[Path, ...] = ()
 
     def revision(self) -> str:
-        """Return a hash that changes with the files it was read from."""
+        """Return a hash that changes if the files that the table was read from change."""
         files = self.files or (self.path,)
         root = files[0].parent
         return revision(root, [os.path.relpath(file, root) for file in files])
 
     def strings(self, name: str, *, numbers: bool = False) -> list[str]:
-        """Return a column whose cells are all non-empty strings (`numbers`: or integers, as decimal digits).
+        """Return a column whose cells are all non-empty strings.
+
+        Args:
+            name: The column.
+            numbers: Also accept integers, as decimal digits.
 
         Raises:
-            InputError: For an unknown column and for the first other cell.
+            InputError: The column is unknown, or a cell has another value; the message names the first one.
         """
         if name not in self.names:
             hint = did_you_mean(name, self.names) or f"; it has {listed(self.names)}"
@@ -61,7 +65,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """Read the table in a file by its suffix; raise InputError for a file that is not such a table."""
+    """Read a table in the format given by the file's suffix; raise InputError if the file is not such a table."""
     path = existing_file(path, f"a table ({' '.join(SUFFIXES)})")
     suffix = path.suffix.lower()
     if suffix in (".csv", ".tsv"):
@@ -90,8 +94,8 @@ def read_table(path: Path) -> Table:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file, without blank ones at its end.
+    """Read the lines of a text file, without blank lines at the end.
 
-    Only line feeds end a line, since captions may hold rarer line ends.
+    Only line feeds end a line, because captions may contain rarer line separators.
     """
     return [line.removesuffix("\r") for line in read_text(path, "a text file").rstrip("\r\n").split("\n")]

@@ -1,6 +1,6 @@
-"""Shards of webdataset: tar files of images with captions.
+"""Reader for webdataset shards: tar files of images with captions.
 
-Images are read in place by their offsets when they are asked for; nothing is unpacked.
+Images are read on demand, in place, by their offsets in the tar file; nothing is unpacked.
 """
 
 import io
@@ -26,26 +26,26 @@ from clip_geometry.registry import InputError, listed, shown
 
 WHAT = "a shard of webdataset (.tar)"
 SHARD = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz)$", re.IGNORECASE)
-# as in webdataset: a key ends at the first dot of the file name; members such as __meta__ are no samples
+# as in webdataset: a key ends at the first dot of the file name, and members such as __meta__ are not samples
 MEMBER = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 META = re.compile(r"__[^/]*__($|/)|__[^/]*__$")
-MOST_TEXT, MOST_IMAGE = 2**24, 2**28  # bytes of a member
+MOST_TEXT, MOST_IMAGE = 2**24, 2**28  # maximum bytes of a member
 
 
 class WebdatasetConfig(base.FilesConfig, base.WithoutClasses):
-    """Shards of webdataset: KEY.jpg (.png, .webp, …) with KEY.txt or KEY.json for captions.
+    """Options of webdataset shards: KEY.jpg (.png, .webp, …) with captions in KEY.txt or KEY.json.
 
     Attributes:
-        path: A .tar, or a folder of them.
-        caption_key: Key of the captions in KEY.json, a text or a list of texts. Default: the lines of KEY.txt, and
-            "caption" of KEY.json for items without it.
+        path: A .tar file, or a folder of them.
+        caption_key: Key of the captions in KEY.json, which are a text or a list of texts. Default: the captions are
+            the lines of KEY.txt, or "caption" of KEY.json for items without KEY.txt.
     """
 
     name: str = "webdataset"
     caption_key: str | None = None
 
 
-# --- shards and their members, of embeddings too
+# --- shards and their members, also used for embeddings
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Member:
         return f"{shown(self.name)} in {shown(self.shard)}"
 
     def read(self, most: int = MOST_TEXT) -> bytes:
-        """The content. OSError if it is more than `most` bytes, or if the shard became shorter."""
+        """Return the content. Raises OSError if it has more than `most` bytes or if the shard became shorter."""
         if self.size > most:
             raise OSError(f"it has {self.size} bytes, more than {most}")
         with self.shard.open("rb") as file:
@@ -82,7 +82,7 @@ def is_shard(path: Path) -> bool:
 
 
 def shards_of(path: Path) -> list[Path]:
-    """The shards that a path stands for, in the order in which they are read."""
+    """Return the shards at a path, in the order in which they are read."""
     paths = sorted(filter(is_shard, path.iterdir())) if path.is_dir() else [existing_file(path, WHAT)]
     if not paths:
         raise InputError(f"{shown(path)} holds no .tar; a folder of webdataset's shards was expected")
@@ -96,7 +96,7 @@ def shards_of(path: Path) -> list[Path]:
 
 
 def samples(path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
-    """The key of each sample of a shard, and its members by extension: those with one key that follow each other."""
+    """Yield (key, members by extension) for each sample of a shard; a sample is consecutive members with one key."""
     seen = set()
     matches = ((member, MEMBER.fullmatch(member.name)) for member in _members(path) if not META.match(member.name))
     named = ((match[1], match[2].lower(), member) for member, match in matches if match is not None)
@@ -118,19 +118,19 @@ def _members(path: Path) -> Iterator[tarfile.TarInfo]:
     with reading_with(path, ".tar"), path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
         size, before = path.stat().st_size, -1
         while (member := tar.next()) is not None:
-            tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # it would keep them all
+            tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # tarfile would keep all of them
             if member.issparse() or not 0 <= member.size <= size - member.offset_data or tar.offset <= before:
                 raise damaged(path, ".tar", f"{member.name} is not whole")
-            before = tar.offset  # a size below zero would lead back
+            before = tar.offset  # a negative size would move the offset back
             if member.isreg():
                 yield member
         file.seek(tar.offset)
-        if file.read(512) != bytes(512):  # tarfile takes a damaged header for the end
+        if file.read(512) != bytes(512):  # tarfile mistakes a damaged header for the end
             raise damaged(path, ".tar", f"it has neither a member nor an end at byte {tar.offset}")
 
 
 def distinct_ids(keys: Sequence[tuple[Path, str]]) -> list[str]:
-    """Keys of samples, after the name of their shard if several shards have the same key."""
+    """Return the keys of samples, prefixed by the names of their shards if several shards have the same key."""
     distinct = len({key for _, key in keys}) == len(keys)
     return [key if distinct else f"{shard.stem}/{key}" for shard, key in keys]
 
@@ -139,9 +139,9 @@ def distinct_ids(keys: Sequence[tuple[Path, str]]) -> list[str]:
 
 
 def load(config: WebdatasetConfig) -> base.Dataset:
-    """Load items in webdataset's own order, shard by shard; the captions of an item follow each other.
+    """Load items in webdataset's order, shard by shard; the captions of an item are consecutive.
 
-    item_id is the key, after the name of its shard if several shards have the same key.
+    item_id is the key, prefixed by the name of its shard if several shards have the same key.
     """
     shards = shards_of(config.path)
     keys, pictures, captions = [], [], []  # of each item: shard and key, its image or None, its captions
@@ -180,7 +180,7 @@ def _image(members: Sequence[Member], k: int) -> Image.Image:
 
 
 def _captions(members: dict[str, Member], key: str | None) -> list[str]:
-    """The lines of the texts that are not blank; without any, or with a key, the captions of the JSON."""
+    """Return the non-blank lines of the texts, or, if there are none or a key is given, the captions in the JSON."""
     texts = [member.text() for name, member in members.items() if name.rpartition(".")[2] == "txt" and key is None]
     lines = [line.removesuffix("\r") for text in texts for line in text.split("\n") if line.strip()]
     if lines:

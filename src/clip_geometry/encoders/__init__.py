@@ -1,7 +1,7 @@
-"""Encoders: from a model's name and options to something that embeds images and texts.
+"""Encoders, which embed images and texts, and their lookup by a model's name and options.
 
-One file or folder per family; a family registers itself under the prefix of its names. Importing this package is
-light: open_clip and transformers are imported when a model is looked up.
+Each family of models has a file or folder and registers itself under the prefix of its names. Importing this package
+is fast: open_clip and transformers are imported only when a model is looked up.
 """
 
 import re
@@ -21,7 +21,12 @@ import_all(__name__)
 
 
 class ModelList(NamedTuple):
-    """families: (pattern, summary) of each. architectures: open_clip's NAME → its TAGs; none: only NAME/fresh."""
+    """The models that `clip-geometry list models` prints.
+
+    Attributes:
+        families: (pattern, summary) of each family.
+        architectures: NAME → TAGs of open_clip's architectures. Without tags, only NAME/fresh exists.
+    """
 
     families: list[tuple[str, str]]
     architectures: dict[str, tuple[str, ...]]
@@ -31,16 +36,16 @@ def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
     """Check a model's name and options, and return its config. Nothing is downloaded.
 
     Args:
-        model: name of the model, e.g. `open_clip:ViT-B-32/laion2b_s34b_b79k`; `clip-geometry list models` prints the
+        model: Name of the model, e.g. `open_clip:ViT-B-32/laion2b_s34b_b79k`; `clip-geometry list models` prints the
             families.
-        **options: fields of the family's config, such as `features`, `precision` or `seed`.
+        **options: Fields of the family's config, such as `features`, `precision` or `seed`.
 
     Returns:
-        The config, for `load_encoder`. As a whole it identifies the encoder in the embedding store.
+        The config, for `load_encoder`. The whole config identifies the encoder in an embedding store.
 
     Raises:
-        InputError: unknown family, architecture, tag or option (the nearest known one is named), a missing file, or an
-            option that the model does not take.
+        InputError: The family, architecture, tag or option is unknown (the message names the nearest known one), a file
+            is missing, or the model does not take an option.
 
     Example:
         >>> import clip_geometry as cg
@@ -55,24 +60,24 @@ def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
 
 
 def config_class(model: str) -> type[EncoderConfig]:
-    """The config class of a model's family."""
+    """Return the config class of a model's family."""
     return _family(model).config
 
 
 def load_encoder(model: str | EncoderConfig, device: str = "auto", **options: Any) -> Encoder:
-    """Load a model in eval mode. A model of the hub is downloaded.
+    """Load a model in eval mode. A model on the Hugging Face hub is downloaded.
 
     Args:
-        model: its name, as for `resolve_encoder`, or a config that this returned.
+        model: Name of the model, as for `resolve_encoder`, or a config returned by `resolve_encoder`.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …
-        **options: of a name, as for `resolve_encoder`.
+        **options: Options that go with a name, as for `resolve_encoder`.
 
     Returns:
-        The encoder. Its rows are raw: never normalized.
+        The encoder. Its rows are never normalized.
 
     Raises:
-        InputError: an unknown name or option, no such device, weights that do not fit the architecture, damaged files,
-            or an unreachable hub.
+        InputError: The name or an option is unknown, the device does not exist, the weights do not fit the
+            architecture, files are damaged, or the hub cannot be reached.
 
     Example:
         >>> import clip_geometry as cg
@@ -85,15 +90,15 @@ def load_encoder(model: str | EncoderConfig, device: str = "auto", **options: An
 
 
 def encoder_revision(config: EncoderConfig) -> str:
-    """Checksum of the model's current weights, architecture and tokenizer.
+    """Return a checksum of the model's current weights, architecture and tokenizer.
 
-    The model is not built, but a model of the hub is downloaded.
+    The model is not built, but a model on the hub is downloaded.
     """
     return _family(config.model).revision(config)
 
 
 def models() -> ModelList:
-    """What `clip-geometry list models` prints."""
+    """Return the families and architectures that `clip-geometry list models` prints."""
     return ModelList([entry.headline for entry in encoders.values()], list_names())
 
 

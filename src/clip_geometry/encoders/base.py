@@ -1,4 +1,4 @@
-"""The encoder interface: preprocessing and features, nothing about files or batching."""
+"""The encoder interface: preprocessing and features, without files or batching."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +17,12 @@ from clip_geometry.registry import InputError, Registry, of_packages, shown
 
 
 class EncoderConfig(Config):
-    """Options of every encoder, to which a subclass adds its own; all enter the store's key.
+    """Options that all encoders have; subclasses add more, and all of them are part of the store's key.
 
-    model: the full name, e.g. "open_clip:ViT-B-32/fresh". features: rows after the tower's final projection, or the
-    pooled rows before it. precision: of the weights and the computation; rows are float32 in any case.
+    Attributes:
+        model: The full name, e.g. "open_clip:ViT-B-32/fresh".
+        features: "projected" for rows after the tower's final projection, "pooled" for the pooled rows before it.
+        precision: Type of the weights and the computation. Rows are always float32.
     """
 
     model: str
@@ -29,22 +31,27 @@ class EncoderConfig(Config):
 
     @property
     def name(self) -> str:
-        """What follows the family's prefix: a hub name, a path, …"""
+        """The part of the model's name after the family's prefix: a hub name, a path, …"""
         return self.model.partition(":")[2]
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the weights are untrained, which a report has to state."""
+        """Whether the weights are untrained, which reports must state."""
         return False
 
     @property
     def depends_on_batch(self) -> bool:
-        """Whether a row depends on the others of its batch (batch-norm statistics)."""
+        """Whether a row depends on the other rows in its batch (through batch-norm statistics)."""
         return False
 
 
 class SeededConfig(EncoderConfig):
-    """A model that can be initialized. seed: of the initialization. zero_bias: set all biases to zero afterwards."""
+    """Options of models that can be initialized randomly.
+
+    Attributes:
+        seed: Seed of the initialization.
+        zero_bias: Set all biases to zero after the initialization.
+    """
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     zero_bias: bool = False
@@ -56,20 +63,23 @@ class SeededConfig(EncoderConfig):
         return self
 
     def initialized(self, model: torch.nn.Module) -> dict[str, Any]:
-        """What `describe` says about the weights of a model that was initialized; sets its biases to zero if asked."""
+        """Finish an initialized model and return the entry of its weights for `describe`.
+
+        Sets the biases to zero if `zero_bias` is set.
+        """
         if self.zero_bias:
             for name, parameter in model.named_parameters():
-                if name.endswith("bias") and name != "logit_bias":  # which is in neither tower
+                if name.endswith("bias") and name != "logit_bias":  # logit_bias is in neither tower
                     parameter.data.zero_()
         return {"name": "fresh", "seed": self.seed, "zero_bias": self.zero_bias}
 
 
 class NamedWeights(SeededConfig):
-    """FAMILY:NAME/TAG, FAMILY:NAME/fresh or FAMILY:NAME@PATH."""
+    """A model named FAMILY:NAME/TAG, FAMILY:NAME/fresh or FAMILY:NAME@PATH."""
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """(NAME, kind, TAG or PATH); kind is "tag", "fresh" or "path"."""
+        """The name split into (NAME, kind, TAG or PATH), where kind is "tag", "fresh" or "path"."""
         name, _, path = self.name.partition("@")
         if name and path:
             return name, "path", path
@@ -85,7 +95,11 @@ class NamedWeights(SeededConfig):
 
 
 class FreshOption(EncoderConfig):
-    """fresh: initialize instead of loading the weights, which may then be absent."""
+    """The option to initialize a model randomly.
+
+    Attributes:
+        fresh: Initialize the model instead of loading its weights, which may then be missing.
+    """
 
     fresh: bool = False
 
@@ -95,8 +109,11 @@ class FreshOption(EncoderConfig):
 
 
 class BatchNormOption(EncoderConfig):
-    """batch_norm: "eval" uses the running statistics (in a fresh model, the identity), "batch" those of the current
-    batch, so that a row depends on its batch.
+    """The option to choose the statistics of batch norm layers.
+
+    Attributes:
+        batch_norm: "eval" uses the running statistics (the identity in a fresh model); "batch" uses those of the
+            current batch, so that a row depends on its batch.
     """
 
     batch_norm: Literal["eval", "batch"] = "eval"
@@ -110,10 +127,14 @@ class BatchNormOption(EncoderConfig):
 class Pixels:
     """The evaluation transform of open_clip or timm in two halves: `normalize(cut(image))` equals it bit for bit.
 
-    Between the halves an image is bytes, a quarter of its size as float32, to be sent to another process or a GPU.
-    Pillow resizes: torch's interpolation rounds otherwise, in about 15 % of the pixels of CIFAR-100.
+    Between the halves, an image is uint8, a quarter of its size in float32, to be sent to another process or a GPU.
+    Pillow does the resizing, because torch's interpolation rounds about 15% of the pixels of CIFAR-100 differently.
 
-    steps: of the transform, on a PIL image. size: (height, width) of their result.
+    Attributes:
+        steps: The steps of the transform on a PIL image.
+        size: (height, width) of the result of these steps.
+        mean: Mean of each channel.
+        std: Standard deviation of each channel.
     """
 
     steps: tuple[Any, ...]
@@ -123,22 +144,22 @@ class Pixels:
 
     @staticmethod
     def of(transform: Any) -> "Pixels | None":
-        """The halves of a transform; None for one with other steps."""
+        """Split a transform into its halves; return None if it has other steps."""
         steps: list[Any] = list(getattr(transform, "transforms", ()))
-        if len(steps) > 2 and type(steps[-3]).__name__ == "MaybeConvertMode":  # of open_clip; the images are RGB
+        if len(steps) > 2 and type(steps[-3]).__name__ == "MaybeConvertMode":  # of open_clip; images are RGB here
             del steps[-3]
         names = [type(step).__name__ for step in steps]
         on_images = {"Resize", "CenterCrop", "ResizeKeepRatio", "CenterCropOrPad", "SquareCrop"}
         if len(steps) < 3 or names[-2:] != ["MaybeToTensor", "Normalize"] or not set(names[:-2]) <= on_images:
             return None
-        size = steps[-3].size  # both of the steps that may come last give exactly this size
+        size = steps[-3].size  # either possible last step gives exactly this size
         if isinstance(size, int) or len(size) != 2:
             return None
         mean, std = (tuple(float(value) for value in values) for values in (steps[-1].mean, steps[-1].std))
         return Pixels(tuple(steps[:-2]), (int(size[0]), int(size[1])), mean, std)
 
     def cut(self, image: Image.Image) -> Tensor:
-        """(3, height, width) uint8."""
+        """Return an image as (3, height, width) uint8."""
         from torchvision.transforms.functional import pil_to_tensor
 
         image = rgb(image)
@@ -147,7 +168,10 @@ class Pixels:
         return pil_to_tensor(rgb(image)).contiguous()
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """uint8 → float32. Divides by tensors, since a GPU turns division by a number into an inexact product."""
+        """Convert uint8 pixels to normalized float32.
+
+        Divides by tensors, because a GPU replaces division by a number with an inexact multiplication.
+        """
         values = ((255.0,), self.mean, self.std)
         whole, mean, std = (torch.tensor(each, dtype=torch.float32, device=pixels.device) for each in values)
         return pixels.to(torch.float32).div_(whole).sub_(mean[:, None, None]).div_(std[:, None, None])
@@ -155,7 +179,12 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenized batch. inputs: for the text tower. truncated: number of texts that did not fit."""
+    """A tokenized batch.
+
+    Attributes:
+        inputs: Input of the text tower.
+        truncated: Number of texts that did not fit.
+    """
 
     inputs: Any
     truncated: int
@@ -165,8 +194,11 @@ class Tokens:
 class EncodedRows:
     """The rows of a batch.
 
-    vectors: (m, d) float32 on the CPU. item: (m,) the input of the batch that each row belongs to, ascending; None for
-    one row each. columns: metadata of each row. lost: number of parts of the inputs (words) without a row.
+    Attributes:
+        vectors: (m, d) float32 on the CPU.
+        item: (m,) ascending indices of the input that each row belongs to; None if each input has one row.
+        columns: Metadata of each row.
+        lost: Number of parts of the inputs (words) without a row.
     """
 
     vectors: Tensor
@@ -176,34 +208,36 @@ class EncodedRows:
 
 
 class Encoder:
-    """A model that embeds images, texts or both. Rows are raw: never normalized.
+    """A model that embeds images, texts or both. Rows are never normalized.
 
     `preprocess` and `tokenize` run on the CPU, possibly in workers. `image_features` and `text_features` take their
-    stacked results, move them to `device` and return float32 rows on the CPU. An encoder with several rows per input
-    overrides `image_rows` and `text_rows`.
+    stacked outputs, move them to `device` and return float32 rows on the CPU. Encoders with several rows per input
+    override `image_rows` and `text_rows`.
     """
 
     config: EncoderConfig
     device: torch.device
-    modalities: frozenset[str]  # of {"image", "text"}
+    modalities: frozenset[str]  # subset of {"image", "text"}
     model: Any  # a torch module
-    weights: Mapping[str, Any]  # name and checksum of their file, or "fresh" and seed
-    transform: Callable[[Image.Image], Tensor]  # of an RGB image; like the two below, where the model has any
+    weights: Mapping[str, Any]  # name and checksum of the weights file, or "fresh" and the seed
+    # the preprocessing of an RGB image; this and the next two exist only if the model has them
+    transform: Callable[[Image.Image], Tensor]
     tokenizer: Any
     context_length: Any  # in tokens
-    pixels: Pixels | None = None  # `preprocess` in two halves, if it can be divided
-    takes_images: bool = False  # whether `image_features` takes a list of RGB images, and there is no `preprocess`
+    pixels: Pixels | None = None  # `preprocess` in two halves, if it can be split
+    takes_images: bool = False  # whether `image_features` takes a list of RGB images, without `preprocess`
     pads_to_longest: bool = False  # whether the cost of a batch of texts depends on its longest text
-    item_bytes: int = 0  # estimated size of an input's rows, where there are many; shards then hold fewer inputs
+    item_bytes: int = 0  # estimated size of an input's rows if there are many; shards then hold fewer inputs
 
     def dim(self) -> Mapping[str, int | None]:
-        """Modality → number of columns."""
+        """Return modality → number of columns."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """JSON-like facts for the manifest, None where the model has no such thing; families add or replace some.
+        """Return JSON-like facts for the manifest; families add or replace some.
 
-        activation: the class names of the activation functions in the model: "QuickGELU", "GELU, ReLU".
+        A fact is None if it does not apply to the model. "activation" holds the class names of the activation functions
+        in the model: "QuickGELU", "GELU, ReLU".
         """
         kinds = {type(module).__name__.removesuffix("Activation") for module in self.model.modules()}
         scale, bias = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias"))
@@ -221,7 +255,7 @@ class Encoder:
         }
 
     def require(self, modality: str) -> None:
-        """Raises InputError where the model lacks the modality."""
+        """Raise InputError if the model does not embed the modality."""
         if modality not in self.modalities:
             has = " and ".join(sorted(self.modalities))
             raise InputError(f"{self.config.model} embeds {has} only, it has no {modality} tower")
@@ -233,7 +267,7 @@ class Encoder:
         raise NotImplementedError
 
     def text_lengths(self, texts: Sequence[str]) -> Sequence[int]:
-        """What a batch of texts is padded by, to sort them where `pads_to_longest`: characters, or tokens if known."""
+        """Return the lengths by which texts are sorted if `pads_to_longest`: in tokens if known, else in characters."""
         return [len(text) for text in texts]
 
     def image_features(self, pixels: Tensor) -> Tensor:
@@ -243,7 +277,7 @@ class Encoder:
         raise NotImplementedError
 
     def heads(self) -> Mapping[str, np.ndarray]:
-        """Modality → (width, d) linear projection, pooled features f ↦ f A, as `IsoCLIP` is fitted on it."""
+        """Return modality → A, the (width, d) linear projection of pooled features, f ↦ f A, to fit `IsoCLIP` on."""
         raise InputError(f"the projection heads of {self.config.model} are not read; those of open_clip models are")
 
     def image_rows(self, pixels: Tensor) -> EncodedRows:
@@ -255,25 +289,25 @@ class Encoder:
 
 @dataclass(frozen=True)
 class EncoderEntry:
-    """A family of encoders, chosen by the prefix of the model's name, which ends at its first colon or slash.
+    """A family of encoders, chosen by the prefix of the model's name up to the first colon or slash.
 
-    The first line of the config's docstring is the line of `clip-geometry list models`: the pattern of the family's
-    names, and what it is.
+    The first line of the config's docstring is printed by `clip-geometry list models`: the pattern of the family's
+    names and a summary.
     """
 
     config: type[EncoderConfig]
     load: Callable[[Any, torch.device], Encoder]  # (config, device)
-    revision: Callable[[Any], str]  # (config): checksum of the weights' files, known without building the model
-    check: Callable[[Any], object] = lambda config: None  # (config): InputError on a wrong name, without network
+    revision: Callable[[Any], str]  # (config) → checksum of the weights files, without building the model
+    check: Callable[[Any], object] = lambda config: None  # (config): raises InputError for a wrong name, offline
 
     @property
     def headline(self) -> tuple[str, str]:
-        """The pattern of its names, such as "open_clip:NAME/TAG", and what it is."""
+        """The pattern of its names, such as "open_clip:NAME/TAG", and a summary."""
         pattern, _, summary = (self.config.__doc__ or "").partition("\n")[0].partition(": ")
         return pattern, summary.removesuffix(".")
 
 
-# other packages have modules that register further families
+# modules of other packages register more families
 encoders: Registry[EncoderEntry] = Registry(
     "encoder", "clip-geometry list models", more=[entry.module for entry in of_packages("clip_geometry.encoders")]
 )

@@ -1,6 +1,6 @@
-"""The files of a model: found in this package, in a folder or on the Hugging Face hub, and read as tensors only.
+"""The files of a model, in this package, in a folder or on the Hugging Face hub; weights are read as tensors only.
 
-Those of the hub are downloaded once, then a folder like any other; offline they fail at once.
+Files on the hub are downloaded once into a local folder; without network, the download fails immediately.
 """
 
 import re
@@ -18,7 +18,7 @@ from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, shortened, shown
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
-PREFIX = "shipped/"  # in place of a path or ORG/NAME: the trained models that the package ships
+PREFIX = "shipped/"  # replaces a path or ORG/NAME to name a trained model that the package ships
 MODELS: Mapping[str, str] = {
     "local-dir:shipped/scenes-trained": "images and English texts, trained on the data set scenes",
     "mclip:shipped/scenes-multilingual": "its texts in English, German, French and Russian",
@@ -27,10 +27,10 @@ NAMES = tuple(model.partition(PREFIX)[2] for model in MODELS)
 
 
 def model_path(name: str) -> Path:
-    """The path of a model: for `shipped/NAME` its folder in this package (`shipped/NAME/FILE`: a file in it), else the
-    name itself as a path.
+    """Return the path of a model.
 
-    Raises InputError for a model that the package does not ship.
+    For `shipped/NAME`, this is its folder in the package, and for `shipped/NAME/FILE` a file in that folder. Any other
+    name is itself the path. Raises InputError for a model that the package does not ship.
     """
     if not name.startswith(PREFIX):
         return expanded(name)
@@ -42,19 +42,19 @@ def model_path(name: str) -> Path:
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a model's files in this package."""
+    """Return the folder of a model's files in this package."""
     return Path(str(files("clip_geometry").joinpath("assets", name)))
 
 
 def check_name(name: str) -> None:
-    """Raises InputError where `name` can be neither an existing folder nor a name on the hub."""
-    is_folder = name and model_path(name).is_dir()  # an empty name would be the current folder
+    """Raise InputError if `name` is neither an existing folder nor a possible name on the hub."""
+    is_folder = name and model_path(name).is_dir()  # an empty name would mean the current folder
     if not is_folder and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise InputError(f"{shown(name)} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
 
 
 def local_check(find: Callable, name_of: Callable = lambda config: config.name) -> Callable[[EncoderConfig], None]:
-    """A family's `check`: the name is possible, and `find` accepts the folder if it is a local one."""
+    """Return a family's `check`: the name must be possible, and `find` must accept the folder if it is local."""
 
     def check(config: EncoderConfig) -> None:
         name = name_of(config)
@@ -66,9 +66,10 @@ def local_check(find: Callable, name_of: Callable = lambda config: config.name) 
 
 
 def folder(name: str, patterns: Sequence[str]) -> Path:
-    """The folder with those files of `name`: `name` itself if it is a folder, else its snapshot in the hub's cache.
+    """Return the folder that has the files of a model that match the patterns.
 
-    Raises InputError where the hub has no such model, or cannot be reached and the cache does not have it either.
+    It is `name` itself if that is a folder, else the model's snapshot in the hub's cache. Raises InputError if the hub
+    has no such model, or if the hub cannot be reached and the model is not in the cache.
     """
     check_name(name)
     path = model_path(name)
@@ -91,7 +92,7 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
 
 
 def plain(folder: Path) -> Path:
-    """The folder, checked to hold no device and no pipe, whose reader would wait forever."""
+    """Return the folder; raise InputError if it has a device or a pipe, from which reading would block forever."""
     for path in folder.iterdir():
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise InputError(f"{shown(path)} is a device or a pipe; a folder with the files of a model was expected")
@@ -99,13 +100,13 @@ def plain(folder: Path) -> Path:
 
 
 def folder_digest(folder: Path) -> str:
-    """One checksum of the names and contents of its config and tokenizer files, independent of its location."""
+    """Return a checksum of the names and contents of a folder's config and tokenizer files, wherever the folder is."""
     kept = [path for path in folder.iterdir() if path.is_file() and any(map(path.match, TOKENIZER_FILES))]
     return digest({path.name: sha256_of(path) for path in kept})
 
 
 def tokenizer_in(folder: Path) -> Path | None:
-    """The folder of its tokenizer: itself, or scenes-clip for models of this package, which all have that one."""
+    """Return the folder with a model's tokenizer: its own, or scenes-clip, whose tokenizer all shipped models share."""
     if (folder / "tokenizer_config.json").is_file():
         return folder
     shared = folder_of("scenes-clip")
@@ -113,7 +114,7 @@ def tokenizer_in(folder: Path) -> Path | None:
 
 
 def first_file(name: str, candidates: Sequence[str]) -> Path:
-    """The first of the files that `name` (a folder or a hub name) has."""
+    """Return the first of the candidate files that `name`, a folder or hub name, has."""
     for candidate in candidates:
         path = folder(name, [candidate]) / candidate
         if path.is_file():
@@ -126,9 +127,10 @@ def first_file(name: str, candidates: Sequence[str]) -> Path:
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Tensors by name from .safetensors, or from a pickle that holds tensors only (weights_only).
+    """Read tensors by name from a .safetensors file, or from a pickle of tensors only (weights_only).
 
-    Training checkpoints ({"state_dict": …, …}) and names prefixed by DistributedDataParallel are unwrapped.
+    Training checkpoints ({"state_dict": …, …}) are unwrapped, and the prefix that DistributedDataParallel adds to names
+    is removed.
     """
     if path.suffix == ".safetensors":
         values = read_safetensors(path, "a checkpoint file", framework="pt")[1]
@@ -145,16 +147,16 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
-    """Copies `state` into `model`; raises InputError for names, shapes or kinds of numbers that do not fit."""
+    """Copy `state` into `model`; raise InputError for names, shapes or types of numbers that do not fit."""
     expected = model.state_dict()
-    # a buffer that older versions of transformers saved, always 0, 1, 2, …
+    # ignore a buffer that older versions of transformers saved, which is always 0, 1, 2, …
     given = {n: v for n, v in state.items() if n in expected or not n.endswith("embeddings.position_ids")}
     try:
-        for name, value in given.items():  # torch would convert other kinds of numbers without a word
+        for name, value in given.items():  # torch would convert other types silently
             place = expected.get(name, value)
             if value.is_floating_point() != place.is_floating_point() or value.is_meta:
                 raise RuntimeError(f"\n{name} is {value.dtype} on {value.device}, {place.dtype} in the model")
         model.load_state_dict(given)
-    except (RuntimeError, NotImplementedError) as error:  # the latter: sparse or quantized tensors
+    except (RuntimeError, NotImplementedError) as error:  # NotImplementedError: sparse or quantized tensors
         problem = " ".join(str(error).partition("\n")[2].split()) or first_line(error)
         raise InputError(f"{origin} does not fit the architecture: {shortened(problem, 200)}") from None

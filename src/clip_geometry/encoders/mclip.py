@@ -1,7 +1,9 @@
-"""Text towers of Multilingual-CLIP in both layouts: mean over the tokens, then a linear layer, not normalized.
+"""Text towers of Multilingual-CLIP: the mean over the tokens, then a linear layer, not normalized.
+
+There are two layouts:
 
 current   config.json of type M-CLIP; one file with transformer.* and LinearTransformation.*; the base transformer's
-          config (and tokenizer, where the folder has none) in base/ beside it, or on the hub under its modelBase
+          config (and tokenizer, if the folder has none) in base/ beside it, or on the hub under the name in modelBase
 legacy    a transformer in transformers' layout; the linear layer as pickled arrays, beside it or given as linear=
 """
 
@@ -31,17 +33,17 @@ EXPECTED = "a text tower of Multilingual-CLIP"
 
 
 def paired_image_model(model: str) -> str:
-    """Name the image model whose embedding space a Multilingual-CLIP text tower shares.
+    """Return the name of the image model whose embedding space a Multilingual-CLIP text tower shares.
 
     Args:
-        model: name of the text tower, `mclip:ORG/NAME` or `mclip:PATH`. A folder states its image model as
+        model: Name of the text tower, `mclip:ORG/NAME` or `mclip:PATH`. A folder names its image model as
             `image_model` in its config.json.
 
     Returns:
         The name of the image model, for `resolve_encoder`.
 
     Raises:
-        InputError: the model is not a text tower of Multilingual-CLIP, or its image model is not known.
+        InputError: The model is not a Multilingual-CLIP text tower, or its image model is not known.
 
     Example:
         >>> import clip_geometry as cg
@@ -66,8 +68,9 @@ def paired_image_model(model: str) -> str:
 class MClipConfig(EncoderConfig):
     """mclip:ORG/NAME or PATH: a text tower of Multilingual-CLIP, current or legacy layout (linear).
 
-    linear: the file with the linear layer's weights, for a tower of the legacy layout that does not have it beside it
-    ("M-BERT Distil 40 Linear Weights.pkl", by get-weights.sh of Multilingual-CLIP).
+    Attributes:
+        linear: File with the linear layer's weights, for a tower of the legacy layout without this file in its folder
+            ("M-BERT Distil 40 Linear Weights.pkl", downloaded by get-weights.sh of Multilingual-CLIP).
     """
 
     linear: str | None = None
@@ -75,7 +78,12 @@ class MClipConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a tower. base: folder or hub name of the base transformer; linear: legacy layout only."""
+    """The files of a tower.
+
+    Attributes:
+        base: Folder or hub name of the base transformer.
+        linear: File of the linear layer, in the legacy layout only.
+    """
 
     folder: Path
     base: str
@@ -83,7 +91,7 @@ class Files:
     linear: Path | None = None
 
     def base_and_tokenizer(self) -> tuple[Path, Path]:
-        """The folders of the base transformer's config and of the tokenizer, downloaded if need be."""
+        """Return the folders of the base transformer's config and of the tokenizer, downloaded if necessary."""
         if (tokenizer := hub.tokenizer_in(self.folder)) is not None:
             return hub.folder(self.base, ["config.json"]), tokenizer
         base = hub.folder(self.base, hub.TOKENIZER_FILES)
@@ -94,7 +102,7 @@ Width = Annotated[int, Field(ge=1, le=2**16, strict=True)]
 
 
 class TowerFields(BaseModel):
-    """The fields of config.json that are used here."""
+    """The fields of config.json that this module uses."""
 
     modelBase: str = ""
     transformerDimensions: Width = 1
@@ -102,7 +110,7 @@ class TowerFields(BaseModel):
 
 
 def _settings(values: Mapping[str, Any]) -> Any:
-    """config.json as the package's own config class, which has the defaults."""
+    """Return config.json as an object of the multilingual_clip package's config class, which has the defaults."""
     from multilingual_clip.Config_MCLIP import MCLIPConfig
 
     checked(values, f"the config.json of {EXPECTED}", TowerFields)
@@ -111,7 +119,7 @@ def _settings(values: Mapping[str, Any]) -> Any:
 
 
 def find(config: MClipConfig) -> Files:
-    """The tower's files, downloaded if need be, and where its base is."""
+    """Return the tower's files, downloaded if necessary, and the location of its base."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     values, weights = hf.read_config(folder, EXPECTED), hub.first_file(config.name, hf.WEIGHTS)
     if values.get("model_type") != "M-CLIP" and "modelBase" not in values:
@@ -130,7 +138,7 @@ def find(config: MClipConfig) -> Files:
 def revision(config: MClipConfig) -> str:
     files = find(config)
     base, tokenizer = files.base_and_tokenizer()
-    # the config alone, because a base in the hub's cache may gain other files later
+    # only the config, because a base in the hub's cache may get more files later
     base_config = existing_file(base / "config.json", "the config of the base transformer")
     facts = {"folder": hub.folder_digest(files.folder), "weights": sha256_of(files.weights)}
     facts |= {"base": sha256_of(base_config), "tokenizer": hub.folder_digest(tokenizer)}
@@ -149,14 +157,14 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
         weights |= {"linear": files.linear.name, "linear_sha256": sha256_of(files.linear)}
     else:
         settings = _settings(hf.read_config(files.folder, EXPECTED))
-        # the architecture alone: its own pretrained weights would be overwritten, so they are not downloaded
+        # only the architecture: its pretrained weights would be overwritten, so they are not downloaded
         transformer = hf.from_settings(AutoModel, hf.read_settings(base, str(base)), str(base))
         with seeded():
             linear = nn.Linear(settings.transformerDimensions, settings.numDims)
         state = hub.read_state_dict(files.weights)
         if hf.drop_pooler(transformer):
             state = {name: value for name, value in state.items() if not name.startswith("transformer.pooler.")}
-        tower = nn.ModuleDict({"transformer": transformer, "LinearTransformation": linear})  # names in the file
+        tower = nn.ModuleDict({"transformer": transformer, "LinearTransformation": linear})  # as in the file
         hub.load_state_dict(tower, state, str(files.weights))
     image_model = None
     with suppress(InputError):
@@ -175,7 +183,7 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
 
 
 def _read_linear(path: Path, width: int) -> nn.Linear:
-    """The linear layer of the legacy layout: pickled arrays of TensorFlow, which has the transpose of the weight."""
+    """Read the linear layer of the legacy layout: pickled TensorFlow arrays, in which the weight is transposed."""
     content = read_pickle(path, "a pickled list of arrays")
     arrays = [np.asarray(each) for each in content] if isinstance(content, list | tuple) else []
     shapes = [array.shape for array in arrays]

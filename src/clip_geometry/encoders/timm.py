@@ -1,4 +1,4 @@
-"""Image towers of timm: the pooled features before a model's classifier, through timm's own evaluation transform."""
+"""Image towers of timm: pooled features before a model's classifier, with timm's own evaluation transform."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from clip_geometry.registry import InputError, did_you_mean, shown
 
 
 class TimmConfig(base.NamedWeights, base.BatchNormOption):
-    """timm:NAME/TAG | NAME/fresh | NAME@PATH: an image tower of timm: published weights, initialised, a checkpoint.
+    """timm:NAME/TAG | NAME/fresh | NAME@PATH: an image tower of timm: published weights, initialized, a checkpoint.
 
-    NAME.TAG@PATH takes the preprocessing of a tag. Rows are the features before the classifier (`num_classes=0`). A
-    classifier is no projection, so features=pooled gives the same rows.
+    NAME.TAG@PATH uses the preprocessing of a tag. Rows are the features before the classifier (`num_classes=0`). A
+    classifier is not a projection, so features=pooled gives the same rows.
     """
 
     @property
@@ -32,7 +32,7 @@ class TimmConfig(base.NamedWeights, base.BatchNormOption):
 
 
 def check(config: TimmConfig) -> None:
-    """Raises InputError for an unknown architecture or tag and for a missing file; needs no network."""
+    """Raise InputError for an unknown architecture or tag and for a missing file, without using the network."""
     import timm
     from timm.models import get_pretrained_cfg
 
@@ -53,7 +53,7 @@ def check(config: TimmConfig) -> None:
 
 
 def weights_of(config: TimmConfig) -> Path | None:
-    """The weights file, downloaded if need be; None for a fresh model."""
+    """Return the weights file, downloaded if necessary; None for a fresh model."""
     from timm.models import get_pretrained_cfg
 
     _, kind, rest = config.parts
@@ -66,7 +66,7 @@ def weights_of(config: TimmConfig) -> Path | None:
 
 
 def revision(config: TimmConfig) -> str:
-    # the architecture and its transform are timm's code and settings, as the initialization is
+    # the architecture, its transform and its initialization depend on the version of timm
     path, made_by = weights_of(config), {"timm": version("timm")}
     return digest({"weights": sha256_of(path)} | made_by if path else {"torch": version("torch")} | made_by)
 
@@ -78,7 +78,7 @@ def load(config: TimmConfig, device: torch.device) -> "TimmEncoder":
     check(config)
     path, from_tag = weights_of(config), config.parts[1] == "tag"
     options: dict[str, Any] = {"num_classes": 0}
-    if from_tag:  # timm converts the layouts of its tags; without a classifier it would not refuse missing weights
+    if from_tag:  # timm converts the layouts of its tags, but accepts missing weights without a classifier
         options = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path), "custom_load": False}}
     with runtime.seeded(config.seed), one_sentence(f"timm cannot load {config.model} from {shown(path)}"):
         model: Any = timm.create_model(config.full_name, **options)

@@ -1,7 +1,8 @@
 """The generated data set `scenes`: rendered images of colored shapes with captions in four languages.
 
-For training and testing small image-text models without any download. A class is the shape and color of the main
-object, the largest; 16 of the 80 classes are marked held out (HELD_OUT), for compositional generalization.
+Use it to train and test small image-text models without downloads. The class of a scene is the shape and color of the
+main object, which is the largest. 16 of the 80 classes are marked as held out (HELD_OUT), for compositional
+generalization.
 """
 
 from collections.abc import Mapping
@@ -21,19 +22,19 @@ from clip_geometry.data.scenes.draw import CAPTIONS, COLOURS, HELD_OUT, SHAPES, 
 
 __all__ = ["CAPTIONS", "GENERATOR_VERSION", "HELD_OUT", "ScenesConfig", "caption", "class_names", "load", "vocabulary"]
 
-GENERATOR_VERSION = 1  # to be raised with any change of an image or of the words of a caption
+GENERATOR_VERSION = 1  # increment when any image or caption changes
 
 
 class ScenesConfig(KnownSplits):
-    """Generated scenes.
+    """Options of the generated scenes.
 
     Attributes:
-        size: The number of images.
-        seed: Of the stream of scenes; each seed and split has its own.
-        classes: Scenes whose main object is of a seen or a held-out class, or all. A filter skips scenes: number 7 is
-            the same image under the same item_id in "all" and in "seen".
-        captions_per_image: Different sentences.
-        language: Of the captions, or of the class names in the prompts.
+        size: Number of images.
+        seed: Seed of the stream of scenes; each seed and split has its own stream.
+        classes: Whether the main object is of a seen class, a held-out class, or any class ("all"). Filtering skips
+            scenes of the stream, so scene 7 is the same image with the same item_id in "all" and in "seen".
+        captions_per_image: Number of different sentences per image.
+        language: Language of the captions, or of the class names in the prompts.
     """
 
     SPLITS = ("train", "test")
@@ -47,7 +48,7 @@ class ScenesConfig(KnownSplits):
 
 @dataclass(frozen=True)
 class _Scenes:
-    """Chosen scenes of one stream; its methods are the loaders of the sides and can be sent to worker processes."""
+    """Selected scenes of one stream. Its methods are the loaders of the sides and can be sent to worker processes."""
 
     seed: int
     split: str
@@ -62,9 +63,9 @@ class _Scenes:
 
 
 def load(config: ScenesConfig) -> Dataset:
-    """Load images, and as texts the captions or one prompt per class."""
+    """Load images, with captions or class prompts as texts."""
     drawn = config.size
-    while True:  # until there are `size` scenes of the classes that are asked for
+    while True:  # until there are `size` scenes of the requested classes
         label = labels(config.seed, config.split, drawn)
         held_out = np.isin(label, HELD_OUT)
         wanted = {"all": np.ones_like(held_out), "seen": ~held_out, "held_out": held_out}[config.classes]
@@ -86,7 +87,7 @@ def load(config: ScenesConfig) -> Dataset:
     return Dataset(config, revision, Side("image", ids, scenes.image, labels=label), text, class_names())
 
 
-# --- sentences about a scene, in four languages; the words come from vocabulary.yaml, inflected there
+# --- sentences about a scene in four languages; vocabulary.yaml has the inflected words
 
 _GENDERS = "mfn"
 
@@ -98,7 +99,7 @@ def vocabulary() -> dict[str, Any]:
 
 
 def _form(word: str | list | Mapping, case: str, gender: str) -> str:
-    """Return the form of a word of the table: a mapping is by case, a list by gender, a string is invariable."""
+    """Return the form of a word in vocabulary.yaml: a mapping is by case, a list by gender, a string is invariable."""
     if isinstance(word, Mapping):
         word = word[case]
     return word if isinstance(word, str) else word[_GENDERS.index(gender)]
@@ -106,7 +107,7 @@ def _form(word: str | list | Mapping, case: str, gender: str) -> str:
 
 @dataclass(frozen=True)
 class _Phrase:
-    """Words that agree in gender; a format string gives their case: "{main:dat}"."""
+    """Words that agree in gender; a format string selects their case: "{main:dat}"."""
 
     pattern: str
     words: Mapping[str, Any]
@@ -128,7 +129,7 @@ def _object(words: Mapping[str, Any], thing: Thing) -> _Phrase:
 
 
 def caption(scene: Scene, number: int, language: str = "en") -> str:
-    """Return caption 0, …, 4 of a scene, in its own order of templates; number n means the same in every language."""
+    """Return caption 0, …, 4 of a scene, in its own order of templates; caption n says the same in every language."""
     words = vocabulary()[language]
     template = words["templates"][scene.order[number]]
     main = _object(words, scene.main)

@@ -1,8 +1,8 @@
-"""The content and the image of a scene: everything about scene k follows from (seed, split, k).
+"""The content and the image of a scene, which are determined by (seed, split, k) for scene k.
 
-All draws are raw words of the counter-based generator Philox, whose bit stream numpy guarantees (NEP 19), turned
-into integers by integer arithmetic, so that a scene is the same on every machine and under every numpy version.
-Lengths are integers in 1/256 pixel, angles whole degrees. Images are rendered in integer arithmetic only, too.
+All draws are raw words of the counter-based generator Philox, whose bit stream NumPy guarantees (NEP 19). They are
+converted to integers by integer arithmetic, so that a scene is the same on every machine and under every NumPy version.
+Lengths are integers in 1/256 pixel, and angles are whole degrees. Images are also rendered in integer arithmetic only.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from PIL import Image
 from clip_geometry.catalog import read_yaml
 
 SIDE = 64  # pixels
-PIXEL = 256  # length units
+PIXEL = 256  # length units per pixel
 
 DRAWING = read_yaml(Path(__file__).with_name("drawing.yaml"))
 SHAPES, COLOURS, BACKGROUNDS = (tuple(DRAWING[key]) for key in ("shapes", "colours", "backgrounds"))
@@ -28,7 +28,7 @@ CAPTIONS = 5
 CLASSES = len(SHAPES) * len(COLOURS)  # label = shape * 10 + colour
 
 
-# shape s is held out in the colors s and s + 4 (modulo 10): each shape twice, each color once or twice
+# shape s is held out in the colors s and s + 4 (modulo 10), so each shape occurs twice and each color once or twice
 HELD_OUT = tuple(sorted(s * len(COLOURS) + (s + step) % len(COLOURS) for s in range(len(SHAPES)) for step in (0, 4)))
 SEEN = tuple(label for label in range(CLASSES) if label not in HELD_OUT)
 
@@ -37,7 +37,13 @@ _SPLITS = {"train": 0, "test": 1}
 
 @dataclass(frozen=True)
 class Thing:
-    """One object. label: its shape and color; x, y, radius: of the circle around it; tint: added to its RGB."""
+    """An object in a scene.
+
+    Attributes:
+        label: Its class, i.e. shape and color.
+        x, y, radius: Center and radius of the circle around it.
+        tint: Added to its RGB color.
+    """
 
     label: int
     size: str
@@ -58,7 +64,11 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """order: which of the five caption templates the first, second, … caption uses."""
+    """The content of a scene.
+
+    Attributes:
+        order: The caption templates (of five) that the first, second, … caption uses.
+    """
 
     seed: int
     split: str
@@ -78,7 +88,7 @@ class _Draws:
         self._words = iter(words.tolist())
 
     def below(self, n: int) -> int:
-        return ((next(self._words) >> 32) * n) >> 32  # uniform up to n / 2**32
+        return ((next(self._words) >> 32) * n) >> 32  # uniform up to a bias of n / 2**32
 
     def between(self, low: int, high: int) -> int:
         return low + self.below(high - low + 1)
@@ -87,7 +97,7 @@ class _Draws:
         return options[self.below(len(options))]
 
     def tint(self, shade: int, hue: int) -> tuple[int, ...]:
-        """Draw a change of RGB: up to ±shade in common, and up to ±hue in each channel."""
+        """Draw a change of RGB: up to ±shade for all channels together, plus up to ±hue for each channel."""
         common = self.between(-shade, shade)
         return tuple(common + self.between(-hue, hue) for _ in range(3))
 
@@ -97,9 +107,10 @@ class _Draws:
 
 
 def raw_words(seed: int, split: str, counter: Sequence[int], n: int) -> np.ndarray:
-    """Return n words of the stream of (seed, split) from a 256-bit counter on, least significant part first.
+    """Return n words of the stream of (seed, split), starting at a 256-bit counter.
 
-    The most significant part is 0 for the labels and k + 1 for scene k, whose noise has 1 in the part below.
+    The counter is given as four parts, least significant first. The most significant part is 0 for the labels and k + 1
+    for scene k; the part before it is 1 for the noise of the scene.
     """
     key = np.array([seed, _SPLITS[split]], dtype=np.uint64)
     return np.random.Philox(key=key, counter=np.array(counter, dtype=np.uint64)).random_raw(n)
@@ -113,13 +124,13 @@ def labels(seed: int, split: str, n: int) -> np.ndarray:
 
 def sample(seed: int, split: str, index: int) -> Scene:
     """Return scene number `index`."""
-    block = raw_words(seed, split, (index // 4, 0, 0, 0), 4)  # one count of Philox gives four words
+    block = raw_words(seed, split, (index // 4, 0, 0, 0), 4)  # a counter value of Philox gives four words
     label = ((int(block[index % 4]) >> 32) * CLASSES) >> 32
     draws = _Draws(raw_words(seed, split, (0, 0, 0, index + 1), 48))
     place = draws.choice(tuple(PLACES))
     size = draws.choice(MAIN_SIZES)
     radius = draws.between(*RADII[size])
-    free = SIDE // 2 * PIXEL - PIXEL - radius  # how far the center of the main object may be from the middle
+    free = SIDE // 2 * PIXEL - PIXEL - radius  # largest distance of the main object from the center
     x, y = (
         SIDE // 2 * PIXEL
         + (step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8))
@@ -140,13 +151,13 @@ def sample(seed: int, split: str, index: int) -> Scene:
 
 
 def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
-    """Draw none, one or two tiny things of other classes, never of a held-out one, apart from everything else."""
+    """Draw 0 to 2 tiny objects of other, not held-out classes that do not touch any other object."""
     things = [main]
     for _ in range(draws.below(3)):
         taken = {thing.label for thing in things}
         label = draws.choice([seen for seen in SEEN if seen not in taken])
         radius = draws.between(*RADII["tiny"])
-        # centers, in steps of a pixel, of circles a pixel away from the edge and from all things
+        # possible centers, in steps of a pixel, at least a pixel away from the edge and from all objects
         line = np.arange(radius + PIXEL, SIDE * PIXEL - radius - PIXEL + 1, PIXEL)
         free = np.ones((len(line), len(line)), dtype=bool)
         for thing in things:
@@ -161,14 +172,14 @@ def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
 
 # --- rendering
 
-RADIUS = 4096  # of the circle around the outline of a shape
-_LINES = 4  # scan lines per pixel; along a line the coverage is exact to 1/256 pixel
+RADIUS = 4096  # radius of the circle around the outline of a shape
+_LINES = 4  # scan lines per pixel; along a line, the coverage is exact to 1/256 pixel
 FULL = _LINES * PIXEL
 
 
 @cache
 def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the edges of the eight shapes in outlines.yaml, closed polygons: starts and ends, (m, 2) int64 each."""
+    """Return shape → (starts, ends) of the edges of its closed polygons in outlines.yaml, (m, 2) int64 each."""
     edges = {}
     for shape, rings in read_yaml(Path(__file__).with_name("outlines.yaml")).items():
         points = [np.array(ring) for ring in rings]
@@ -177,10 +188,10 @@ def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def coverage(thing: Thing) -> np.ndarray:
-    """Return how much of each pixel the thing covers, (64, 64) int64 from 0 to FULL.
+    """Return how much of each pixel the object covers, (64, 64) int64 from 0 to FULL.
 
-    Where a scan line crosses an edge of its outline, coverage changes by the part of the pixel right of the crossing;
-    a running sum along the row turns these changes into the coverage.
+    Where a scan line crosses an edge of the outline, the coverage changes by the part of the pixel to the right of the
+    crossing. A cumulative sum along the row converts these changes to the coverage.
     """
     c, s = (round(RADIUS * turn(radians(thing.turn))) for turn in (cos, sin))
     rotation = np.array([[c, s], [-s, c]])
@@ -194,7 +205,7 @@ def coverage(thing: Thing) -> np.ndarray:
     pixel, part = np.divmod(crossing, PIXEL)
     change = (line // _LINES) * (SIDE + 1) + pixel
     size = SIDE * (SIDE + 1)
-    # bincount adds up in float64, exactly for integers
+    # bincount sums in float64, which is exact for integers
     changes = np.bincount(change, np.sign(dy) * (PIXEL - part), size)
     changes += np.bincount(change + 1, np.sign(dy) * part, size)
     return np.abs(changes.astype(np.int64).reshape(SIDE, SIDE + 1).cumsum(axis=1))[:, :SIDE]
@@ -207,7 +218,7 @@ def render(scene: Scene) -> Image.Image:
     for thing in (scene.main, *scene.extras):
         colour = np.add(DRAWING["colours"][thing.colour], thing.tint)
         canvas += (colour - canvas) * coverage(thing)[:, :, None] // FULL
-    # triangular noise, standard deviation 6.5 of 255, from the sum of two random bytes
+    # triangular noise with standard deviation 6.5 (of 255), from the sum of two random bytes
     words = raw_words(scene.seed, scene.split, (0, 0, 1, scene.index + 1), SIDE * SIDE * 6 // 8)
     pairs = words.astype("<u8").view(np.uint8).reshape(2, SIDE, SIDE, 3).astype(np.int64)
     noise = (pairs.sum(axis=0) - 255 + 8) >> 4

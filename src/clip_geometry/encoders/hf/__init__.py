@@ -1,6 +1,6 @@
-"""Models and tokenizers of Hugging Face transformers: loaded or initialized, without running code from their folders.
+"""Loads or initializes Hugging Face transformers models and tokenizers, without running code from their folders.
 
-Progress bars and warnings are silenced, and whatever goes wrong is an InputError of one sentence.
+Progress bars and warnings are silenced, and every failure is an InputError with a one-sentence message.
 """
 
 import inspect
@@ -20,17 +20,17 @@ from clip_geometry.files import sha256_of
 from clip_geometry.io.reading import first_line, read_json
 from clip_geometry.registry import InputError, shown
 
-# sizes that every config has, under these names or others: a model of a billion layers takes hours to describe
+# limits of the sizes that every config has, under these or other names: describing a billion layers would take hours
 LIMITS = {"num_hidden_layers": (1, 1000), "num_attention_heads": (1, 2**10), "hidden_size": (1, 2**17)}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-UNLIMITED = 10**6  # transformers writes 1e30 where a tokenizer states no limit
+UNLIMITED = 10**6  # transformers uses 1e30 if a tokenizer states no limit
 DAMAGED = "the tokenizer fails, its files are damaged or incomplete"
 
 
 class HFConfig(SeededConfig, FreshOption):
-    """A model of transformers, from its weights or initialized.
+    """Options of a transformers model, either with its weights or initialized randomly.
 
-    zero_bias changes nothing where transformers initializes the biases to zero.
+    zero_bias has no effect if transformers already initializes the biases to zero.
     """
 
 
@@ -38,7 +38,7 @@ class HFConfig(SeededConfig, FreshOption):
 
 
 def read_config(folder: Path, what: str) -> dict[str, Any]:
-    """The folder's config.json; `what` says in the error what was expected."""
+    """Read the folder's config.json; `what` names the expected content in errors."""
     path = folder / "config.json"
     if not path.exists():
         raise InputError(f"{shown(folder)} has no config.json; {what} was expected")
@@ -46,7 +46,13 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
 
 
 def read_encoder_config(folder: Path, what: str, elsewhere: Mapping[str, str]) -> None:
-    """Raises InputError where the folder holds no encoder; elsewhere: model type → the name that loads it."""
+    """Raise InputError unless the folder holds an encoder.
+
+    Args:
+        folder: The model folder.
+        what: The expected content, for errors.
+        elsewhere: Model type → the name that loads it, for types that another family loads.
+    """
     values = read_config(folder, what)
     kind = str(values.get("model_type"))
     if kind in elsewhere:
@@ -57,9 +63,9 @@ def read_encoder_config(folder: Path, what: str, elsewhere: Mapping[str, str]) -
 
 @contextmanager
 def one_sentence(problem: str) -> Iterator[None]:
-    """Turns whatever a library raises about a model's files into an InputError that begins with `problem`.
+    """Convert any error that a library raises about a model's files to an InputError that begins with `problem`.
 
-    Progress bars and reports on unused weights of transformers are silenced: what matters raises an error.
+    Progress bars and transformers' reports on unused weights are silenced, because real problems raise an error.
     """
     from transformers.utils import logging
 
@@ -71,7 +77,7 @@ def one_sentence(problem: str) -> Iterator[None]:
     except InputError:
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of Rust, which is none
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # a panic of Rust
             raise
         why = f"{type(error).__name__}: {first_line(' '.join(str(error).split()))}"
         if "trust_remote_code" in str(error):
@@ -84,17 +90,17 @@ def one_sentence(problem: str) -> Iterator[None]:
 
 
 def read_settings(folder: Path, name: str) -> Any:
-    """config.json as one of transformers' own config classes; sizes and code references in it are checked."""
+    """Return config.json as an object of transformers' config class, after checking its sizes and code references."""
     from transformers import AutoConfig
 
-    read_config(folder, "a config of transformers")  # our reader has limits that transformers' has not
+    read_config(folder, "a config of transformers")  # our reader has limits that transformers lacks
     loader: Any = AutoConfig
     with one_sentence(f"{shown(folder)} holds no config of a transformer"):
         settings = loader.from_pretrained(str(folder), trust_remote_code=False)
         parts = [settings, *(getattr(settings, part, None) for part in settings.sub_configs)]
     for part in parts:
         attention = getattr(part, "_attn_implementation", None)
-        if "/" in str(attention):  # transformers would fetch it from the hub, and run it
+        if "/" in str(attention):  # transformers would download and run it
             raise InputError(f"the config of {name} names code of the hub, attention {shown(attention)}; take it out")
         for key, (least, most) in LIMITS.items():
             size = getattr(part, key, least)
@@ -104,7 +110,14 @@ def read_settings(folder: Path, name: str) -> Any:
 
 
 def from_settings(kind: Any, settings: Any, name: str, seed: int = 0) -> Any:
-    """A freshly initialized model on the CPU; kind: CLIPModel, AutoModel, … The global generator is left alone."""
+    """Return a randomly initialized model on the CPU, without changing the global generator.
+
+    Args:
+        kind: CLIPModel, AutoModel, …
+        settings: The config of the model.
+        name: Name of the model, for errors.
+        seed: Seed of the initialization.
+    """
 
     def build() -> Any:
         if hasattr(kind, "from_config"):
@@ -119,14 +132,20 @@ def from_settings(kind: Any, settings: Any, name: str, seed: int = 0) -> Any:
 
 
 def load_model(loader: Any, folder: Path, name: str, settings: Any = None) -> Any:
-    """`loader.from_pretrained`, where a parameter missing from the weights is an InputError.
+    """Call `loader.from_pretrained` and raise InputError if a parameter is missing from the weights.
 
-    transformers only warns, and fills what is missing with random numbers. An optional pooler is removed: text
-    encoders here do their own pooling, and many checkpoints have none. settings: config.json's, possibly changed.
+    transformers only warns and fills missing parameters with random numbers. An optional pooler is removed: the text
+    encoders in this package do their own pooling, and many checkpoints have no pooler.
+
+    Args:
+        loader: CLIPModel, AutoModel, …
+        folder: The model folder.
+        name: Name of the model, for errors.
+        settings: The config of the model, possibly changed. Default: config.json.
     """
     settings = settings or read_settings(folder, name)
     with one_sentence(f"the weights of {name} cannot be loaded"), bounded(name):
-        # no code of the model's own, not even after a question on the terminal
+        # never run custom code of the model, not even after a question on the terminal
         model, report = loader.from_pretrained(
             str(folder), config=settings, output_loading_info=True, trust_remote_code=False, weights_only=True
         )
@@ -140,9 +159,9 @@ def load_model(loader: Any, folder: Path, name: str, settings: Any = None) -> An
 
 
 def apply(model: Any, name: str, inputs: Mapping[str, Any], **options: Any) -> Any:
-    """`model(**inputs)`; a config that only the computation shows to be wrong is an InputError.
+    """Call `model(**inputs)` and raise InputError if the computation shows that the config is wrong.
 
-    RuntimeError, which is how torch runs out of memory, passes through.
+    RuntimeError, which torch raises when memory runs out, is not converted.
     """
     try:
         return model(**inputs, **options)
@@ -151,7 +170,7 @@ def apply(model: Any, name: str, inputs: Mapping[str, Any], **options: Any) -> A
 
 
 def drop_pooler(model: Any) -> bool:
-    """Removes the pooler of a model that can be built without one; returns whether there was one."""
+    """Remove the pooler of a model that can be built without one; return whether there was one."""
     optional = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
     if not optional or getattr(model, "pooler", None) is None:
         return False
@@ -162,9 +181,17 @@ def drop_pooler(model: Any) -> bool:
 def build(
     kind: Any, folder: Path, weights: Path | None, config: HFConfig, settings: Any = None
 ) -> tuple[Any, dict[str, Any]]:
-    """(the model on the CPU in float32, facts about its weights), loaded, or initialized where `weights` is None.
+    """Load a model, or initialize it if `weights` is None.
 
-    kind: CLIPModel, AutoModel, … settings: the folder's config, possibly changed.
+    Args:
+        kind: CLIPModel, AutoModel, …
+        folder: The model folder.
+        weights: The weights file.
+        config: The options of the model.
+        settings: The config of the model, possibly changed. Default: config.json.
+
+    Returns:
+        (the model on the CPU in float32, facts about its weights).
     """
     settings = settings or read_settings(folder, config.model)
     if weights is not None:
@@ -175,12 +202,15 @@ def build(
 
 
 def weights_of(config: HFConfig) -> Path | None:
-    """The weights file, downloaded if need be; None for a fresh model."""
+    """Return the weights file, downloaded if necessary; None for a fresh model."""
     return None if config.fresh else hub.first_file(config.name, WEIGHTS)
 
 
 def revision_of(folder: Path, weights: Path | None) -> str:
-    """Identifies config, tokenizer and weights; for a fresh model, the versions that its initialization depends on."""
+    """Return a checksum of config, tokenizer and weights.
+
+    For a fresh model it has the versions that the initialization depends on instead of the weights.
+    """
     made_by = {name: version(name) for name in ("torch", "transformers")}
     of_weights = {"versions": made_by} if weights is None else {"weights": sha256_of(weights)}
     return digest({"folder": hub.folder_digest(folder), **of_weights})
@@ -190,10 +220,12 @@ def revision_of(folder: Path, weights: Path | None) -> str:
 
 
 def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) -> Any:
-    """The folder's tokenizer.
+    """Load the folder's tokenizer.
 
-    config: of its model, where that is not the config.json beside it. padding: whether a padding token is required,
-    which decoders often lack.
+    Args:
+        folder: The folder.
+        config: Config of the model, if it is not the config.json in the folder.
+        padding: Whether a padding token is required, which decoders often lack.
     """
     from transformers import AutoTokenizer
 
@@ -206,28 +238,31 @@ def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) ->
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], limit: int, padding: Literal["longest", "max_length"]) -> Tokens:
-    """Token ids and attention mask of texts, truncated to `limit` tokens, start and end included."""
+    """Return token ids and attention mask of texts, truncated to `limit` tokens including start and end."""
     with one_sentence(DAMAGED):
         encoded = tokenizer(list(texts), padding=padding, truncation=True, max_length=limit, return_tensors="pt")
     inputs = {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
     lengths = inputs["attention_mask"].sum(dim=1)
     if not lengths.all():
         raise InputError(f"the text {shown(texts[int(lengths.argmin())])} has no tokens, so it has no embedding")
-    # only texts that fill the limit can have been truncated: those alone are tokenized again, in full
+    # only texts that reach the limit can have been truncated, so only these are tokenized again, in full
     suspects = [text for text, length in zip(texts, lengths.tolist(), strict=True) if length >= limit]
     uncut = [len(tokenizer(text, truncation=False, verbose=False)["input_ids"]) for text in suspects]
     return Tokens(inputs, sum(length > limit for length in uncut))
 
 
 def token_counts(tokenizer: Any, texts: Sequence[str], limit: int) -> list[int]:
-    """Number of tokens of each text after truncation to `limit`. Characters miss it by a fifth, which is padding."""
+    """Return the number of tokens of each text after truncation to `limit`.
+
+    Sorting by characters instead would be off by a fifth, which becomes padding.
+    """
     with one_sentence(DAMAGED):
         encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)
     return [len(ids) for ids in encoded["input_ids"]]
 
 
 def check_ids(ids: torch.Tensor, embedding: Any, name: str) -> None:
-    """Raises InputError where a token is outside the model's vocabulary; torch would raise an IndexError."""
+    """Raise InputError if a token is outside the model's vocabulary, where torch would raise an IndexError."""
     highest = int(ids.max())
     if highest >= embedding.num_embeddings:
         what = f"gives the token {highest}, but the model has {embedding.num_embeddings} tokens"
@@ -235,11 +270,11 @@ def check_ids(ids: torch.Tensor, embedding: Any, name: str) -> None:
 
 
 def context_length(tokenizer: Any, model: Any, name: str) -> int:
-    """The largest number of tokens that both the tokenizer and the model's position embeddings take."""
+    """Return the largest number of tokens that both the tokenizer and the model's position embeddings support."""
     positions = getattr(model.config, "max_position_embeddings", None)
     for key, module in model.named_modules():
         if key.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
-            # RoBERTa and its relatives count positions from padding_idx + 1, so two of their 514 cannot be used
+            # RoBERTa and related models count positions from padding_idx + 1, so 2 of their 514 cannot be used
             positions = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
             break
     stated = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None]

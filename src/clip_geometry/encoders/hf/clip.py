@@ -20,7 +20,7 @@ from clip_geometry.registry import InputError, shown
 
 
 class HFClipConfig(hf.HFConfig):
-    """hf-clip:ORG/NAME or PATH: transformers' CLIPModel and processor; fresh=true: initialised."""
+    """hf-clip:ORG/NAME or PATH: transformers' CLIPModel and processor; fresh=true: initialized."""
 
 
 class ProcessorFields(BaseModel):
@@ -34,7 +34,7 @@ class ProcessorFields(BaseModel):
 
 
 class _Processor(BaseModel):
-    """processor_config.json, in which transformers 5 saves the image processor of a CLIPProcessor."""
+    """The content of processor_config.json, in which transformers 5 saves the image processor of a CLIPProcessor."""
 
     image_processor: ProcessorFields | None = None
 
@@ -43,7 +43,7 @@ SETTINGS = {"preprocessor_config.json": ProcessorFields, "processor_config.json"
 
 
 def find(config: HFClipConfig) -> tuple[Path, Path | None]:
-    """(folder with config, tokenizer and image processor; weights file, None for a fresh model)."""
+    """Return (folder with config, tokenizer and image processor, weights file); a fresh model has None as weights."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     kind = hf.read_config(folder, "a CLIP model in transformers' layout").get("model_type")
     if kind != "clip":
@@ -65,7 +65,7 @@ def load(config: HFClipConfig, device: torch.device) -> "HFClipEncoder":
 
 
 def image_processor(folder: Path, model: Any) -> Any:
-    """The folder's image processor, which must give what the CLIPModel takes."""
+    """Load the folder's image processor; its output must fit the CLIPModel."""
     from transformers import AutoImageProcessor
 
     for name in [name for name in SETTINGS if (folder / name).exists()] or SETTINGS:
@@ -115,7 +115,7 @@ class HFClipEncoder(Encoder):
     def _features(self, tower: Any, project: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         with inference():
             rows = hf.apply(project if self.config.features == "projected" else tower, self.config.model, inputs)
-        if not isinstance(rows, Tensor):  # transformers 5 gives an output object for projected features too
+        if not isinstance(rows, Tensor):  # transformers 5 returns an output object even for projected features
             rows = rows.pooler_output
         return rows.float().cpu()
 

@@ -1,7 +1,7 @@
-"""Text encoders of transformers: a transformer, a pooling over its tokens, and perhaps a projection head.
+"""Text encoders of transformers: a transformer, pooling over its tokens, and optionally a projection head.
 
-The family hf-text (BERT and its relatives, without a head) is registered here; mclip and sentence build on the same
-encoder.
+The family hf-text (BERT and related models, without a head) is registered here; the families mclip and sentence use
+the same encoder.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,18 +17,19 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, To
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.registry import InputError
 
-# hidden (n, t, d), mask (n, t), 1 for tokens and 0 for padding on either side → rows (n, d or a multiple)
+# (hidden, mask) → rows: hidden states (n, t, d), a mask (n, t) with 1 for tokens and 0 for padding on either side, and
+# rows (n, d) or (n, a multiple of d)
 Pooling = Callable[[Tensor, Tensor], Tensor]
 
 
 def mean_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the tokens, accumulated in float32 whatever the model's precision."""
+    """Return the mean over the tokens, accumulated in float32 whatever the model's precision."""
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     return (hidden * weights).sum(dim=1, dtype=torch.float32) / weights.sum(dim=1, dtype=torch.float32)
 
 
 def cls_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The first token, which is not in the first place where padding is on the left."""
+    """Return the first token that is not padding, since padding may be on the left."""
     first = mask.int().argmax(dim=1)
     return hidden[torch.arange(len(hidden), device=hidden.device), first]
 
@@ -38,11 +39,17 @@ POOLINGS: dict[str, Pooling] = {"cls": cls_pooling, "mean": mean_pooling}
 
 @dataclass(eq=False)
 class TextEncoder(Encoder):
-    """Texts through a transformer: features=pooled are the rows after pooling, features=projected those of the head.
+    """Embeds texts with a transformer.
 
-    transformer, head: on the CPU and in float32. width: columns after pooling. head: from pooled to projected rows,
-    empty where there is no projection. prepare: applied to a text before it is tokenized. layer: whose tokens are
-    pooled, counted as transformers counts its hidden states. facts: what `describe` says about the family besides.
+    With features=pooled, rows are the output of the pooling; with features=projected, the output of the head.
+
+    Args:
+        transformer: The transformer, on the CPU and in float32.
+        width: Number of columns after pooling.
+        head: Maps pooled to projected rows, on the CPU and in float32; empty if there is no projection.
+        prepare: Applied to each text before it is tokenized.
+        layer: The layer whose tokens are pooled, counted like the hidden states of transformers.
+        facts: Additional facts about the family for `describe`.
     """
 
     modalities = frozenset({"text"})
@@ -99,10 +106,13 @@ EXPECTED = "a text encoder in transformers' layout"
 
 
 class HFTextConfig(hf.HFConfig):
-    """hf-text:ORG/NAME or PATH: a text encoder of transformers (BERT, …), its tokens pooled; fresh=true: initialised.
+    """hf-text:ORG/NAME or PATH: a text encoder of transformers (BERT, …), its tokens pooled; fresh=true: initialized.
 
-    pooling: the mean over the tokens of a layer, padding excluded, or its first token, [CLS]. layer: which one, -1
-    the last, -2 the one before, 0 the embeddings. There is no projection: features=pooled gives the same rows.
+    There is no projection, so features=pooled gives the same rows.
+
+    Attributes:
+        pooling: "mean" is the mean over the tokens of a layer, without padding; "cls" is its first token, [CLS].
+        layer: The layer: -1 is the last, -2 the one before, 0 the embeddings.
     """
 
     pooling: Literal["mean", "cls"] = "mean"
@@ -110,9 +120,9 @@ class HFTextConfig(hf.HFConfig):
 
 
 def find(config: HFTextConfig) -> tuple[Path, Path | None]:
-    """(folder with config and tokenizer; weights file, None for a fresh model), downloaded if need be."""
+    """Return (folder with config and tokenizer, weights file), downloaded if necessary; a fresh model has None."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    # model types that have an encoder family of their own
+    # these model types have their own encoder family
     hf.read_encoder_config(folder, EXPECTED, {"clip": f"hf-clip:{config.name}", "M-CLIP": f"mclip:{config.name}"})
     return folder, hf.weights_of(config)
 
