@@ -1,4 +1,4 @@
-"""The command line: the commands of this package and of others, and how their errors are said."""
+"""The command line: the commands of this package and of other packages, and the reporting of their errors."""
 
 import io
 import os
@@ -18,7 +18,7 @@ from clip_geometry.progress import note
 from clip_geometry.registry import MOST, InputError, of_packages, printable, shortened, shown
 
 INTERRUPTED = 130
-# in the order of the help
+# in the order of --help
 COMMANDS = {
     "measure": measure.measure,
     "embed": stores.embed,
@@ -36,19 +36,19 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def examples() -> dict[str, str]:
-    """Examples of each command, and of the whole under its own name, as they end the help."""
+    """Return the examples at the end of the help, by command; those of the whole program are under its own name."""
     text = Path(__file__).with_name("examples.txt").read_text(encoding="utf-8")
     blocks = (block.partition("\n") for block in text.strip().split("\n\n"))
-    return {name: f"\b\nExamples:\n{lines}" for name, _, lines in blocks}  # \b keeps lines as they are
+    return {name: f"\b\nExamples:\n{lines}" for name, _, lines in blocks}  # \b keeps the line breaks
 
 
 EXAMPLES = examples()
 
 
 class _Group(TyperGroup):
-    """The commands and those of other packages, which are imported when they are called or listed.
+    """The commands of this package and of other packages, which are imported when they are called or listed.
 
-    The entry points of the group `clip_geometry.commands` are functions as those of `COMMANDS`.
+    The entry points of the group `clip_geometry.commands` are functions like those in `COMMANDS`.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -100,10 +100,10 @@ def _global(
 
 
 def main() -> None:
-    """Runs the command line. Errors of the user are one sentence and status 2, with a traceback only under --debug."""
-    # Before torch is imported, which reads it: threads of OpenMP spin 300,000 times before they sleep. Where others use
-    # the same cores, that makes a table of 500 pairs take 50 to 70 s instead of 20 to 34. Not spinning at all
-    # (OMP_WAIT_POLICY=PASSIVE) is as good there, but takes 15 s instead of 8 on an idle machine.
+    """Run the command line. A user error prints one sentence and exits with status 2; --debug shows the traceback."""
+    # Set before torch is imported, which reads it. OpenMP threads spin 300,000 times before they sleep. If other
+    # processes use the same cores, a table of 500 pairs then takes 50 to 70 s instead of 20 to 34 s. Not spinning at
+    # all (OMP_WAIT_POLICY=PASSIVE) is as good there, but takes 15 s instead of 8 s on an idle machine.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     return_large_blocks()
@@ -117,8 +117,11 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Opens closed streams on /dev/null, so that no other file takes their number and receives what is written to them,
-    and replaces characters that the terminal's encoding lacks by question marks."""
+    """Prepare standard streams that are closed or whose encoding is limited.
+
+    Closed streams are opened on /dev/null, so that no other file gets their descriptor and receives their output.
+    Characters that the terminal's encoding lacks are replaced by question marks.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             with suppress(OSError):
@@ -131,19 +134,19 @@ def _prepare_streams() -> None:
 
 
 def _flush() -> None:
-    """Flushes standard output before Python does so at exit, where an error could no longer be reported."""
+    """Flush standard output before Python does so at exit, when an error can no longer be reported."""
     try:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # which is `| head`, and no error
+        if isinstance(error, BrokenPipeError):  # e.g. `| head`, which is not an error
             raise SystemExit(1) from None
         _complain(f"standard output cannot be written to: {error.strerror}")
         raise SystemExit(2) from None
 
 
 def _in_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
-    """Shows a warning of ours like an error, and the same warning once."""
+    """Return a function that shows warnings of this package like errors, each of them once."""
     seen = set()
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -157,7 +160,7 @@ def _in_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
 
 
 def _complain(message: str) -> None:
-    """Prints one line, however long the names in it are."""
+    """Print a message as one line, shortened if it is too long."""
     note(f"clip-geometry: {shortened(printable(message), MOST)}")
 
 
@@ -168,18 +171,18 @@ def _run() -> None:
     except BrokenPipeError:  # `| head` has seen enough
         raise SystemExit(1) from None
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's, of a command line that it cannot read
+        if hasattr(error, "format_message"):  # a usage error of typer
             _complain_of_usage(error)
         elif "--debug" in sys.argv or (sentence := _sentence(error)) is None:
             raise
         else:
             _complain(sentence)
         raise SystemExit(2) from None
-    if status == INTERRUPTED:  # typer's way of Ctrl-C
+    if status == INTERRUPTED:  # typer's status after Ctrl-C
         command = next((argument for argument in arguments if not argument.startswith("-")), "")
         resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""
         _complain(f"interrupted{resumes}")
-    raise SystemExit(status)  # None, as a command gives, is success
+    raise SystemExit(status)  # commands return None, which means success
 
 
 def _complain_of_usage(error: Any) -> None:
@@ -193,7 +196,7 @@ def _complain_of_usage(error: Any) -> None:
 
 
 def _sentence(error: Exception) -> str | None:
-    """What the user reads of an error of theirs, of the disk or of the memory; None for a bug."""
+    """Return the message for an error of the user, the disk or the memory; None for a bug."""
     if isinstance(error, InputError):
         return str(error)
     if is_out_of_memory(error):

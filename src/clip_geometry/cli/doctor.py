@@ -1,4 +1,4 @@
-"""The command that says what is installed here, for a report of a bug."""
+"""The command that shows what is installed, for bug reports."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.memory import memory
 from clip_geometry.registry import of_packages
 
-NOT_LISTED = {"test", "dev", "docs", "formats"}  # extras of those who work on the package, and one that combines others
+NOT_LISTED = {"test", "dev", "docs", "formats"}  # extras for developers, and one that combines others
 VARIABLES = ("CLIP_GEOMETRY_DATA", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 Rows = Sequence[Sequence[str]]
@@ -60,7 +60,7 @@ def _system() -> Rows:
 def _devices() -> str:
     try:
         import torch
-    except (ImportError, OSError) as error:  # a library that torch needs is missing or of another version
+    except (ImportError, OSError) as error:  # a library that torch needs is missing or has the wrong version
         return f"unknown, torch cannot be imported: {error}"
     found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
@@ -69,7 +69,7 @@ def _devices() -> str:
 
 
 def _optional(requirements: Sequence[Requirement]) -> Iterator[Sequence[str]]:
-    """The packages of the extras, or how to install them."""
+    """Yield (name, version) of the packages of the extras, or how to install them."""
     for each in requirements:
         extra = "" if each.marker is None else str(each.marker).rpartition("extra == ")[2].strip("\"'")
         if extra and extra not in NOT_LISTED and each.name != "clip-geometry":
@@ -84,7 +84,7 @@ def _version(package: str) -> str | None:
 
 
 def _problem(requirement: Requirement) -> str:
-    """What is wrong with a required package; "" if nothing is."""
+    """Return what is wrong with a required package, "" if nothing is wrong."""
     found = _version(requirement.name)
     if found is None:
         return "is missing"

@@ -1,4 +1,4 @@
-"""The commands for a mixed index: what is wrong with it, which repair helps, how it looks."""
+"""The commands for a mixed index: they show what is wrong with it, which repair helps, and how it looks."""
 
 import io
 import shlex
@@ -91,7 +91,7 @@ def diagnose(
                     make(path)
                 except InputError as error:
                     refused.append(f"{path} was not written: {error}")
-    _table(found).print()  # after everything is written, since a reader such as head may end the output
+    _table(found).print()  # after writing files, since a reader such as head may end the output
     for line in said:
         say(line)
     if refused:
@@ -100,7 +100,7 @@ def diagnose(
 
 @contextmanager
 def _all_or_none(*paths: Path | None) -> Iterator[dict[Path, Path]]:
-    """New files by how they were given; none is left after an error, since the same command would be refused then."""
+    """Reserve new files and give path → target; remove them after an error, so that the command can be repeated."""
     from clip_geometry.files import claimed, is_device
 
     with ExitStack() as claims:
@@ -115,7 +115,7 @@ def _all_or_none(*paths: Path | None) -> Iterator[dict[Path, Path]]:
 
 
 def _next_steps(repair: "cg.search.Repair", written: Path, paths: Sequence[Path]) -> list[str]:
-    """The command that ships the repair: into an index, or as a script where FAISS cannot express it."""
+    """Return lines that say how to use the repair: by `ship` to an index, or in Python if FAISS cannot express it."""
     from clip_geometry.search.repairs import InnerProduct
 
     command = f"next: clip-geometry ship {shlex.quote(printable(str(written)))}"
@@ -129,7 +129,7 @@ def _next_steps(repair: "cg.search.Repair", written: Path, paths: Sequence[Path]
 
 
 def _table(found: "cg.Diagnosis") -> "Table":
-    """The verdict, the findings and the repairs."""
+    """Return the table of the verdict, the findings and the repairs."""
     from clip_geometry.display.table import Table
     from clip_geometry.search.checks import checks
 

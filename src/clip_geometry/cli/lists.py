@@ -1,4 +1,4 @@
-"""The command that lists what others may name: what the catalogs say of it, and what other packages add."""
+"""The command that lists the names that other commands accept, from the catalogs and from other packages."""
 
 import functools
 import json
@@ -17,18 +17,18 @@ from clip_geometry.display.explained import facts
 from clip_geometry.display.table import WIDTH, Table, TableColumn
 from clip_geometry.registry import of_packages, unknown
 
-OF_MEASURES = ("measures", "evaluators")  # a name of one is looked up in both
+OF_MEASURES = ("measures", "evaluators")  # a name in either list is looked up in both
 
 
 class ListEntry(NamedTuple):
     """An entry of a list.
 
     Attributes:
-        name: With what it takes in parentheses.
-        says: What it is, in a line.
-        below: The paragraphs that follow when it is listed alone.
-        group: The heading that it stands under in the list.
-        about: What the list says below it, such as its variants.
+        name: Its name, with its parameters in parentheses.
+        says: A one-line summary.
+        below: Paragraphs that follow when the entry is shown alone.
+        group: The heading under which it is listed.
+        about: Text below it in the list, such as its variants.
     """
 
     name: str
@@ -42,7 +42,7 @@ Entries: TypeAlias = Callable[[], Iterable[ListEntry]]
 
 
 def _complete(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names in the list that was given before, without what they take in parentheses."""
+    """Return the names in the list that precedes on the command line, without parameters."""
     return [entry.name.partition("(")[0] for entry in lines_of(str(ctx.params.get("what")))]
 
 
@@ -58,7 +58,7 @@ def list_names(
     name: Annotated[str | None, Argument(metavar="NAME", help="explain this one", autocompletion=_complete)] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Lists what is available, or explains one of it."""
+    """Lists what is available, or explains one entry."""
     found = list_table(what, name)
     found.print(most=WIDTH)
     if json_file is not None:
@@ -68,14 +68,17 @@ def list_names(
 
 
 def list_table(what: str, name: str | None = None) -> Table:
-    """One of the lists, a line for each entry, or one whole entry.
+    """Return a list with one line per entry, or a single entry in full.
 
     Args:
-        what: The list.
-        name: The entry. The name of an evaluator stands for all of its numbers.
+        what: Name of the list.
+        name: Name of the entry. The name of an evaluator stands for all of its numbers. Default: the whole list.
+
+    Returns:
+        The table to print.
 
     Raises:
-        InputError: There is no such list, or no such entry.
+        InputError: The list or the entry does not exist.
     """
     if what not in all_lists():
         raise unknown("list", what, all_lists(), "clip-geometry list --help")
@@ -101,7 +104,7 @@ def list_table(what: str, name: str | None = None) -> Table:
 
 @functools.cache
 def all_lists() -> Mapping[str, tuple[Entries, ...]]:
-    """List → what yields its entries, of this package and of others.
+    """Return list → functions that yield its entries, from this package and from other packages.
 
     The entry points of the group `clip_geometry.lists` are functions that return list → function that yields entries.
     """
@@ -113,12 +116,12 @@ def all_lists() -> Mapping[str, tuple[Entries, ...]]:
 
 
 def entries_of(what: str) -> list[ListEntry]:
-    """The entries of a list; none of an unknown one."""
+    """Return the entries of a list; [] if the list is unknown."""
     return [entry for entries in all_lists().get(what, ()) for entry in entries()]
 
 
 def lines_of(what: str) -> list[ListEntry]:
-    """The entries of a list as its lines: a measure and its variants, an evaluator and its numbers are one."""
+    """Return the lines of a list; a measure and its variants share a line, as do an evaluator and its numbers."""
     if what not in OF_MEASURES:
         return entries_of(what)
     families: dict[str, list[Description]] = {}
@@ -144,7 +147,7 @@ def _measures(what: str) -> Iterator[ListEntry]:
 
 
 def _models() -> Iterator[ListEntry]:
-    """From the registry of encoders, since open_clip has too many architectures to ship their list."""
+    """Yield models from the registry of encoders, since open_clip has too many architectures to ship a list."""
     from clip_geometry.encoders import encoders, models
     from clip_geometry.encoders.hub import MODELS
 
@@ -185,7 +188,7 @@ def _checks() -> Iterator[ListEntry]:
 
 
 def configured(folder: Path, heading: str = "options (key=value)") -> Iterator[ListEntry]:
-    """The entries of a catalog of what has a config, whose fields are its options."""
+    """Yield the entries of a catalog of members with a config, whose fields are the options."""
     for name, about in catalog.read(folder).items():
         yield ListEntry(name, about["summary"], (f"{heading}: {about['options']}",))
 

@@ -30,7 +30,7 @@ def fit(
 
     The map is for apply, and for programs without this package.
 
-    A single set gives one map for all modalities. Of several sets, steps say what they are fitted on, as in measure:
+    A single set gives one map for all modalities. With several sets, steps say what they are fitted on, as in measure:
     whiten(128)[pooled], procrustes[text-to-image]. Steps fitted on pairs pair rows by item_id, or by position without
     one.
     """
@@ -51,7 +51,7 @@ def fit(
                 "the pipeline is empty, so there is nothing to fit; give steps, e.g. normalize,center[pooled]"
             )
         sets = read_sides(paths[0]) if len(paths) == 1 else read_sets(*paths)
-        if len(sets) == 1:  # a map of every modality, and whatever the scope says, steps are fitted on this set
+        if len(sets) == 1:  # a map for all modalities; whatever their scope, steps are fitted on this set
             ((modality, only),) = sets.items()
             steps = tuple(replace(step, scope=None) if step.scope in (*SCOPES, modality) else step for step in steps)
             sets = {ANY: only}
@@ -81,8 +81,8 @@ def apply(
 
     OUT/image.parquet and OUT/text.parquet have the ids, the labels and the map's origin.
 
-    Rows are made unit length after the map. Of .npy files it writes .npy files: OUT/image.npy and OUT/text.npy. A saved
-    repair is applied too where it changes the rows only.
+    Rows are made unit length after the map. For .npy files it writes .npy files: OUT/image.npy and OUT/text.npy. A
+    saved repair is applied too where it changes the rows only.
     """
     out = expanded(out)
     existing_file(map_file, MAP)
@@ -110,7 +110,7 @@ def apply(
     version = library_versions().get("clip-geometry")
     origin = {"file": str(map_file), "pipeline": steps, "fitted_on": fitted_on, "version": version}
     applied, files = {}, {}
-    for name, side in sides.items():  # computed while it is written
+    for name, side in sides.items():  # computed when written
         rows = stream({name: side})
         repaired = isinstance(fitted, cg.search.Repair)
         mapped = _repaired(fitted, rows[name], name) if repaired else fitted.transform(rows)[name]
@@ -174,7 +174,7 @@ def ship(
         repair = fitted
         if no_normalize:
             note(f"--no-normalize is for maps; {fitted.name} gives its rows the lengths that its scores need")
-    else:  # a map of every modality is one of those that are given
+    else:  # a map for all modalities is shipped for the given ones
         repair = SavedPipeline(fitted, sets or None if ANY in fitted.chains else None, normalize=not no_normalize)
     files = write_shipment(repair, to, out, sets)
     _print(f"repair: {repair.name}")
@@ -183,7 +183,10 @@ def ship(
 
 
 def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | None) -> None:
-    """Compares headers of .npy files with that of the map, before torch is imported. Their readers explain damage."""
+    """Compare the dimensions in the headers of .npy files and of the map, before torch is imported.
+
+    Damaged files are skipped; the readers report them later.
+    """
     from clip_geometry.io.reading import npy_header
 
     takes = _dimensions(map_file)
@@ -204,13 +207,13 @@ def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | Non
 
 
 def _dimensions(map_file: Path) -> Mapping[str, int]:
-    """Modality → dimension of the rows that a map or a repair takes, by its header; {} where reading it would fail."""
+    """Return modality → dimension of the rows that a map or repair takes, from its header; {} if it cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(str(map_file), "np") as file:
             (facts,) = map(json.loads, (file.metadata() or {}).values())
-            if "dimensions" in facts:  # of a map
+            if "dimensions" in facts:  # a map, not a repair
                 return {name: int(d_in) for name, (d_in, _) in facts["dimensions"].items()}
             found, tensors = {}, {*file.keys()}
             for name, number in facts["views"][0].items():
@@ -222,7 +225,7 @@ def _dimensions(map_file: Path) -> Mapping[str, int]:
 
 
 def _read(path: Path) -> "cg.Pipeline | cg.search.Repair":
-    """Reads a map that `fit` wrote, or a saved repair."""
+    """Read a map written by `fit`, or a saved repair."""
     from clip_geometry.io.reading import read_safetensors
     from clip_geometry.search.repairs.repair_file import KEY
 
@@ -233,7 +236,7 @@ def _read(path: Path) -> "cg.Pipeline | cg.search.Repair":
 def _named(
     sides: "Mapping[str, cg.Embeddings]", source: Path, fitted: "cg.Pipeline | cg.search.Repair", modality: str | None
 ) -> "dict[str, cg.Embeddings]":
-    """The sides by the modality under which the map treats them."""
+    """Return the sides by the modality as which the map treats them."""
     from clip_geometry.io.sides import UNNAMED
     from clip_geometry.io.sources import own_name
     from clip_geometry.steps import ANY
@@ -257,7 +260,7 @@ def _named(
 
 
 def _repaired(repair: "cg.search.Repair", rows: "StreamedRows", modality: str) -> "StreamedRows":
-    """The rows of items after a repair that is a map of rows."""
+    """Apply a repair to the rows of items; raise InputError if the repair is not a map of rows."""
     from torch import from_numpy
 
     from clip_geometry.search.repairs import InnerProduct

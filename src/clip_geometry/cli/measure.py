@@ -1,4 +1,4 @@
-"""The commands that print numbers of embeddings."""
+"""The commands that measure and compare embeddings."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -49,7 +49,7 @@ def measure(
     from clip_geometry.progress import progress
 
     target = nullcontext() if json_file is None else claimed(json_file)
-    local = (engine, address) == ("local", None)  # in this process what fits is kept in memory
+    local = (engine, address) == ("local", None)  # in this process, rows that fit are kept in memory
     with target as new_file, nullcontext() if local else cg.open_engine(engine, address) as opened:
         found = cg.measure(
             *paths,
@@ -86,7 +86,7 @@ def compare(
 
     Each number of B less that of A, with its standard error.
 
-    Of one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
+    With one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
     the items are the same, the error is paired.
     """
     if raw and pipeline:

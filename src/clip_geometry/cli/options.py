@@ -1,4 +1,4 @@
-"""Arguments and options of several commands: their help, their checks before torch is imported, their completion."""
+"""Arguments and options that several commands share: help, completion, and checks before torch is imported."""
 
 import importlib.util
 import re
@@ -14,7 +14,7 @@ from clip_geometry.catalog import PACKAGE
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, of_packages, parts, printable, shown, unknown
 
-# trained models of the package, and what the names of others begin with
+# trained models of the package, and the prefixes of other names
 MODEL_NAMES = (
     *("local-dir:shipped/scenes-trained", "mclip:shipped/scenes-multilingual", "scenes-clip/fresh"),
     *("hf-text:", "mclip:", "open_clip:", "hf-hub:", "local-dir:", "hf-clip:", "sentence:", "timm:"),
@@ -22,18 +22,18 @@ MODEL_NAMES = (
 
 
 def names_in(folder: str) -> list[str]:
-    """The names in the catalog of a folder."""
+    """Return the names in the catalog of a folder."""
     return list(catalog.read(PACKAGE / folder))
 
 
 def measure_names() -> list[str]:
-    """The names of all measures and evaluators."""
+    """Return the names of all measures and evaluators."""
     names = catalog.names()
     return list(dict.fromkeys((*names, *(name.partition(".")[0] for name in names if "." in name))))
 
 
 def model_names() -> list[str]:
-    """The models of the package, the beginnings of other names, and open_clip's architectures."""
+    """Return the models of the package, the prefixes of other names, and open_clip's architectures."""
     spec = importlib.util.find_spec("open_clip")
     places = [] if spec is None else spec.submodule_search_locations or []
     found = sorted(path.stem for place in places for path in Path(place, "model_configs").glob("*.json"))
@@ -42,7 +42,7 @@ def model_names() -> list[str]:
 
 
 def check_paths(*paths: Path | None) -> None:
-    """Raises InputError for a path without embeddings: a name that nothing has, an empty file, a pipe."""
+    """Raise InputError for a path that cannot have embeddings: one that does not exist, an empty file or a pipe."""
     for path in paths:
         if path is not None:
             existing(path, "a file of embeddings")
@@ -54,16 +54,18 @@ def check_ending(option: str, path: Path | None, *endings: str) -> None:
 
 
 def require(kind: str, name: str, known: Collection[str], listed_by: str) -> None:
-    """Raises InputError for a name that is not known, unless torch is imported: then a program may have registered it,
-    and looking is cheap."""
+    """Raise InputError for an unknown name, unless torch is imported.
+
+    In that case a program may have registered the name, and the later lookup is cheap.
+    """
     if name not in known and "torch" not in sys.modules:
         raise unknown(kind, name, known, listed_by)
 
 
 class NameList:
-    """Comma-separated names: what an option or an argument needs to complete and to check them.
+    """Completion and checks of comma-separated names, for options and arguments.
 
-    The check is of the names alone. Whoever parses what a name has in brackets explains mistakes there.
+    Only the names are checked. The code that parses the brackets of a name reports mistakes in them.
     """
 
     def __init__(self, kind: str, known: Callable[[], list[str]], listed_by: str):
@@ -110,7 +112,7 @@ Blocks = Annotated[int | None, Option(help="jackknife blocks behind ±; 0 for no
 
 
 def labels_of(given: Sequence[str] | None) -> Any:
-    """One path for all sets of its length, or a path for each modality."""
+    """Return one path for all sets of matching length, or modality → path."""
     if not given:
         return None
     if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):

@@ -1,4 +1,4 @@
-"""The commands that write embeddings: computed by a model, or for other programs."""
+"""The commands that write embeddings: those that a model computes, and exports for other programs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +67,7 @@ def embed(
         if len(languages) > 1:
             each, folder = {**fields_of_data, "language": spoken}, out / modality_name(spoken, "the language")
         items = cg.data.load_dataset(dataset, **each)
-        part = only or ("text" if stores else None)  # the images are those of the first language
+        part = only or ("text" if stores else None)  # only the first language's store has images
         stores[folder] = items if part is None else items.only(part)
     for folder, items in stores.items():
         manifest = cg.embed(
@@ -97,7 +97,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _share_out(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The options of each owner of fields: by prefix, otherwise the first owner that has the field."""
+    """Assign options to the owners of their fields, by prefix or else to the first owner that has the field."""
     shares: dict[str, dict[str, Any]] = {owner: {} for owner in fields}
     for key, value in given.items():
         prefix, _, name = key.rpartition(".")
@@ -115,7 +115,7 @@ def _share_out(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str,
 
 
 def left_out(side: Mapping[str, Any]) -> str:
-    """What the rows of a store leave out: unreadable images, the ends of long texts, words without tokens, captions."""
+    """Describe what a store leaves out: unreadable images, ends of long texts, words without tokens, captions."""
     counts = {
         "unreadable and skipped": len(side.get("skipped") or ()),
         "truncated": side.get("truncated") or 0,

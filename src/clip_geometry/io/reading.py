@@ -72,9 +72,9 @@ def damaged(source: str | Path, kind: str, error: BaseException | str) -> InputE
     name = shown(source) if isinstance(source, Path) else source
     if isinstance(error, Exception) and memory.is_out_of_memory(error):
         return InputError(f"{name} is damaged or too large: {memory.out_of_memory(error)}")
-    if isinstance(error, OSError) and error.strerror:  # an error of the disk, not of its content
+    if isinstance(error, OSError) and error.strerror:  # an error of the disk, not of the file's content
         return InputError(f"{name} cannot be read: {error.strerror}")
-    # without the places in the library's own source that FAISS and Lance name
+    # remove locations in the library's source code, which FAISS and Lance include
     said = re.sub(r"^Error in .* at \S+:\d+: |, /\S+:\d+.*", "", str(error), flags=re.DOTALL)
     why = printable(said) if isinstance(error, str) else first_line(said) or type(error).__name__
     return InputError(f"{name} is no readable {kind} file, damaged or cut short ({why[:160]}): copy or write it again")
