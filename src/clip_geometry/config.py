@@ -79,7 +79,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
-    """Parses `key=value` pairs, whose values are YAML.
+    """Parse `key=value` pairs whose values are YAML.
+
+    Args:
+        pairs: Texts of the form key=value.
+
+    Returns:
+        Key → parsed value.
+
+    Raises:
+        InputError: A pair has another form, or its value is not plain YAML.
 
     Example:
         >>> parse_overrides(["seed=1", "model.zero_bias=true"])

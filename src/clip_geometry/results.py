@@ -1,4 +1,4 @@
-"""Results: one JSON record per number, append-only."""
+"""Results files, which are append-only and have one JSON record per number."""
 
 import json
 import os

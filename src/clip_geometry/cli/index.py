@@ -1,4 +1,4 @@
-"""The commands for a mixed index: they show what is wrong with it, which repair helps, and how it looks."""
+"""The commands for a mixed index, which show what is wrong with it, which repair helps, and how it looks."""
 
 import io
 import shlex

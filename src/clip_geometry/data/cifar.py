@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) in the Hugging Face format, one parquet file per split.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) as published on Hugging Face, with one parquet file per split.
 
 Class names come from the files, in English; cifar100_ru.json has the Russian names for CIFAR-100 and their source.
 """

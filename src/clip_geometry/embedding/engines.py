@@ -40,7 +40,7 @@ SMALLER = "give it more memory or a smaller batch size, and run the same command
 
 
 class Engine:
-    """Computes shards of a store and passes over rows; this base class does so sequentially in this process.
+    """An engine that computes shards of a store and passes over rows, sequentially in this process.
 
     Attributes:
         spent: By modality, how the shards were computed and how long it took, for the manifest.
@@ -121,7 +121,7 @@ def open_engine(name: str, address: str | None = None) -> AbstractContextManager
 
 
 class RayEngine(Engine):
-    """Computes shards in Ray actors that hold the encoder, and the spans of a pass in Ray tasks.
+    """An engine that computes shards in Ray actors, which hold the encoder, and the spans of a pass in Ray tasks.
 
     There is one actor per GPU of the cluster, or per processor if it has no GPUs, but no more actors than shards. Ray
     restarts a dead actor and gives it its shard again. The old and the new process may then both write this shard;

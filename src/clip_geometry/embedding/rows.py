@@ -46,7 +46,7 @@ class BatchRows:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """Computes and writes shards of a store on any machine; it is pickled without its encoder.
+    """A job that computes and writes shards of a store on any machine; it is pickled without its encoder.
 
     Attributes:
         load: Function that builds the encoder of a config on a device.

@@ -84,7 +84,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Reads batches of images.
+    """A reader of batches of images.
 
     Attributes:
         load: Function that opens the image of an item.

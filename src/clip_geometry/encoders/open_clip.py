@@ -1,4 +1,4 @@
-"""Models of open_clip: published weights by tag, fresh models, checkpoints, and models on the hub or in a folder.
+"""Models of open_clip: published by name and tag, fresh, from a checkpoint, on the hub or in a folder.
 
 With features "pooled", rows are the input of a tower's last projection:
 

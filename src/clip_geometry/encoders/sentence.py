@@ -138,7 +138,7 @@ def revision(config: EncoderConfig) -> str:
 
 
 class OnRows(nn.Module):
-    """A module of sentence-transformers, applied to the rows of a batch of sentence embeddings."""
+    """A wrapper that applies a module of sentence-transformers to rows of sentence embeddings."""
 
     def __init__(self, module: nn.Module):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Conversion of a file's arrays or columns to sides: finds the rows, their modality and the columns beside them."""
+"""Conversion of a file's arrays or columns to sides: which are rows, of which modality, and what belongs to them."""
 
 import math
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Loads or initializes Hugging Face transformers models and tokenizers, without running code from their folders.
+"""Models and tokenizers of Hugging Face transformers, loaded or initialized without running code from their folders.
 
 Progress bars and warnings are silenced, and every failure is an InputError with a one-sentence message.
 """

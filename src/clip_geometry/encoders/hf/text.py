@@ -39,7 +39,7 @@ POOLINGS: dict[str, Pooling] = {"cls": cls_pooling, "mean": mean_pooling}
 
 @dataclass(eq=False)
 class TextEncoder(Encoder):
-    """Embeds texts with a transformer.
+    """A transformer that embeds texts.
 
     With features=pooled, rows are the output of the pooling; with features=projected, the output of the head.
 
