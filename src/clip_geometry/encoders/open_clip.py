@@ -128,7 +128,7 @@ class ModelSource:
     Attributes:
         name: open_clip's name of the model.
         architecture: The model_cfg.
-        weights: Function that downloads the weights file and returns its path; None for a fresh model.
+        weights: Function that returns the path of the weights file, downloaded if necessary; None for a fresh model.
     """
 
     name: str
