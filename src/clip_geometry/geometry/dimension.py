@@ -30,11 +30,11 @@ def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     in more dimensions. Of duplicated rows (r1 = 0) one is kept; the measure's `remark` counts the others.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; at least three of them different.
+        x: Rows, (n, d), at least three of them different; or a precomputed `Neighbors`.
         discard: Share of the ratios to leave out, in [0, 1).
 
     Returns:
-        The dimension, a float (for tensors a 0-d float64 tensor).
+        The dimension as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: There are fewer rows, `discard` is out of range or leaves no ratio, or r1 = r2 in all kept rows (a
@@ -83,7 +83,7 @@ def local_intrinsic_dimension(
     the measure's `remark` counts the others.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; at least k + 1 of them different; d ≥ 2 for "cosine".
+        x: Rows, (n, d), at least k + 1 of them different; d ≥ 2 for "cosine"; or a precomputed `Neighbors`.
         k: Number of neighbors, ≥ 2.
         metric: "euclidean", or "cosine" with r = √(2 − 2 cos), the distance of unit rows.
         estimator: "mackay", the harmonic mean over the rows, which is the maximum likelihood of all rows together
@@ -92,7 +92,7 @@ def local_intrinsic_dimension(
             half of "levina-bickel" and k/(k − 1), for comparison with published tables only (Cai et al. 2021).
 
     Returns:
-        The dimension, a float (for tensors a 0-d float64 tensor).
+        The dimension as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: There are too few rows, a row is zero with "cosine", or all neighbors are equally far: of every row

@@ -32,12 +32,12 @@ def modality_gap(
     1 − cos(mean(image), mean(text)), in [0, 2], which leaves out how long the means are.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `Means` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `Means` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
         metric: "euclidean", or "cosine" for 1 − cos.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ; or a mean is zero, as after centering, and the metric is "cosine".
@@ -72,11 +72,11 @@ def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> 
     of one modality. O(nd).
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `UnitPairs` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `UnitPairs` in place of both arguments.
         text: Rows, (n, d), aligned with image.
 
     Returns:
-        The relative gap, a float (for tensors a 0-d float64 tensor).
+        The relative gap as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, the numbers of rows differ, or all directions are equal (0/0).
@@ -109,7 +109,7 @@ def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[T
         center: Subtract the mean of each set from it first.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ.
@@ -158,14 +158,14 @@ def sliced_wasserstein(
     the rest over orthonormal random ones. At least 0. O((n + m)d · directions). Source: Bonneel et al. 2015.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `Projections` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `Projections` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
         center: Subtract the mean of each set from it first: the rest alone.
         directions: Number of directions; d at a time are orthonormal.
         seed: Seed of the directions.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ, or there are no directions.
@@ -194,13 +194,13 @@ def gap_shift_share(
     the abstract; the distance behind it is ours.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `Projections` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `Projections` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
         directions: Number of directions; d at a time are orthonormal.
         seed: Seed of the directions.
 
     Returns:
-        The share, a float (for tensors a 0-d float64 tensor).
+        The share as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ, there are no directions, or the two sets are equal (0/0).

@@ -26,11 +26,11 @@ def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
     keep ties. Source: Radovanović et al. 2010.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1); or a precomputed `Neighbors`.
         k: Number of neighbors.
 
     Returns:
-        The skewness, a float (for tensors a 0-d float64 tensor).
+        The skewness as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, all rows are equal, n or d is too small, or k < 1.
@@ -75,11 +75,11 @@ def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
     al. 2010.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1); or a precomputed `Neighbors`.
         k: Number of neighbors.
 
     Returns:
-        A `Hubs`: robin_hood and antihub_share, floats (for tensors 0-d float64 tensors).
+        A `Hubs`: robin_hood and antihub_share as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, all rows are equal, n or d is too small, or k < 1.
@@ -110,7 +110,7 @@ def cross_hubs(image: Rows, text: Rows, *, k: Integer = 10, queries: Queries = "
         queries: "image" looks for texts, "text" for images.
 
     Returns:
-        A `Hubs`: robin_hood and antihub_share, floats (for tensors 0-d float64 tensors).
+        A `Hubs`: robin_hood and antihub_share as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, all rows of a set are equal, there are fewer than k rows to find, or k < 1.

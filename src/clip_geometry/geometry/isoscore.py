@@ -26,10 +26,10 @@ def participation_ratio(x: Rows | Moments) -> Float[Tensor, ""]:
     higher is more isotropic.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `Moments`.
 
     Returns:
-        The ratio, a float (for tensors a 0-d float64 tensor).
+        The ratio as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal.
@@ -61,11 +61,11 @@ def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     Source: Himeno & Yamada 2014.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2 (unbiased: 4), d ≥ 2.
+        x: Rows, (n, d), n ≥ 2 (unbiased: 4), d ≥ 2; or a precomputed `Moments`.
         unbiased: Correct the bias of small samples.
 
     Returns:
-        The score, a float (for tensors a 0-d float64 tensor).
+        The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal, d = 1, or b ≤ 0.
@@ -104,12 +104,12 @@ def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float
     In [0, 1]. Differentiable in x and C_0.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
+        x: Rows, (n, d), n ≥ 2, d ≥ 2; or a precomputed `Moments`.
         covariance: C_0, (d, d), from a larger sample.
         zeta: ζ in [0, 1]; 0 is `isoscore`, 1 the score of C_0 alone.
 
     Returns:
-        The score, a float (for tensors a 0-d float64 tensor).
+        The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: C_0 has another shape or is not symmetric, ζ lies outside [0, 1], or the shrunken covariance is

@@ -47,7 +47,7 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
             where eigenvalues repeat (whitened data). With d = 1 the last two have one direction: 1 and 0.
 
     Returns:
-        A `PartitionIsotropy`: i1 and i2, floats (for tensors 0-d float64 tensors).
+        A `PartitionIsotropy`: i1 and i2 as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: The rows are not usable, or the convention is unknown.
@@ -91,7 +91,7 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
         directions: Directions as rows, (m, d), m ≥ 1.
 
     Returns:
-        A `PartitionIsotropy`: i1 and i2, floats (for tensors 0-d float64 tensors).
+        A `PartitionIsotropy`: i1 and i2 as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: The dimensions differ.
@@ -148,7 +148,7 @@ def rayleigh_test(x: Rows) -> IsotropyTest:
         x: Rows, (n, d), n ≥ 3, d ≥ 2, none zero.
 
     Returns:
-        An `IsotropyTest`, floats (for tensors 0-d float64 tensors).
+        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, or n or d is too small.
@@ -179,7 +179,7 @@ def bingham_test(x: Rows) -> IsotropyTest:
         x: Rows, (n, d), n ≥ 3, d ≥ 2, none zero.
 
     Returns:
-        An `IsotropyTest`, floats (for tensors 0-d float64 tensors).
+        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, or n or d is too small.
@@ -212,7 +212,7 @@ def sphericity_test(x: Rows) -> IsotropyTest:
         x: Rows, (n, d), n ≥ 3, d ≥ 2.
 
     Returns:
-        An `IsotropyTest`, floats (for tensors 0-d float64 tensors).
+        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: All rows are equal, or n or d is too small.

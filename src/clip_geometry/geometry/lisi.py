@@ -88,7 +88,7 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
         k: Number of neighbors, ≥ 3.
 
     Returns:
-        The median, a float (for tensors a 0-d float64 tensor).
+        The median as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ, there are too few rows, or all rows are equal.
@@ -119,7 +119,7 @@ def clisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, ""]:
         k: Number of neighbors, ≥ 3.
 
     Returns:
-        The score, a float (for tensors a 0-d float64 tensor).
+        The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: There are too few rows, all rows are equal, or the labels do not fit.

@@ -35,12 +35,12 @@ def silhouette(
     `sampled_silhouette` takes a size and a seed, and estimates the silhouette of all rows.
 
     Args:
-        x: Rows, (n, d), n ≥ 3; or `ClassDistances` alone.
+        x: Rows, (n, d), n ≥ 3; or a precomputed `ClassDistances` in place of both arguments.
         labels: One label per row, (n,), of at least two and at most n − 1 values.
         metric: "euclidean", "sqeuclidean", "cosine" or "precomputed", as in `silhouette_samples`.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The labels do not fit, or the metric is cosine and a row is zero.
@@ -98,12 +98,12 @@ def modality_silhouette(
     In [−1, 1]: 0 where the modalities are mixed, towards 1 where each is a cluster of its own.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `ModalityDistances` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `ModalityDistances` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
         metric: "euclidean", "sqeuclidean" or "cosine", as in `silhouette_samples`.
 
     Returns:
-        The silhouette, a float (for tensors a 0-d float64 tensor).
+        The silhouette as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ.

@@ -21,7 +21,7 @@ def coordinate_std(x: Rows | Moments) -> Float[Tensor, " d"]:
     """Standard deviation of each coordinate over the rows (population, ddof 0).
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `Moments`.
 
     Returns:
         The standard deviations, (d,), float64.
@@ -51,10 +51,10 @@ def coordinate_spread(x: Rows | Moments) -> Float[Tensor, ""]:
     to rogue dimensions. Depends on the basis. Source: Tyshchuk et al. 2023.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
+        x: Rows, (n, d), n ≥ 2, d ≥ 2; or a precomputed `Moments`.
 
     Returns:
-        The relative spread, a float (for tensors a 0-d float64 tensor).
+        The relative spread as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal, or d = 1.
@@ -114,7 +114,7 @@ def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Floa
         center: Subtract the mean of the rows first.
 
     Returns:
-        The effective rank, a float (for tensors a 0-d float64 tensor).
+        The effective rank as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal (uncentered: zero; of `Moments` all rows that are equal).
@@ -144,12 +144,12 @@ def alpha_req(x: Rows | Spectrum, *, first: Integer = 1, last: Integer | None = 
     found to go with good transfer, larger ones mean that few directions carry nearly all. At least 0.
 
     Args:
-        x: Rows, (n, d), or `Spectrum`; n ≥ 3, d ≥ 2.
+        x: Rows, (n, d), n ≥ 3, d ≥ 2; or a precomputed `Spectrum`.
         first: First rank. The authors' fits take ranks 12 to 100.
         last: Last rank; None for all. Eigenvalues that are zero up to rounding are left out.
 
     Returns:
-        α, a float (for tensors a 0-d float64 tensor).
+        α as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal, or fewer than two eigenvalues are left.
@@ -189,7 +189,7 @@ def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
         x: Rows, (n, d), `Moments` or `Spectrum`; n ≥ 2.
 
     Returns:
-        The sum, a float (for tensors a 0-d float64 tensor).
+        The sum as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal.
@@ -218,7 +218,7 @@ def spectral_discrepancy(image: Rows, text: Rows) -> Float[Tensor, ""]:
         text: Rows, (m, e), m ≥ 2, of any dimension: missing eigenvalues are 0.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows of a set are equal.

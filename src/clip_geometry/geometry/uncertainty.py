@@ -218,7 +218,7 @@ def permutation_test(
         alternative: "two-sided", "greater" or "less".
 
     Returns:
-        A `PermutationTest`: value, p_value, null_mean and null_std, floats (for tensors 0-d float64 tensors).
+        A `PermutationTest`: value, p_value, null_mean and null_std as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: The measure takes one set of rows, which has nothing to permute, or more than two arguments.

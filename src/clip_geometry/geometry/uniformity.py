@@ -19,11 +19,11 @@ def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""
     2020.
 
     Args:
-        x: Rows, (n, d), n ≥ 1; or `PairDistance` alone.
+        x: Rows, (n, d), n ≥ 1; or a precomputed `PairDistance` in place of both arguments.
         y: Rows, (n, d), aligned with x.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The numbers of rows or the dimensions differ.
@@ -49,7 +49,7 @@ def uniformity(x: Rows | KernelSums, *, t: Number = 2.0) -> Float[Tensor, ""]:
         t: Inverse temperature, positive and finite.
 
     Returns:
-        The logarithm, a float (for tensors a 0-d float64 tensor).
+        The logarithm as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: t is not positive and finite.
@@ -73,12 +73,12 @@ def cross_uniformity(x: Rows | CrossKernelSums, y: Rows | None = None, *, t: Num
     2024, as their code computes it (`cross_encoder_uniform_loss` of github.com/abrar-fahim/contrastive-gap, t = 2).
 
     Args:
-        x: Rows, (n, d), n ≥ 2; or `CrossKernelSums` alone.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `CrossKernelSums` in place of both arguments.
         y: Rows, (n, d), aligned with x.
         t: Inverse temperature, positive and finite.
 
     Returns:
-        The logarithm, a float (for tensors a 0-d float64 tensor).
+        The logarithm as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The numbers of rows or the dimensions differ, or t is not positive and finite.
