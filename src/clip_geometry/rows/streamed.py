@@ -123,11 +123,10 @@ class StreamedRows:
         size: int,
         along: Tensor | None = None,
     ) -> Any:
-        """Run one pass: apply `accumulate`, starting from zero(), to blocks of `size` rows and the matching part of
-        `along`.
+        """Run one pass: apply `accumulate`, starting from zero(), to consecutive blocks of `size` rows.
 
-        `along` has one entry per row, (n,). An engine does this elsewhere for spans of the rows, and combines their
-        results in order with `merge`.
+        `along` has one entry per row, (n,), and is split into the same blocks. An engine does this elsewhere for spans
+        of the rows, and combines their results in order with `merge`.
         """
         if self.engine is not None:
             return self.engine(self, zero, accumulate, merge, size, along)
