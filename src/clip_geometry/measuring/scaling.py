@@ -96,8 +96,8 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
         full_size: Number of items of the full set that these items are a sample of.
 
     Raises:
-        InputError: The sets are streamed and cannot be held in memory, or the full size is not above their number of
-            items.
+        InputError: The sets are streamed because they are too large for memory or read by an engine, or the full size
+            is not above their number of items.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
