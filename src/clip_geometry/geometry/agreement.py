@@ -195,13 +195,13 @@ def _hsic(
 
 @in_kind
 def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 1) -> Float[Tensor, ""]:
-    """Return the information imbalance Δ(x → y): how far apart in y, by rank, nearest neighbors in x are.
+    """Return the information imbalance Δ(x → y), the rank in y of the nearest neighbors in x (Glielmo et al. 2022).
 
     Δ(x → y) = 2/(n²k) Σ_i Σ_j r_ij over the k nearest neighbors j of row i in x, where r_ij = 1 + the number of rows
-    that are nearer to i than j is in y, by Euclidean distance. The value lies in (0, 2). It is 2/n if the neighbors
-    agree fully (k = 1), and 1 on average if the sets are independent. The measure is not symmetric: Δ(x → y) < Δ(y → x)
-    means that x says more about y than y says about x. Equally near neighbors in x are taken in the order of their
-    indices. The cost is O(n²(d + e)), in blocks. Source: Glielmo et al. 2022.
+    that are nearer to row i in y than row j is, by Euclidean distance. The value lies in (0, 2). It is 2/n if the
+    neighbors agree fully (k = 1), and 1 on average if the sets are independent. The measure is not symmetric: Δ(x → y)
+    < Δ(y → x) means that x says more about y than y says about x. Equally near neighbors in x are taken in the order of
+    their indices. The cost is O(n²(d + e)), in blocks.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1; or a precomputed `PairedNeighbors` in place of both arguments.

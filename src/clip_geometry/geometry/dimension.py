@@ -99,8 +99,8 @@ def local_intrinsic_dimension(
         The dimension as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: There are too few rows, a row is zero with "cosine", or all neighbors are equally far from every row
-            ("mackay") or from any row (the arithmetic means), which makes the dimension infinite.
+        InputError: There are too few rows, a row is zero with "cosine", or the dimension is infinite because all k
+            neighbors of every row ("mackay") or of some row (the arithmetic means) are equally far from it.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

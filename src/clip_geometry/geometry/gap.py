@@ -18,7 +18,7 @@ from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row
 GapMetric: TypeAlias = Literal["euclidean", "cosine"]
 CENTERED = 1e-7  # a mean this short relative to the rows can only come from centering, in float32 or in float64
 DIRECTIONS = 512
-BLOCK = 1024  # rows: 8 MB of float64 distances
+BLOCK = 1024  # rows per block: 8 MB of float64 distances
 ROUNDING = 1e-28  # relative to the mean square of rows or entries; sets this close differ only by rounding
 
 

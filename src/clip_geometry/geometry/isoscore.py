@@ -16,7 +16,7 @@ from clip_geometry.rows.arguments import Flag, Number, flag, real_number
 from clip_geometry.rows.matrix import Rows, as_rows
 
 SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose precision
-ROUNDING = 1e-8  # relative to n²; below, the unbiased estimate of ‖C‖² is rounding noise that its terms leave
+ROUNDING = 1e-8  # relative to n²; a smaller unbiased estimate of ‖C‖² is rounding noise of its terms
 
 
 @in_kind

@@ -37,9 +37,10 @@ class SignConventions(NamedTuple):
 def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> PartitionIsotropy:
     """Return the isotropies I1 and I2 of the partition function (Mu & Viswanath 2018; Wang et al. 2020), rows as given.
 
-    The partition function is Z(v) = Σ_i exp⟨v, w_i⟩ over the set E of the eigenvectors v of xᵀx (uncentered). i1 =
-    min_E Z/max_E Z lies in (0, 1]; 1 is isotropic. i2 = std_E Z/mean_E Z ≥ 0 (population); 0 is isotropic. Both depend
-    on the scale of the rows: on unit rows I1 ≥ e⁻². Values of I2 below about 1e-12 are rounding error.
+    The partition function is Z(v) = Σ_i exp⟨v, w_i⟩, where w_i are the rows and v runs over a set E of directions, the
+    eigenvectors of xᵀx (uncentered). i1 = min_E Z/max_E Z lies in (0, 1]; 1 is isotropic. i2 = std_E Z/mean_E Z ≥ 0
+    (population); 0 is isotropic. Both depend on the scale of the rows: on unit rows I1 ≥ e⁻². Values of I2 below about
+    1e-12 are rounding error.
 
     Args:
         x: Rows, (n, d), n ≥ 2.

@@ -1,4 +1,4 @@
-"""Return types that follow the input: a number is a tensor for tensor input, and a float for arrays."""
+"""Result types that follow the input: a number is a tensor for tensor input, and a float for arrays."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence

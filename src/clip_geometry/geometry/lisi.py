@@ -57,7 +57,7 @@ def _weights(distances: Float[Tensor, "n k"], perplexity: float) -> Float[Tensor
     gaps = distances - distances[:, :1]
     # makes the weights independent of the unit of length
     gaps = gaps / gaps[:, -1:].clamp(min=torch.finfo(gaps.dtype).tiny)
-    tied = (gaps == 0).sum(1, keepdim=True) >= perplexity  # even an infinite β leaves a higher perplexity
+    tied = (gaps == 0).sum(1, keepdim=True) >= perplexity  # no β is large enough: the ties alone have this perplexity
 
     def above(beta: Tensor) -> Tensor:
         exponents = (beta * gaps).clamp(max=LARGEST)

@@ -21,15 +21,15 @@ class Measure:
     `measure.caveat` and all other fields of `Description`.
 
     Args:
-        name: Name in `measures` and in the catalog. A variant is named in brackets.
+        name: Name in `measures` and in the catalog, with a variant in brackets, as in `silhouette[cosine]`.
         function: Takes the sets and returns the number, or a result that contains it.
         attribute: Field (possibly dotted) or key of the function's result that holds the number, or None if the result
             itself is the number.
         options: Keyword arguments for the function.
         remark: Function of the same arguments that returns a remark on what the number leaves out, or None.
         statistic: The `Statistic` that the function accepts in place of all sets, or None if it takes rows only. It is
-            computed once for all measures that share it, and the jackknife computes it without each block from shared
-            work.
+            computed once for all measures that share it. For the jackknife, it is computed without each block from
+            shared work.
         streams: Whether the function accepts `StreamedRows`, which it reads in a bounded number of blocks. Otherwise
             all rows must fit in memory.
         aggregated: Whether each pass over the rows is an aggregation (`StreamedRows.aggregate`), which an engine can
@@ -66,7 +66,7 @@ class Measure:
     def __call__(self, *sets) -> Value:
         """Return the number: a 0-d float64 tensor for tensor input, a float for arrays.
 
-        Raises InputError if the sets are too small for the number to exist, besides the errors of the function.
+        Raises InputError if the sets are too small for the number to exist, in addition to the errors of the function.
         """
         result = self.function(*sets, **self.options)
         try:
@@ -151,7 +151,16 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
 
 
 def by_group(*, all: bool = False) -> list[Measure]:
-    """Return the default measures, or all measures, sorted by group, without the numbers of evaluators."""
+    """Return the default measures, or all measures, sorted by group.
+
+    The numbers of evaluators are not included.
+
+    Args:
+        all: Whether to return all measures instead of the default ones.
+
+    Returns:
+        The measures.
+    """
     members = [measure for measure in measures.values() if (all or measure.by_default) and not measure.evaluator]
     return sorted(members, key=lambda measure: GROUPS.index(measure.group))
 

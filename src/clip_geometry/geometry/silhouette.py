@@ -131,7 +131,7 @@ class SampledSilhouette(NamedTuple):
 @in_kind
 @torch.no_grad()
 def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Integer = 0) -> SampledSilhouette:
-    """Estimate the Euclidean silhouette from a stratified sample of rows, each of which is compared with all rows.
+    """Estimate the Euclidean silhouette from a stratified sample of rows, each compared with all rows.
 
     The estimate is unbiased because only the rows to average are sampled. Comparing with a sample would bias it, since
     the smallest of several estimated means is too small on average. The standard error is that of sampling without
@@ -149,7 +149,7 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
         A `SampledSilhouette` with value, standard_error and rows, in float64 and without gradient.
 
     Raises:
-        InputError: `of` or `seed` is out of range, or for the reasons given in `silhouette`.
+        InputError: `of` or `seed` is out of range, or the arguments are invalid for `silhouette`.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

@@ -249,9 +249,9 @@ def compare(
     flips, so p is hardly below 2/2^g; five blocks never reach 0.05.
 
     For shares such as recall, Δ has an interval, computed from both intervals and the correlation of the items
-    (Newcombe 1998). If they are paired, p is that of McNemar's exact test of the queries that changed; if an item has
-    several queries, the signs of its difference are flipped. Both sets of rows are compared as they are, including
-    fitted maps; `Column.saw` says which column was fitted on the items that it is measured on.
+    (Newcombe 1998). If the records are paired, p is that of McNemar's exact test of the queries that changed; if an
+    item has several queries, the signs of its difference are flipped instead. Both sets of rows are compared as they
+    are, including fitted maps; `Column.saw` says which column was fitted on the items that it is measured on.
 
     Items are the same if their ids agree, or their rows before the pipeline. Equally many rows without ids are only
     assumed to be the same items, row by row (`Change.assumed`). If they are in fact different items, the blocks and
@@ -266,8 +266,7 @@ def compare(
     Records of one operand that differ only in the seed are averaged. Their standard error is that of the mean over
     seeds, and it is paired if both columns have the same seeds.
 
-    Numbers that depend on n are not compared if n differs, and numbers with another convention (variant) are not
-    compared.
+    Numbers are not compared if they depend on n and n differs, or if they follow different conventions (variants).
 
     Args:
         operands: Paths, sets or records. A path contains embeddings as for `read`, or records: a run folder, or a file

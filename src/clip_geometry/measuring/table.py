@@ -197,7 +197,7 @@ def _scaling_table(records: Sequence[Row]) -> Table:
 
 
 def _sizes(records: Sequence[Row]) -> list[str]:
-    """Return "1000 image and 5000 text rows in 512 dimensions" if the records contain it all, else the n and d they
+    """Return "1000 image and 5000 text rows in 512 dimensions" if the records say all of it, else the n and d they
     share."""
     counts, dimensions, whole = {}, set(), True
     for record in records:

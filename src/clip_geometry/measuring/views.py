@@ -52,8 +52,7 @@ class View:
 
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:
-        """The couples that measures across modalities are computed for: "both" for two sets, "audio+image" and so on
-        for more.
+        """The couples that measures across modalities use: "both" for two sets, "audio+image" and so on for more.
 
         The order within a couple is that of `in_order`, whatever the order of the sets.
         """

@@ -118,7 +118,7 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
 
 
 def check_values(x: Float[Tensor, "n d"], name: str, numbers: Numbers | None = None) -> None:
-    """Check that all values are finite, and of a size whose squares are finite, which only float64 can violate.
+    """Check that all values, and their squares, are finite; the squares of float64 values may not be.
 
     `numbers` are the row numbers for the error message.
     """

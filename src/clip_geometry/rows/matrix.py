@@ -34,7 +34,7 @@ CACHED = 256  # rows whose float64 copy stays in the cache from one step to the 
 
 
 def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Tensor, "n d"]:
-    """Return `x` as a finite floating-point matrix in its own precision and on its own device.
+    """Return `x` as a finite floating-point matrix, without changing its precision or device.
 
     Raises InputError for fewer than `least` rows or `least_d` columns, and for rows that are not in memory; functions
     that can read rows in blocks use `as_matrix`.

@@ -1,5 +1,4 @@
-"""Parallel work on parts of a block, with one torch thread each: small operations would otherwise often wait for
-threads."""
+"""Parallel work on parts of a block in threads with one torch thread each, so that small operations do not wait."""
 
 import functools
 import os

@@ -122,7 +122,7 @@ def _scales(typical: Float[Tensor, " n"], which: Int[Tensor, " n"], k: int) -> F
     """Return the power of two that brings the median row about each center near 2^TYPICAL."""
     sizes = torch.bincount(which, minlength=k)
     order = typical.argsort()
-    order = order[which[order].argsort(stable=True)]  # by centre, then by length
+    order = order[which[order].argsort(stable=True)]  # by center, then by length
     medians = typical[order[sizes.cumsum(0) - sizes + sizes // 2]]
     exponents = torch.frexp(medians).exponent.clamp(min=-90)  # keeps the units within float32
     return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[which]

@@ -20,7 +20,7 @@ from clip_geometry.geometry.distances.pairwise import distances, near_one, singl
 from clip_geometry.rows.matrix import SUMMED, Matrix
 
 WORTH_IT = 8192  # fewest rows for the GPU kernel; for fewer rows compiling it takes longer than everything else
-BLOCK = 1024  # rows: 8 MB of float64 distances
+BLOCK = 1024  # rows per block: 8 MB of float64 distances
 KEPT = 2**24  # sums per block: 128 MB
 MOST = 8192  # chosen rows per block: 16 MB in float32 at d = 512
 SAMPLE = 9  # rows per class whose median serves as its center: near most rows, however far away some are

@@ -1,5 +1,4 @@
-"""Squared Euclidean distances between two sets of rows, computed from products, or from differences where products
-cancel."""
+"""Squared Euclidean distances between two sets of rows, from products, or from differences where products cancel."""
 
 import math
 import os
@@ -105,10 +104,10 @@ def near_one(largest: float) -> float:
 
 @torch.no_grad()
 def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Tensor, " n"]:
-    """Mark one row of each group of rows within Euclidean distance `tolerance` of each other, and all other rows.
+    """Mark one row of each group of rows within distance `tolerance` of each other, and all rows outside groups.
 
-    Rows that are near have near projections on any line, so only runs in the order of the projections are compared.
-    `tolerance` is 0, or so small that groups do not touch.
+    Distances are Euclidean. Rows that are near have near projections on any line, so only runs in the order of the
+    projections are compared. `tolerance` is 0, or so small that groups do not touch.
     """
     keys, slack = _projections(x, tolerance)
     kept = torch.ones(len(x), dtype=torch.bool, device=x.device)

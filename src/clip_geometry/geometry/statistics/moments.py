@@ -45,7 +45,7 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
         cubes += squares @ c
         fourths += squares.double().square().sum()
     m2, t, q = products.sum() / scale**2, cubes / scale**3, fourths / scale**4
-    n, r = len(block), mean - centre.double()  # Σ c = n r, r from the centre to the mean
+    n, r = len(block), mean - centre.double()  # Σ c = n r, r from the center to the mean
     square, trace, along = r @ r, m2.trace(), m2 @ r
     moved_t = t - r * trace - 2 * along + 2 * n * square * r
     moved_q = q - 4 * (r @ t) + 2 * square * trace + 4 * (r @ along) - 3 * n * square**2
@@ -154,7 +154,7 @@ class Moments(Statistic):
 
     @property
     def covariance(self) -> Float[Tensor, "d d"]:
-        """M2/(n − 1)."""
+        """Covariance of the rows, M2/(n − 1)."""
         return self.M2 / (self.n - 1)
 
     def __add__(self, other: "Moments") -> "Moments":

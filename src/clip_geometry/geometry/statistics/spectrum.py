@@ -94,8 +94,8 @@ class Decomposed:
     def vectors(self, block: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "r r"]]:
         """Return the squared singular values, ascending, and orthonormal singular vectors.
 
-        The vectors are left singular vectors if there are at most as many rows as columns, otherwise right singular
-        vectors. Squares below rounding error are 0.
+        The vectors are left singular vectors if `wide`, otherwise right singular vectors. Squares below rounding error
+        are 0.
         """
         squares, vectors = torch.linalg.eigh(self._product(block, center=False))
         self._squares[block, False] = squares = _without_rounding(squares, len(self.dealt))
