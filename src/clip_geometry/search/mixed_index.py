@@ -201,7 +201,7 @@ class MixedIndex:
         return Relevance(chosen, within=self.complete)
 
     def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
-        """Return the selected rows (default: all) and their relevance for a repair to learn from; `kept` as in `Known`."""
+        """Return data to fit a repair: the selected rows (default: all) and their relevance; `kept` as in `Known`."""
         numbers = self.all_rows if numbers is None else numbers
         rows, relevance = self.rows(numbers), self.relevance(numbers)
         return Known(rows, relevance, logit_scale=self.logit_scale, kept=kept)

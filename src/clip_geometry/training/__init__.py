@@ -1,6 +1,6 @@
 """Losses and live measures for training loops and their loggers.
 
-Names are imported at first use, each with the one outside library that it needs.
+Names are imported at first use, each with the one external library that it needs.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import Any
 
 from clip_geometry.registry import InputError
 
-PREFIX = "geometry/"  # of the names that are logged
+PREFIX = "geometry/"  # prefix of all logged names
 
 _HOME = {
     "curves": ["plot_training"],

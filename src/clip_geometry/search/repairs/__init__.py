@@ -217,7 +217,7 @@ class RepairView:
     def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
         """Return rows of a modality after its map."""
         affine = self.maps[modality]
-        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # keep x alive so that its id is not reused
+        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # keep x, so its id stays its own
 
     def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         """Return the inner products of queries and items after the maps, (n, m); callers must not modify them."""

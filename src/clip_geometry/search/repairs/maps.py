@@ -32,7 +32,7 @@ class Mapped(InnerProduct):
 
 
 class TwoViews(Repair):
-    """Base class of the repairs that may use centered cosines across modalities; within a modality, rows stay raw.
+    """Base class of the repairs that may center cosines across modalities; within a modality, they use raw rows.
 
     Args:
         centered: Whether to subtract the mean of each modality before cosines across modalities, which may retrieve
