@@ -96,7 +96,7 @@ def _counts(cosines: Float[Tensor, " p"], edges: Float[Tensor, " b1"]) -> Float[
 
 
 def _quantile(counts: Float[Tensor, " b"], edges: Float[Tensor, " b1"], q: float) -> float:
-    """Return a quantile of binned values, interpolated as in NumPy between two values that are located in their bins."""
+    """Return a quantile of binned values, interpolated as in NumPy between two values located within their bins."""
     below = counts.cumsum(0)
     place = q * (float(below[-1]) - 1)
     orders = torch.tensor([math.floor(place), math.ceil(place)], dtype=torch.float64, device=counts.device)

@@ -246,7 +246,7 @@ class Way:
         return rows.gather(1, order)[:, :most]
 
     def same_modality(self, most: int) -> Float[Tensor, "n k"]:
-        """Return (n, k): 1 for each of the nearest rows, of either modality, that is of the query's own, otherwise 0."""
+        """Return 1 for each of the nearest rows of either modality that is of the query's own modality, otherwise 0."""
         return (self.nearest_rows(most) < len(self.queries)).double()
 
 

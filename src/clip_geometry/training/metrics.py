@@ -144,7 +144,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
     @property
     def sums(self) -> "GeometrySums | None":
         """The merged state; None before the first rows."""
-        vectors = [self.packed] if isinstance(self.packed, Tensor) else self.packed  # a tensor after it has been gathered
+        vectors = [self.packed] if isinstance(self.packed, Tensor) else self.packed  # a tensor once gathered
         total = None
         for vector in vectors:
             while len(vector):
@@ -280,7 +280,7 @@ class GeometrySums:
         return cls(plan, n, invalid, of_each, pairs, sample), rest
 
     def values(self) -> dict[str, Float[Tensor, ""]]:
-        """Return every number by name, NaN where it is undefined, as for rows that are all equal, and `invalid_rows`."""
+        """Return every number by name, NaN if undefined, as for rows that are all equal; and `invalid_rows`."""
         numbers: dict[str, Tensor] = {}
         for key, (name, place) in self.plan.numbers.items():
             try:

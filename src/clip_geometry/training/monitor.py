@@ -364,7 +364,7 @@ def _scalar_log(log: Any) -> Log | None:
         log.define_metric(f"{PREFIX}*", step_metric=f"{PREFIX}step")
 
         def to_run(scalars: dict[str, float], step: int) -> None:
-            """Log to W&B, which drops values logged at a step before its own; its step grows with each call without step=."""
+            """Log to W&B, which drops values logged at a step before its own; calls without step= advance that one."""
             own = getattr(log, "step", math.inf)
             log.log({**scalars, f"{PREFIX}step": step}, step=step if own <= step else None)
 
