@@ -37,8 +37,8 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
 
     Returns:
         For each of matching and random: .mean, .std, .q05, .q25, .q50, .q75, .q95. Also auc = P(matching > random) +
-            P(equal)/2 for one pair of each kind, from the ranks of all pairs (Mann-Whitney): 1 if all matching pairs
-            exceed all random ones, 0.5 if both are distributed alike.
+        P(equal)/2 for one pair of each kind, from the ranks of all pairs (Mann-Whitney): 1 if all matching pairs exceed
+        all random ones, 0.5 if both are distributed alike.
 
     Raises:
         InputError: A row is zero, the sets differ in length, or bins < 1.

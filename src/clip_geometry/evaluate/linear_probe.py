@@ -1,8 +1,8 @@
 """Linear classifiers of rows: logistic regression, the linear probe, and the separability of modalities.
 
 Logistic regression uses either scikit-learn or the solver of this module. The latter is about 3x faster at equal
-accuracy (benchmarks/linear_probe.py), gets closer to the minimum, and runs on a GPU. It computes a preconditioned loss
-and its gradient in torch and minimizes with SciPy's L-BFGS.
+accuracy (benchmarks/linear_probe.py), gets closer to the minimum, and runs on a GPU. It computes the loss and
+its gradient in torch, with preconditioning, and minimizes with SciPy's L-BFGS.
 """
 
 import math
@@ -140,7 +140,7 @@ class _Problem:
         sample = sample - self.centre  # a copy, because the sample of float64 rows is a view
         self.binary = k == 2
         self.columns = 1 if self.binary else k
-        curvature = (1 - 1 / k) / k  # of the cross-entropy at equal logits
+        curvature = (1 - 1 / k) / k  # second derivative of the cross-entropy at equal logits
         variances, axes = torch.linalg.eigh(sample.T @ sample / len(sample))
         least = max(FLOOR * float(variances[-1]), SMALLEST**2)  # for rows that are all equal
         self.spread = math.sqrt(max(float(variances.sum()), 0))

@@ -54,10 +54,10 @@ def retrieval(
         median_rank: Whether to compute the median ranks. All other numbers need only the nearest rows of each query.
 
     Returns:
-        image_to_text.r_at_K for each K: the share of queries whose pair has rank ≤ K; higher is better; chance with one
-            pair is K/n, or K/(2n − 1) for "mixed". image_to_text.median_rank, starting at 1. The same for
-            text_to_image. For index="mixed", also image.same_modality_at_K and text.same_modality_at_K: the mean share
-            of the query's own modality in its top K, about (n − 1)/(2n − 1) without a modality gap.
+        image_to_text.r_at_K for each K, the share of queries whose pair has rank ≤ K (higher is better; chance with one
+        pair is K/n, or K/(2n − 1) for "mixed"); image_to_text.median_rank, starting at 1; and the same for
+        text_to_image. For index="mixed", also image.same_modality_at_K and text.same_modality_at_K, the mean share of
+        the query's own modality in its top K, about (n − 1)/(2n − 1) without a modality gap.
 
     Raises:
         InputError: A row is zero, the sets differ in length without `pairs`, a row has no pair, or K is out of range.
@@ -380,7 +380,7 @@ def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> s
     reach = TIE + (2 * own.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
     as_near = leads.abs() <= reach[:, None]
     known = torch.isin(search.i, asked)
-    as_near[torch.searchsorted(asked, search.i[known]), search.j[known]] = False  # a pair itself is no tie
+    as_near[torch.searchsorted(asked, search.i[known]), search.j[known]] = False  # a pair itself is not a tie
     tied, remarks = int(as_near.any(1).sum()), [_queries(image, text, pairs)]
     if tied > MANY * len(asked):
         remarks.append(

@@ -139,9 +139,7 @@ class HeldOutSearch:
         return values | listed, without | listed_without
 
     def _ranked(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
-        """Return the values that depend on the rank of the first relevant item of another modality, also without each
-        block.
-        """
+        """Return values based on the rank of the first relevant item of another modality, also without each block."""
         relevant = {item: self._relevant(query, item)[span] for item in scores if item != query}
         best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
         # number of items of the own and of other modalities, by block, that precede it
@@ -282,9 +280,7 @@ class SearchNumbers:
             return np.bincount(rows, values, minlength=n) / np.bincount(rows, minlength=n)
 
     def left_out(self, query: str, number: str) -> np.ndarray:
-        """Return (G, G): the change of the mean, due to the queries of block a, without the items of block b; 0 if
-        unknown.
-        """
+        """Return (G, G): the change of the mean at queries of block a without the items of block b; 0 if unknown."""
         asked = sum(len(rows) for rows, _ in self.asked[query, number])
         return np.zeros((self.index.block_count, self.index.block_count)) + self.effects[query, number] / max(1, asked)
 

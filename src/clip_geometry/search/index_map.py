@@ -21,10 +21,10 @@ from clip_geometry.transforms.pipeline import Pipeline
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
-LEAST = 200  # re-embedded rows
+LEAST = 200  # fewest re-embedded rows
 MANY = 1000  # rows from which 10 folds are enough; with fewer rows, leaving out a fold costs the map more
 ENOUGH = 20  # expected number of neighbors among the re-embedded rows, from which recall is estimated
-GROUPS = 20  # of the jackknife
+GROUPS = 20  # groups of the jackknife
 Z = 1.96
 
 

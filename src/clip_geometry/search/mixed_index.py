@@ -176,9 +176,7 @@ class MixedIndex:
         }
 
     def sampled(self, most: int, seed: int = 0) -> RowNumbers:
-        """Return the row numbers of at most `most` random items, and of at most `most` rows of a modality that is not
-        split.
-        """
+        """Return the row numbers of at most `most` random items, and at most `most` rows of each unsplit modality."""
         generator = np.random.default_rng(seed)
         rows = self.rows_of(generator.permutation(self.items)[:most])
         return rows | {name: np.sort(generator.permutation(rows[name])[:most]) for name in self.whole}

@@ -155,8 +155,8 @@ class IStar(Penalty):
         zeta: ζ in [0, 1]; 0 gives the IsoScore of the batch.
         momentum: m in (0, 1]; None if only `refresh` sets C_0.
         group: torch.distributed process group, None for all processes. In training mode, C is computed exactly on the
-            rows of all processes, however many each has, and the gradient that DistributedDataParallel averages is
-            exact, too. In eval mode, C is computed on the rows of this process.
+            rows of all processes, however many each has, and the gradient after DistributedDataParallel is exact, too.
+            In eval mode, C is computed on the rows of this process.
 
     Raises:
         InputError: In `forward`: there are fewer than two rows, d < 2, or all rows are equal and there is no C_0.

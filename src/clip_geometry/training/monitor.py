@@ -42,7 +42,7 @@ PROBE = "expected a mapping of modality → rows (n, d), or several one by one"
 
 
 class CollapseWarning(UserWarning):
-    """Warns that the geometry of a model in training has collapsed.
+    """Warning that the geometry of a model in training has collapsed.
 
     Example:
         >>> import warnings
@@ -164,7 +164,7 @@ def _described(name: str, signal: _Signal) -> str:
 
 
 class GeometryMonitor:
-    """Measure embeddings every N steps of a training, log the numbers, and raise an alarm if they collapse.
+    """Monitor that measures embeddings every N steps of a training, logs the numbers, and raises an alarm on collapse.
 
     There are two modes. With `embed`, the monitor embeds a probe: the same items each time, in eval mode, without
     gradients, and without consuming random numbers of the training. Without it, `step` takes the features that the

@@ -20,7 +20,7 @@ Rows: TypeAlias = np.ndarray | StreamedRows
 
 
 class RankWarning(UserWarning):
-    """Warns that the fitting set does not determine the map; the message says how the map was completed.
+    """Warning that the fitting set does not determine the map; the message says how the map was completed.
 
     Example:
         >>> import warnings

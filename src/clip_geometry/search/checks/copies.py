@@ -30,7 +30,7 @@ FALSE = 0.01  # expected share of natural neighbors among the marked rows
 P_VALUE = 1e-4
 MOST = 0.1  # relative to the median distance; a row farther away is a neighbor, not a copy
 LOW, HIGH = 0.02, 0.2  # quantiles between which the exponent of the tail is estimated
-LEAST = 100  # distances
+LEAST = 100  # fewest distances for the check
 SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, like item ids
 
 

@@ -221,7 +221,7 @@ def _nearer(unit: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.einsum("nd,nd->n", unit @ difference, unit) > 0
 
 
-LEAST = 50  # rows of each modality
+LEAST = 50  # fewest rows of each modality
 FIT = 5000  # rows of each modality on which the direction is fitted
 AWAY = 6.0  # standard deviations from its own modality; one in thousands of clean rows is that far away
 AMONG = 4.0  # standard deviations from the other modality
@@ -285,7 +285,7 @@ def _middle_and_spread(scores: np.ndarray) -> tuple[float, float]:
 
 QUERIES, INDEX = 1000, 5000
 BROKEN = 0.9  # share of the query's own modality in the top ten; at most one place is left for the other
-NOTABLE = 0.1  # above chance
+NOTABLE = 0.1  # share above chance that is reported
 SURE = 4.0  # standard errors
 
 

@@ -26,7 +26,7 @@ SURE = 6.0  # standard deviations beyond the largest of n normal values
 DRIFT = 0.5
 DECAY = 0.448  # θ > 0 with E[exp(θ (log p − log q − DRIFT))] = exp(−DRIFT θ)/(1 − θ²) = 1 for uniform p and q
 P_VALUE = 1e-4
-SEGMENTS = 8  # at most
+SEGMENTS = 8  # largest number of segments
 MARGIN = 1.0  # log p − log q is 3 to 6 for a misplaced row
 TAILS = (0.5, 0.6, 0.7, 0.8, 0.9)
 FLAT = 1.64  # standard deviations: a flat tail is rejected with p = 0.05
@@ -164,9 +164,8 @@ def partners(context: Context, one: str, other: str) -> dict[str, float]:
     """Measure how near the nearest rows of the other modality are, regardless of the order of the rows.
 
     Returns:
-        cosine: mean cosine of n sampled rows with their nearest row of the other modality, both centered. noise and
-            deviation: mean and standard deviation for independent Gaussian rows with the same means and covariances. n:
-            number of sampled rows.
+        cosine, the mean cosine of n sampled rows with their nearest row of the other modality, both centered; noise and
+        deviation, its mean and standard deviation for independent Gaussian rows with the same means and covariances; n.
     """
     rows = [own_rows(context, modality) for modality in (one, other)]
     queries = context.queries(len(rows[0]), len(rows[1]))

@@ -54,7 +54,7 @@ def _first_by_product(context: Context, modality: str) -> dict[str, int]:
 
 
 ROWS = 20_000
-LEAST = 10  # rows
+LEAST = 10  # fewest rows for the check
 FLAT = 1e-5  # relative to the median standard deviation of coordinates (1e-2); float32 rounds unit rows to 1e-8
 RANK = 0.95  # relative to the largest possible rank
 ROUNDING = 2e-14  # variance: float32 rounding leaves up to 5e-15 along a direction, clean full-rank rows have 1e-13
@@ -113,7 +113,7 @@ def too_few_rows(context: Context) -> Findings:
 
 
 FEW_ROWS = 1000
-BITS = {"bfloat16": 8, "float16": 11}  # of the mantissa, the leading one included
+BITS = {"bfloat16": 8, "float16": 11}  # bits of the mantissa, including the implicit leading one
 OFF_GRID = 0.01  # in steps; scaling whole numbers up to 127 to unit length in float32 moves them by 1e-5
 LEVELS = 128  # magnitudes of int8
 STEPS = 255  # per column, as in FAISS's scalar quantizer SQ8

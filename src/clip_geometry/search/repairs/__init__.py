@@ -144,8 +144,7 @@ class Repair:
 
     @abstractmethod
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        """Return the score of each item for each query, (n, m); higher is better, and scores are comparable across
-        modalities.
+        """Return the score of each item for each query, (n, m), higher first, on one scale for all modalities of items.
 
         Args:
             query: Modality of the queries.
@@ -329,6 +328,12 @@ def make_repair(name: str) -> Repair:
 
     Args:
         name: Name of the repair, such as "posterior"; `clip-geometry list repairs` prints all names.
+
+    Returns:
+        The repair.
+
+    Raises:
+        InputError: The name is unknown.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

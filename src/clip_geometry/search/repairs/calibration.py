@@ -137,11 +137,11 @@ class IsotonicPosterior(Curved):
 def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dict[Kind, np.ndarray]:
     """Return the relevance of each item to each query, (n, m) in [0, 1], known or estimated.
 
-    Where `Known.relevance` provides it, it is the target: labels do for every kind, pairs only across modalities.
-    Grades above 1 are divided by the highest one. Pairs do not say which images resemble each other. Within a modality,
-    the target is therefore the agreement of posteriors over another modality b: with p_i the softmax of row i's scaled
-    cosines to all rows of b, ⟨p_i, p_j⟩ is the probability that the same row of b describes both rows; the target is
-    the mean over all b. If nothing is known, the target across modalities is p itself. The scale is the
+    The target is `Known.relevance` where it is available: for every kind with labels, and across modalities with pairs.
+    Grades above 1 are divided by the highest one. Pairs do not say which images resemble each other. With pairs, the
+    target within a modality is therefore the agreement of posteriors over another modality b: with p_i the softmax of
+    row i's scaled cosines to all rows of b, ⟨p_i, p_j⟩ is the probability that the same row of b describes both rows;
+    the target is the mean over all b. If nothing is known, the target across modalities is p itself. The scale is the
     maximum-likelihood one for the pairs or, without pairs, the model's logit scale divided by the spread.
 
     Args:
