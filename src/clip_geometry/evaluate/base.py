@@ -154,7 +154,7 @@ class Share:
 
     @property
     def standard_error(self) -> float:
-        """Half the width of the interval over 1.96, which is never 0."""
+        """Half the width of the interval, divided by 1.96; never 0."""
         low, high = self.interval
         return (high - low) / (2 * Z)
 

@@ -175,7 +175,7 @@ class Way:
         return distances[:, :most], numbers[:, :most]
 
     def ahead(self, index: str, most: int) -> Int[Tensor, " n"]:
-        """Count for each query the rows that are no pairs and as near as its pair.
+        """Count for each query the rows, other than its pairs, that are as near as its pair.
 
         Counts below `most` are exact; the others are at least `most`.
         """
@@ -231,7 +231,7 @@ class Way:
         )
 
     def all_ahead(self, index: str) -> Int[Tensor, " n"]:
-        """Count for each query the rows that are no pairs and as near as its pair."""
+        """Count for each query the rows, other than its pairs, that are as near as its pair."""
         return self._all_others_ahead + (self._all_own_ahead if index == "mixed" else 0)
 
     def nearest_rows(self, most: int) -> Int[Tensor, "n k"]:

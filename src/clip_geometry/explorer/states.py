@@ -29,7 +29,7 @@ BY_DEFAULT = ("center", "whiten", "procrustes", "least_squares", "posterior")
 OF_MANY = ("center", "procrustes", "posterior")
 MANY = 20_000  # points above which fewer repairs are shown by default
 K = 10  # neighbors of each kind
-SCORES = 2**24  # scores in memory at a time, twice
+SCORES = 2**24  # scores in memory at a time, in two copies
 UMAP_NEIGHBORS = 15
 UMAP_ROWS = 4000  # limit; for more rows, UMAP uses a search whose compilation takes a minute
 

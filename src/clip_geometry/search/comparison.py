@@ -110,7 +110,7 @@ class Candidate:
 
     @property
     def baseline(self) -> bool:
-        """Whether this is a baseline, which does not change the rows."""
+        """Whether this is a baseline, which needs no repair of the rows."""
         return repairs[self.name].baseline
 
 
@@ -178,7 +178,7 @@ class RepairComparison:
     def table(self) -> Table:
         """Return a table of the repairs with their numbers; only the goal's number is shown with its error."""
         labels = self.facts["relevant_by"] == "labels"
-        names = [name for name in COLUMNS if labels or name != "precision"]  # pairs do not tell what else is
+        names = [name for name in COLUMNS if labels or name != "precision"]  # pairs miss other relevant items
         heads = {name: "recall" if name == "cross_r_at_1" else name for name in (self.aim, *names)}
         rows = []
         for each in self.ranked():
@@ -409,7 +409,7 @@ def _recommended(candidates: Mapping[str, Candidate], aim: str, chance: float) -
 
     The ties are the repairs that cost nothing and are within one standard error of every other such repair; the
     recommended one is the cheapest of them to serve. Baselines take part even if they have costs, so the recommended
-    repair is worse than none of them by more than its error.
+    repair is not worse than any of them by more than its error.
     """
     free = {
         name: each.numbers[aim]

@@ -73,7 +73,7 @@ class Center(Transform):
 class Scale(Transform):
     """Multiply each row by a positive number: factor · w. Learns nothing.
 
-    Measures of angles and of relative distances do not change. Training does, since the length of its steps is fixed.
+    Measures of angles and of relative distances do not change. Training changes, since its steps have a length.
 
     Args:
         factor: The positive number to multiply by.

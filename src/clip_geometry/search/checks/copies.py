@@ -217,10 +217,10 @@ def too_near(distances: np.ndarray) -> Tail | None:
     """Find which of the distances to the nearest row are smaller than the others predict; None if there are none.
 
     For smooth data in m dimensions, the share of distances below r falls as r^m. m is estimated between two low
-    quantiles. Estimated farther up, m would be too small if classes differ in density (drawn scenes); farther down it
-    only grows, so the extrapolation expects too many small distances rather than too few. The marked rows are excluded
-    and m is estimated again. In case more than LOW of all rows are copies, distances below a tenth of the upper decile
-    are excluded from the start.
+    quantiles. At higher quantiles, m would be too small if classes differ in density (drawn scenes). At lower ones m
+    only grows, so the extrapolation expects too many small distances rather than too few. The marked rows are then
+    excluded and m is estimated again. In case more than LOW of all rows are copies, distances below a tenth of the
+    upper decile are excluded from the start.
     """
     from scipy.special import pdtrc
 

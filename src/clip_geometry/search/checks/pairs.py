@@ -87,7 +87,7 @@ def shuffled_pairs(context: Context) -> Findings:
 
 
 class Segment(NamedTuple):
-    """A run of rows, `first` to `last`, of one modality that belong to other partners than given.
+    """A run of rows, `first` to `last`, of one modality whose partners are off by `shift` rows.
 
     side: the modality of these rows, 0 for the first and 1 for the second. Row i of the first modality belongs to row i
     + shift of the second, cyclically. better: number of queries among these rows that match better after the shift than
@@ -165,7 +165,7 @@ def partners(context: Context, one: str, other: str) -> dict[str, float]:
 
     Returns:
         cosine, the mean cosine of n sampled rows with their nearest row of the other modality, both centered; noise and
-        deviation, its mean and standard deviation for independent Gaussian rows with the same means and covariances; n.
+        deviation, its mean and standard deviation for independent Gaussian rows of equal means and covariances; and n.
     """
     rows = [own_rows(context, modality) for modality in (one, other)]
     queries = context.queries(len(rows[0]), len(rows[1]))
