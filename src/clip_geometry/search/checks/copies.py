@@ -202,8 +202,8 @@ def _leaked(
 class Tail(NamedTuple):
     """The lower tail of the distances to the nearest row.
 
-    limit: largest distance that is marked. marked: number of marked rows. expected: expected count under the null.
-    p_value: of that count or more. median: median distance to the nearest row.
+    limit: largest distance that is marked. marked: number of marked rows. expected: expected number under the null.
+    p_value: probability of `marked` or more rows under the null. median: median distance to the nearest row.
     """
 
     limit: float
